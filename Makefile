@@ -1,0 +1,117 @@
+# Redbatch: the steps of a developer's day. `make` alone lists them; .ci/run calls the same ones.
+# Every target makes the environment in .venv on first use, and again when a lock file has changed.
+
+PYTHON ?= python3.11
+BIN := .venv/bin
+READY := .venv/.ready
+MAKING := .venv/.making
+LOCKED := requirements/dev.lock requirements/torch.txt
+PIP_TOOLS := pip-tools==7.6.2
+
+# A PYTHON that was given is the only one tried; the default has a second choice.
+CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-redis7 check fmt lock clean FORCE
+
+help: ## List what can be made (this page)
+	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@printf '\nThe first use makes the environment in .venv, which takes a few minutes; after that it is there.\n'
+	@printf 'More words for a command go into ARGS:    make run ARGS="--workers 2"    make test ARGS="-k batching -x"\n'
+	@printf 'Another Python (3.11 or newer):           make setup PYTHON=/path/to/python3\n'
+
+setup: $(READY) ## Make the environment, and nothing else
+	@echo 'The environment in .venv is ready.'
+
+run: $(READY) ## Start a whole cluster in this terminal (Ctrl-C stops it)
+	@exec $(BIN)/redbatch up $(ARGS)
+
+test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environment
+	@echo 'Running the tests ...'
+	@$(BIN)/pytest $(ARGS)
+
+# An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.
+test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (7 or newer) of the PATH
+	@set -eu; \
+	server=$$(PATH=$$(printf '%s' "$$PATH" | tr ':' '\n' | grep -vxF '$(CURDIR)/$(BIN)' | paste -sd: -) && \
+	    command -v redis-server) || { \
+	    echo 'make test-redis7 needs a redis-server (7 or newer) on the PATH, and there is none.' >&2; exit 1; }; \
+	version=$$("$$server" --version | sed -n 's/.* v=\([0-9][0-9.]*\).*/\1/p'); \
+	if [ "0$${version%%.*}" -lt 7 ]; then \
+	    echo "make test-redis7 needs Redis 7 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
+	echo "Running the tests that talk to Redis, on $$server ($$version) ..."; \
+	REDBATCH_TEST_REDIS_SERVER="$$server" exec $(BIN)/pytest -m redis $(ARGS)
+
+check: $(READY) ## Check format, lint, types and import rules
+	@echo 'Format (ruff) ...'
+	@$(BIN)/ruff format --check
+	@echo 'Lint (ruff) ...'
+	@$(BIN)/ruff check
+	@echo 'Types (mypy) ...'
+	@$(BIN)/mypy
+	@echo 'Import rules (import-linter) ...'
+	@$(BIN)/lint-imports --no-logo
+
+fmt: $(READY) ## Format the code and mend what the linter can mend by itself
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+lock: $(READY) ## Write the lock files anew from pyproject.toml (pins that still fit stay)
+	@if [ "$$($(BIN)/python -m pip freeze | grep '^pip-tools==')" != '$(PIP_TOOLS)' ]; then \
+	    echo 'Installing $(PIP_TOOLS) ...'; $(PIP) install '$(PIP_TOOLS)'; fi
+	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
+
+clean: ## Remove the environment and everything that tools have left
+	@echo 'Removing .venv, caches and reports ...'
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp holds the folder it was made for: the scripts in .venv/bin name it, so a moved copy is made anew,
+# and so is an environment whose Python has gone.
+ifneq ($(shell test -x $(BIN)/python && cat $(READY) 2>/dev/null),$(CURDIR))
+$(READY): FORCE
+endif
+
+# $(MAKING) stands while the steps run. Whoever finds it there without a running make (the lock says so) finds an
+# environment that was cut off half-way, and throws it away. A step that fails by itself takes it down: pip undoes
+# what it could not finish, so the next make goes on from there.
+$(READY): $(LOCKED)
+	@set -eu; interrupted=; trap 'interrupted=yes' INT TERM HUP; \
+	exec 9<Makefile; \
+	if command -v flock >/dev/null && ! flock -n 9; then \
+	    echo 'Waiting for another make that is at the environment ...'; flock 9; fi; \
+	if [ -x $(BIN)/python ] && [ "$$(cat $@ 2>/dev/null)" = '$(CURDIR)' ]; then \
+	    stale=$$(find $(LOCKED) -newer $@); [ -n "$$stale" ] || exit 0; \
+	    echo "Bringing the environment in .venv up to date ($$(echo $$stale)) ..."; \
+	else \
+	    if [ -e $@ ] || [ -e $(MAKING) ]; then echo 'Removing the unusable environment in .venv ...'; rm -rf .venv; fi; \
+	    echo 'Making the environment in .venv (first time: a few minutes) ...'; \
+	fi; \
+	mkdir -p .venv; : >$(MAKING); rm -f $@; \
+	export PIP_ROOT_USER_ACTION=ignore; \
+	{ \
+	    if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        for python in $(CANDIDATES) ''; do \
+	            if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
+	        done && \
+	        if [ -z "$$python" ]; then \
+	            echo 'Redbatch needs Python 3.11 or newer; tried: $(CANDIDATES).' >&2; \
+	            echo 'Name one with: make setup PYTHON=/path/to/python3' >&2; false; \
+	        fi && \
+	        echo "  Python: $$python ($$("$$python" -c 'import platform; print(platform.python_version())'))" && \
+	        rm -rf .venv && mkdir .venv && : >$(MAKING) && "$$python" -m venv .venv; \
+	    fi && \
+	    echo "  PyTorch: $$(cat requirements/torch.txt) (the largest download)" && \
+	    $(PIP) install -r requirements/torch.txt && \
+	    echo '  Everything else, as locked in requirements/dev.lock' && \
+	    $(PIP) install --no-deps --require-hashes -r requirements/dev.lock && \
+	    echo '  Redbatch itself, in place' && \
+	    $(PIP) install --no-deps -e . && \
+	    [ -z "$$interrupted" ]; \
+	} || { \
+	    if [ -z "$$interrupted" ]; then rm -f $(MAKING); echo 'The environment is not whole yet: see above.' >&2; fi; \
+	    exit 1; \
+	}; \
+	printf '%s\n' '$(CURDIR)' >$@; rm -f $(MAKING)

@@ -1,0 +1,1 @@
+"""The gateway: a stateless HTTP server in front of the queue."""

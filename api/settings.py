@@ -1,0 +1,51 @@
+"""Settings of a gateway."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
+
+
+class GatewaySettings(QueueSettings):
+    """What a gateway reads once at start, from `REDBATCH_*` variables and command-line flags."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port of the API; 0 takes a free one.")
+    admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
+    admin_port: int = Field(
+        default=9090, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
+    )
+    queue: QueueName = Field(
+        default=queue_slug(DEFAULT_MODEL), description="Queue that requests go to: the slug of the model's name."
+    )
+    request_timeout_ms: int = Field(
+        default=10_000, ge=1, le=300_000, description="Time for a request whose client names none."
+    )
+    request_timeout_per_input_ms: int = Field(
+        default=50, ge=0, le=10_000, description="Time added to it for each input."
+    )
+    max_inputs: int = Field(default=2_048, ge=1, le=1_000_000, description="Most inputs in one request.")
+    max_body_bytes: int = Field(default=2_000_000, ge=1, description="Largest body of a request to /embed.")
+    max_input_chars: int = Field(default=122_880, ge=1, description="Longest input, in characters.")
+    inputs_per_entry: int = Field(
+        default=32, ge=1, le=1_024, description="Inputs in one stream entry; a larger request becomes several."
+    )
+    max_queue_inputs: int = Field(
+        default=20_000, ge=1, description="Inputs that may wait or run in the whole queue; beyond them: 429."
+    )
+    reply_connections: int = Field(
+        default=8, ge=2, le=64, description="Redis connections that wait for replies, however many requests there are."
+    )
+    worker_grace_s: float = Field(
+        default=60.0, ge=0, le=3600, description="How long requests are taken after the last worker was seen."
+    )
+    redis_grace_s: float = Field(
+        default=5.0, ge=0, le=300, description="How long new requests are still taken while Redis is out of reach."
+    )
+    drain_delay_s: float = Field(
+        default=5.0, ge=0, le=300, description="After SIGTERM: time to serve while load balancers look away."
+    )
+    drain_grace_s: float = Field(
+        default=30.0, ge=0, le=600, description="After that: time for the requests in flight to finish."
+    )

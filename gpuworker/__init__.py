@@ -1,0 +1,1 @@
+"""The worker: claims entries, has its engine process run them in batches, and commits the replies."""

@@ -1,0 +1,1 @@
+"""Backends: what turns texts into vectors. Only an engine process imports them."""

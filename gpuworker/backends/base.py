@@ -1,0 +1,61 @@
+"""What an engine asks of a backend, and the choice of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpuworker.models import Model
+
+
+class Encoded(Protocol):
+    """One tokenized input."""
+
+    @property
+    def tokens(self) -> int:
+        """Its length, in tokens."""
+
+
+class Backend(Protocol):
+    """A loaded model. `tokenize` and `collate` may run in one thread while `run` runs in another.
+
+    Attributes:
+        dim: length of a vector.
+        device: where it runs: cpu, cuda:0, mps.
+        max_batch_tokens: the token budget that suits the device when the user sets none.
+    """
+
+    dim: int
+    device: str
+    max_batch_tokens: int
+
+    def tokenize(self, texts: Sequence[str]) -> Sequence[Encoded]:
+        """Returns each text as the model reads it, cut to the length that the model takes."""
+
+    def collate(self, inputs: Sequence[Any]) -> Any:
+        """Returns tokenized inputs as one padded batch, ready to run."""
+
+    def run(self, batch: Any) -> NDArray[np.float32]:
+        """Returns a vector for each input of a batch, as float32 of shape (inputs, dim), in order."""
+
+    def warmup(self) -> None:
+        """Runs the model as often as it takes to be at full speed."""
+
+
+def load_backend(model: Model, device: str) -> Backend:
+    """Loads the model.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    if model.kind == "sentence":
+        from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
+
+        return SentenceBackend(model, device)
+    from gpuworker.backends.hashing import HashingBackend  # noqa: PLC0415 - imports numpy
+
+    return HashingBackend(model)

@@ -1,0 +1,160 @@
+"""Claims entries as far as the credit goes, and brings them to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from gpuworker import metrics
+from gpuworker.committer import Committer
+from gpuworker.context import Context
+from gpuworker.credits import credit
+from gpuworker.engine_host import EngineHost
+from gpuworker.holding import Holding, key_of
+from gpuworker.retries import Retry, retry
+from shared import delivery
+from shared.codec import CodecError, decode_body
+from shared.delivery import Allowance, Claimed
+from shared.errors import RedisUnreachable
+from shared.messages import EMBED, VERSION, Entry, Ref
+from shared.queue import GroupMissing, Link
+
+log = structlog.get_logger()
+
+RETRY_PAUSE_S = 0.2
+FULL_PAUSE_S = 1.0
+
+
+class Claimer:
+    """The way of entries from Redis into the engine."""
+
+    def __init__(self, context: Context, link: Link, engine: EngineHost, committer: Committer) -> None:
+        self._context = context
+        self._link = link
+        self._engine = engine
+        self._committer = committer
+        self.batch_tokens = 1_024
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
+        lost = True  # a worker that comes back under its old name may have left entries pending
+        while not self.stopping:
+            try:
+                if lost:
+                    await self._recover()
+                    lost = False
+                await self._claim_once()
+            except GroupMissing:
+                await self._join()
+            except RedisUnreachable as error:
+                lost = True
+                log.warning("cannot claim", reason=error.message)
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _claim_once(self) -> None:
+        context = self._context
+        context.hands.freed.clear()
+        allowed = credit(
+            context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens
+        )
+        if allowed is None or not self._engine.ready:
+            await _wait(context.hands.freed, FULL_PAUSE_S if self._engine.ready else RETRY_PAUSE_S)
+            return
+        allowance = Allowance(allowed.entries, allowed.tokens, context.workers, context.settings.max_batch_size)
+        claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
+        context.clock.saw(claimed.now_ms)
+        if claimed.entries or claimed.malformed:
+            self.accept(claimed)
+        else:
+            self._accept(await delivery.await_entry(self._link, context.keys, context.worker))
+
+    async def _recover(self) -> None:
+        """Finds entries that were delivered to this worker in a reply that never came."""
+        context = self._context
+        await context.control.kill(self._link)
+        claimed = await delivery.reclaim(
+            self._link, context.keys, context.worker, context.clock.now_ms(), 0, owner=context.worker
+        )
+        if claimed is not None:
+            context.clock.saw(claimed.now_ms)
+            self.accept(claimed)
+
+    async def _join(self) -> None:
+        try:
+            if await delivery.join(self._link, self._context.keys):
+                log.info("consumer group made", queue=self._context.keys.queue)
+        except RedisUnreachable:
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    def accept(self, claimed: Claimed) -> None:
+        """Takes claimed entries in hand and brings them to the engine."""
+        self._accept((*claimed.entries, *claimed.malformed))
+
+    def _accept(self, found: Iterable[Entry | Ref]) -> None:
+        taken = []
+        for each in found:
+            if isinstance(each, Ref):
+                self._committer.discard(each)
+            elif key_of(each) not in self._context.hands:
+                holding = self._take(each)
+                if holding is not None:
+                    taken.append(holding)
+        self.bring(taken)
+
+    def _take(self, entry: Entry) -> Holding | None:
+        """Returns the entry in hand if it is to run; otherwise sees to its answer, or gives it to others."""
+        holding = self._context.hands.take(entry, ())
+        if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
+            self._committer.fail(holding, "deadline_exceeded", "The deadline passed while the request waited.")
+            return None
+        if entry.version != VERSION:
+            self._committer.hand_back([entry])
+            return None
+        try:
+            body = decode_body(entry.body)
+        except CodecError:
+            self._committer.fail(holding, "internal", "The entry's body is not what its version describes.")
+            return None
+        if body.op != EMBED:
+            self._committer.hand_back([entry])
+            return None
+        if len(body.inputs) != entry.ref.n:
+            self._committer.fail(holding, "internal", "The entry's body does not hold the inputs that it announces.")
+            return None
+        holding.inputs = body.inputs
+        return holding
+
+    def bring(self, holdings: Iterable[Holding]) -> None:
+        """Sends what is held to the engine; gives up on what has begun too often."""
+        clock = self._context.clock
+        entries = []
+        for holding in holdings:
+            entry = holding.entry
+            decision = retry(entry.attempts, self._context.settings.max_attempts)
+            if decision is Retry.GIVE_UP:
+                self._committer.fail(holding, "input_failed", "The engine died each time that it ran this input.")
+                continue
+            submitted_ms = int(entry.ref.entry_id.split(b"-")[0])
+            entries.append(
+                {
+                    "key": key_of(entry),
+                    "inputs": holding.inputs,
+                    "since": clock.monotonic(submitted_ms),
+                    "deadline": clock.monotonic(entry.deadline_ms),
+                    "alone": decision is Retry.ALONE,
+                }
+            )
+        if entries:
+            self._engine.send({"kind": "add", "entries": entries})
+        metrics.HELD.set(len(self._context.hands))
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return

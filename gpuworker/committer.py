@@ -1,0 +1,127 @@
+"""Commits replies: whatever is ready goes in one script call, and is repeated until Redis has answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from gpuworker import metrics
+from gpuworker.context import Context
+from gpuworker.holding import Holding, key_of
+from shared import delivery
+from shared.codec import encode_reply
+from shared.delivery import Answer
+from shared.errors import RedisUnreachable
+from shared.messages import Entry, Failure, Ref, Reply
+from shared.queue import GroupMissing, Link
+
+log = structlog.get_logger()
+
+RETRY_PAUSE_S = 0.2
+MOST_ANSWERS = 256
+MOST_BYTES = 8 * 2**20
+
+
+class Committer:
+    """The way of answers into Redis."""
+
+    def __init__(self, context: Context, link: Link) -> None:
+        self._context = context
+        self._link = link
+        self._answers: list[Answer] = []
+        self._handed_back: list[Entry] = []
+        self._malformed: list[Ref] = []
+        self._begun: list[Entry] | None = None
+        self._wake = asyncio.Event()
+
+    def answer(self, holding: Holding, reply: Reply) -> None:
+        """Commits a reply soon. The entry stays in hand until then, so that it is renewed."""
+        holding.answered = True
+        self._answers.append(Answer(holding.entry, encode_reply(reply)))
+        self._wake.set()
+
+    def fail(self, holding: Holding, code: str, message: str) -> None:
+        """Commits an error soon."""
+        entry = holding.entry
+        metrics.FAILURES.labels(code).inc()
+        self.answer(holding, Failure(entry.request_id, entry.position, entry.ref.n, code, message))
+
+    def hand_back(self, entries: Sequence[Entry]) -> None:
+        """Gives entries to other workers soon."""
+        self._handed_back += entries
+        self._wake.set()
+
+    def discard(self, ref: Ref) -> None:
+        """Removes an entry that names no request, soon."""
+        log.warning("malformed entry removed", stream_id=ref.entry_id.decode())
+        self._malformed.append(ref)
+        self._wake.set()
+
+    def mark_begun(self, entries: list[Entry]) -> None:
+        """Writes down soon which entries have begun; only the latest word counts."""
+        self._begun = entries
+        self._wake.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything asked for is done."""
+        return not (self._answers or self._handed_back or self._malformed)
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._work()
+            except GroupMissing:
+                await self._join()
+            except RedisUnreachable as error:
+                log.warning("cannot commit", reason=error.message)
+                self._wake.set()
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _work(self) -> None:
+        context = self._context
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            await delivery.mark_begun(self._link, context.keys, context.worker, begun)
+        while self._answers:
+            await self._commit(self._next_answers())
+        if self._handed_back:
+            entries = list(self._handed_back)
+            await delivery.hand_back(self._link, context.keys, context.worker, entries)
+            metrics.HANDED_BACK.inc(len(entries))
+            self._handed_back = self._handed_back[len(entries) :]
+            context.hands.release(key_of(entry) for entry in entries)
+        if self._malformed:
+            refs = list(self._malformed)
+            await delivery.discard(self._link, context.keys, refs)
+            self._malformed = self._malformed[len(refs) :]
+
+    def _next_answers(self) -> list[Answer]:
+        size = count = 0
+        for answer in self._answers[:MOST_ANSWERS]:
+            size += len(answer.reply)
+            if count and size > MOST_BYTES:
+                break
+            count += 1
+        return self._answers[:count]
+
+    async def _commit(self, answers: list[Answer]) -> None:
+        grace_ms = int(self._context.settings.reply_ttl_s * 1000)
+        won = await delivery.commit(self._link, self._context.keys, answers, grace_ms)
+        self._answers = self._answers[len(answers) :]
+        self._context.hands.release(key_of(answer.entry) for answer in answers)
+        metrics.COMMITS.labels("answered").inc(sum(won))
+        metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
+        metrics.HELD.set(len(self._context.hands))
+
+    async def _join(self) -> None:
+        self._wake.set()
+        try:
+            await delivery.join(self._link, self._context.keys)
+        except RedisUnreachable:
+            await asyncio.sleep(RETRY_PAUSE_S)

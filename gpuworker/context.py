@@ -1,0 +1,30 @@
+"""What the parts of one worker share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpuworker.clock import RedisClock
+from gpuworker.holding import Hands
+from gpuworker.settings import WorkerSettings
+from shared.keys import Keys
+from shared.queue import Link
+
+
+@dataclass(slots=True)
+class Context:
+    """The worker's name and settings, its view of the fleet, and what it holds.
+
+    `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
+    measured rate in estimated tokens, 0 while unknown.
+    """
+
+    settings: WorkerSettings
+    worker: str
+    keys: Keys
+    control: Link
+    clock: RedisClock = field(default_factory=RedisClock)
+    hands: Hands = field(default_factory=Hands)
+    workers: int = 1
+    tokens_per_s: float = 0.0
+    stalled_until: float = 0.0

@@ -1,0 +1,1 @@
+"""The engine process: owns the model and the device, and nothing else."""

@@ -1,0 +1,159 @@
+"""The worker's side of its engine: starts it, talks to it, and starts it again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from gpuworker import frames, metrics
+from gpuworker.engine_options import EngineOptions
+
+log = structlog.get_logger()
+
+QUICK_DEATH_S = 5.0
+RESTART_PAUSE_S = 1.0
+
+
+class EngineFailed(Exception):
+    """The engine says that it cannot serve this model."""
+
+
+class EngineHost:
+    """Keeps one engine alive.
+
+    Args:
+        options: what the engine is told.
+        on_frame: called with each frame of a living engine but ready and failed.
+        on_ready: called when an engine is ready for work, with its ready frame.
+        on_death: called when an engine has died; another is started after it.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        on_frame: Callable[[frames.Header, bytes], None],
+        on_ready: Callable[[frames.Header], None],
+        on_death: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._on_frame = on_frame
+        self._on_ready = on_ready
+        self._on_death = on_death
+        self._server: asyncio.subprocess.Process | None = None
+        self._control: socket.socket | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._pid = 0
+        self._was_ready = False
+        self.ready = False
+
+    async def run(self) -> None:
+        """Starts engines until cancelled.
+
+        Raises:
+            EngineFailed: the model cannot be loaded; starting another would not help.
+        """
+        first = True
+        while True:
+            began = time.monotonic()
+            if not first:
+                metrics.ENGINE_RESTARTS.inc()
+            first = False
+            try:
+                await self._one_engine()
+            finally:
+                self.ready, self._writer, self._pid = False, None, 0
+            log.warning("engine died", model=self._options.model)
+            self._on_death()
+            if time.monotonic() - began < QUICK_DEATH_S and not self._was_ready:
+                await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not burn the host
+
+    def send(self, header: frames.Header) -> None:
+        """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
+        if self._writer is not None and self.ready:
+            self._writer.write(frames.encode(header))
+
+    def kill(self) -> None:
+        """Kills the engine; another is started."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Ends the engine and its fork server."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._server is not None and self._server.returncode is None:
+            self._server.kill()
+            await self._server.wait()
+
+    async def _one_engine(self) -> None:
+        self._was_ready = False
+        control = await self._fork_server()
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(control, [b"f"], [theirs.fileno()])
+        except OSError:  # the fork server died a moment ago
+            control.close()
+            self._control = None
+            ours.close()
+            return
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=frames.MAX_FRAME_BYTES)
+        self._writer = writer
+        try:
+            while (frame := await frames.read_async(reader)) is not None:
+                self._handle(*frame)
+        finally:
+            writer.close()
+
+    def _handle(self, header: frames.Header, payload: bytes) -> None:
+        kind = header["kind"]
+        if kind == "failed":
+            raise EngineFailed(str(header["message"]))
+        if kind == "ready":
+            self.ready = self._was_ready = True
+            self._pid = int(header["pid"])
+            self._on_ready(header)
+        else:
+            self._on_frame(header, payload)
+
+    async def _fork_server(self) -> socket.socket:
+        """Returns the socket of a living fork server, started now if there is none."""
+        if self._control is not None and self._server is not None and self._server.returncode is None:
+            return self._control
+        if self._control is not None:
+            self._control.close()
+        ours, theirs = socket.socketpair()
+        arguments: list[str] = [str(theirs.fileno()), json.dumps(asdict(self._options))]
+        environment: dict[str, Any] = {
+            # One pool of threads for the cores, the model's: others would fight it (and threads do not survive a fork).
+            "TOKENIZERS_PARALLELISM": "false",
+            "OPENBLAS_NUM_THREADS": "1",
+            **os.environ,
+            "PYTHONSAFEPATH": "1",
+        }
+        self._server = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "gpuworker.engine.forkserver",
+            *arguments,
+            pass_fds=[theirs.fileno()],
+            stdin=asyncio.subprocess.DEVNULL,
+            env=environment,
+        )
+        theirs.close()
+        self._control = ours
+        return ours

@@ -1,0 +1,17 @@
+"""What an engine is told at its start. Apart from the engine itself, which the worker process must not import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The model, the device, and the bounds of a batch, as in WorkerSettings."""
+
+    model: str
+    device: str
+    max_batch_size: int
+    max_batch_tokens: int | None
+    max_batch_wait_ms: float
+    batch_age_bound_ms: float

@@ -1,0 +1,89 @@
+"""What a worker has claimed and not yet committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gpuworker.credits import Held
+from shared.messages import Entry
+
+
+def key_of(entry: Entry) -> str:
+    """Names an entry within its queue: its lane and its stream id."""
+    return f"{entry.ref.lane}/{entry.ref.entry_id.decode()}"
+
+
+@dataclass(slots=True)
+class Holding:
+    """One entry in this worker's hands. `answered` ones wait for their commit alone."""
+
+    entry: Entry
+    inputs: tuple[str, ...]
+    begun: bool = False
+    answered: bool = False
+
+
+class Hands:
+    """All entries that this worker holds, by key."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Holding] = {}
+        self._tokens = 0
+        self.freed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._by_key
+
+    def get(self, key: str) -> Holding | None:
+        """Returns what is held under a key."""
+        return self._by_key.get(key)
+
+    def all(self) -> list[Holding]:
+        """Returns everything held."""
+        return list(self._by_key.values())
+
+    def take(self, entry: Entry, inputs: tuple[str, ...]) -> Holding:
+        """Takes an entry in hand."""
+        holding = Holding(entry, inputs)
+        self._by_key[key_of(entry)] = holding
+        self._tokens += entry.ref.cost
+        return holding
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Lets go of entries: they were committed, handed back, or are another worker's."""
+        for key in keys:
+            holding = self._by_key.pop(key, None)
+            if holding is not None:
+                self._tokens -= holding.entry.ref.cost
+        self.freed.set()
+
+    def begin(self, keys: Iterable[str]) -> list[Entry]:
+        """Marks entries as begun and returns all that are begun and not answered."""
+        for key in keys:
+            holding = self._by_key.get(key)
+            if holding is not None:
+                holding.begun = True
+        return [each.entry for each in self._by_key.values() if each.begun and not each.answered]
+
+    def interrupt(self) -> list[Holding]:
+        """Counts an attempt for each entry that was begun when the engine died; returns what is to run again."""
+        for holding in self._by_key.values():
+            if holding.begun and not holding.answered:
+                holding.entry = replace(holding.entry, attempts=holding.entry.attempts + 1)
+                holding.begun = False
+        return [each for each in self._by_key.values() if not each.answered]
+
+    @property
+    def held(self) -> Held:
+        """How much that is."""
+        return Held(len(self._by_key), self._tokens)
+
+    @property
+    def begun(self) -> int:
+        """How many have begun to run."""
+        return sum(each.begun for each in self._by_key.values())

@@ -1,0 +1,94 @@
+"""Keeps what is held, lets go of what is gone, and takes over what others left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from gpuworker import metrics
+from gpuworker.context import Context
+from gpuworker.holding import key_of
+from shared import delivery
+from shared.delivery import Claimed
+from shared.errors import RedisUnreachable
+from shared.queue import GroupMissing, Link
+
+log = structlog.get_logger()
+
+SLOW_S = 0.5
+"""A call that took longer speaks of a stall, after which every worker needs time to renew what it holds."""
+
+
+class Keeper:
+    """Renews every `renew_ms`, and reclaims a few times within the idle bound.
+
+    Args:
+        context: the worker.
+        link: a connection of its own.
+        accept: takes entries that were taken over.
+        drop: told the keys of entries that need not run any more.
+    """
+
+    def __init__(
+        self, context: Context, link: Link, accept: Callable[[Claimed], None], drop: Callable[[list[str]], None]
+    ) -> None:
+        self._context = context
+        self._link = link
+        self._accept = accept
+        self._drop = drop
+        self.reclaiming = True
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        settings = self._context.settings
+        renew_s = settings.renew_ms / 1000
+        reclaim_s = min(1.0, settings.reclaim_idle_ms / 3000)
+        next_reclaim = time.monotonic() + reclaim_s
+        while True:
+            await asyncio.sleep(renew_s)
+            began = time.monotonic()
+            try:
+                await self.renew()
+                if self.reclaiming and began >= max(next_reclaim, self._context.stalled_until):
+                    next_reclaim = began + reclaim_s
+                    await self._reclaim()
+            except (RedisUnreachable, GroupMissing):
+                self._stalled(renew_s)
+            if time.monotonic() - began > SLOW_S:
+                self._stalled(renew_s)
+
+    def _stalled(self, renew_s: float) -> None:
+        self._context.stalled_until = time.monotonic() + 2 * renew_s + SLOW_S
+
+    async def renew(self) -> None:
+        """Renews what is held; drops what is not this worker's any more and has no answer yet."""
+        held = self._context.hands.all()
+        if not held:
+            return
+        entries = [each.entry for each in held]
+        now_ms, owned = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
+        self._context.clock.saw(now_ms)
+        gone = [
+            key_of(each.entry) for each, still in zip(held, owned, strict=True) if not still and not each.answered
+        ]
+        if gone:
+            metrics.DROPPED.inc(len(gone))
+            self._drop(gone)
+            self._context.hands.release(gone)
+
+    async def _reclaim(self) -> None:
+        context = self._context
+        claimed = await delivery.reclaim(
+            self._link, context.keys, context.worker, context.clock.now_ms(), context.settings.reclaim_idle_ms
+        )
+        if claimed is None:
+            self._stalled(context.settings.renew_ms / 1000)
+            return
+        context.clock.saw(claimed.now_ms)
+        if claimed.entries or claimed.malformed:
+            metrics.RECLAIMED.inc(len(claimed.entries))
+            log.info("entries taken over", n=len(claimed.entries))
+            self._accept(claimed)

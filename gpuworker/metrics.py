@@ -1,0 +1,30 @@
+"""A worker's metrics, in base units."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512)
+TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+
+QUEUE_WAIT = Histogram("redbatch_queue_wait_seconds", "From an entry's submit to the start of its run", buckets=SECONDS)
+BATCH_SIZE = Histogram("redbatch_batch_size", "Inputs in a batch", buckets=SIZES)
+BATCH_TOKENS = Histogram("redbatch_batch_tokens", "Tokens in a batch, without padding", buckets=TOKENS)
+BATCH_PADDING = Histogram(
+    "redbatch_batch_padding_ratio",
+    "Share of a batch that is padding",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8),
+)
+INFERENCE = Histogram("redbatch_batch_inference_seconds", "Time that a batch ran in the model", buckets=SECONDS)
+BATCH_GAP = Histogram("redbatch_batch_gap_seconds", "From the end of a batch to the start of the next", buckets=SECONDS)
+INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
+FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
+COMMITS = Counter("redbatch_commits", "Entries by what their commit found", ["outcome"])
+RECLAIMED = Counter("redbatch_reclaimed", "Entries taken over from others")
+DROPPED = Counter("redbatch_dropped", "Entries let go because they were cancelled or taken over")
+HANDED_BACK = Counter("redbatch_handed_back", "Entries given back unbegun")
+ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engines started after the first")
+HELD = Gauge("redbatch_held_entries", "Entries claimed and not committed")
+TOKEN_RATE = Gauge("redbatch_tokens_per_second", "Measured rate of the engine, in estimated tokens")
+UP = Gauge("redbatch_worker_up", "1 while the engine is ready", ["worker", "model"])

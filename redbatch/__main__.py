@@ -1,0 +1,6 @@
+"""`python -m redbatch` is the `redbatch` command."""
+
+from redbatch.cli import main
+
+if __name__ == "__main__":
+    main()

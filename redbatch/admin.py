@@ -1,0 +1,116 @@
+"""The admin port: metrics and health of one process, in a thread of its own.
+
+It answers while the event loop is busy, and it is not the port that a load balancer shows to the world.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import TCPServer, ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+class AdminServer:
+    """Serves GET /metrics, /livez and /readyz.
+
+    `ready` returns the names of what is missing (nothing missing: 200, else 503); `live` says whether the process is
+    healthy. Both are called in a thread of this server, so they must only read. Port 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ready: Callable[[], list[str]],
+        live: Callable[[], bool],
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        self._address = (host, port)
+        self._application = _application(ready, live, make_wsgi_app(registry))
+        self._server: WSGIServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; before the start, the one it was asked to take."""
+        return self._server.server_port if self._server else self._address[1]
+
+    def start(self) -> None:
+        """Binds the port and serves in a daemon thread. Raises OSError when the port is taken."""
+        kind = _Server6 if ":" in self._address[0] else _Server
+        self._server = kind(self._address, _QuietHandler)
+        self._server.set_app(self._application)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="admin", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Closes the port. Stopping twice, or before the start, does nothing."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.shutdown()
+        server.server_close()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def server_bind(self) -> None:
+        # HTTPServer.server_bind asks DNS for the name of the address, which can take seconds and is used nowhere.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 10  # seconds; a client that sends nothing must not keep a thread
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class'
+        """Writes nothing: scrapes and probes come every second."""
+
+
+def _application(ready: Callable[[], list[str]], live: Callable[[], bool], metrics: WSGIApplication) -> WSGIApplication:
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO")
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            return _json(start, "405 Method Not Allowed", {"status": "method not allowed"})
+        if path == "/metrics":
+            return metrics(environ, start)
+        if path == "/livez":
+            return _health(start, healthy=live(), detail={})
+        if path == "/readyz":
+            missing = ready()
+            return _health(start, healthy=not missing, detail={"missing": missing})
+        return _json(start, "404 Not Found", {"status": "not found"})
+
+    return answer
+
+
+def _health(start: StartResponse, *, healthy: bool, detail: dict[str, Any]) -> Iterable[bytes]:
+    if healthy:
+        return _json(start, "200 OK", {"status": "ok"})
+    return _json(start, "503 Service Unavailable", {"status": "unavailable", **detail})
+
+
+def _json(start: StartResponse, status: str, body: dict[str, Any]) -> Iterable[bytes]:
+    content = json.dumps(body).encode()
+    start(status, [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
+    return [content]

@@ -1,0 +1,16 @@
+"""Entry point of the `redbatch` command. It imports nothing but the guard of the imports until that has done its work.
+
+The engine's spawned processes import this module again, as the main module of their parent: it must stay this small.
+"""
+
+from __future__ import annotations
+
+from redbatch.import_path import keep_caller_out
+
+
+def main() -> None:
+    """Runs the command line."""
+    keep_caller_out()
+    from redbatch.commands import app
+
+    app()

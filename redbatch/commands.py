@@ -1,0 +1,196 @@
+"""The commands: what they take and what they say. Each imports the work itself when it runs.
+
+So a gateway never imports torch, a worker never FastAPI, and `redbatch --help` neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from pydantic_settings import BaseSettings
+
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from redbatch import __version__
+from redbatch.flags import Panel, Setting, settings_of, with_flags
+from redbatch.process import EXIT_CONFIGURATION, complain
+
+app = typer.Typer(
+    name="redbatch",
+    help="""Redbatch serves embedding models: gateways and workers around one queue in Redis.
+
+    Try it:  redbatch up
+
+    Then:  curl -s http://127.0.0.1:8080/embed -H 'Content-Type: application/json' -d '{"text": "hello"}'
+
+    Each setting is a flag, and a variable REDBATCH_<NAME> in the environment; the flag wins.
+    """,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+GATEWAY = settings_of(GatewaySettings)
+WORKER = settings_of(WorkerSettings)
+
+
+class Process(StrEnum):
+    """Whose settings."""
+
+    gateway = "gateway"
+    worker = "worker"
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"redbatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Holds the options before the command."""
+
+
+def _up_panels() -> list[Panel]:
+    """Returns the flags of `up`: the settings of both processes, each once, with the defaults that `up` gives them."""
+    main = ("port", "model", "redis_url")
+    differing = {
+        "admin_port": ("0", "First admin port: gateways, then workers, take consecutive ones; 0: free ones."),
+        "drain_delay_s": ("0", "After Ctrl-C: time to serve on before the gateways drain."),
+        "drain_grace_s": ("30.0", "Time for the requests in flight, then for the batches that run, to finish."),
+        "queue": (None, "Name of the queue; the slug of the model's name when not set."),
+        "redis_url": (None, "Redis of the cluster; one of its own when not set."),
+        "worker_id": (None, "Name of the worker; several get -1, -2, … behind it."),
+    }
+    gateway = {setting.name: setting for setting in GATEWAY}
+    worker = {setting.name: setting for setting in WORKER}
+    merged: dict[str, Setting] = {**gateway, **worker}
+    for name, (default, meaning) in differing.items():
+        merged[name] = replace(merged[name], default=default, meaning=meaning)
+    rest = [name for name in merged if name not in main]
+    return [
+        Panel(None, [merged[name] for name in main]),
+        Panel("Gateway", [merged[name] for name in rest if name not in worker]),
+        Panel("Worker", [merged[name] for name in rest if name not in gateway]),
+        Panel("Both", [merged[name] for name in rest if name in gateway and name in worker]),
+    ]
+
+
+@app.command(no_args_is_help=False)
+@with_flags(*_up_panels())
+def up(
+    given: dict[str, str],
+    gateways: Annotated[int, typer.Option(min=1, max=64, help="How many gateways share the port.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, each with its own model.")] = 1,
+) -> int:
+    """Run a whole cluster in this terminal.
+
+    Redis, gateways and workers, supervised: what dies starts again. Ctrl-C stops all of it and leaves nothing behind.
+
+    redbatch up
+
+    redbatch up --model intfloat/e5-small-v2 --workers 2 --port 8000
+
+    redbatch up --model null --gateways 2 --redis-url redis://localhost:6379/0
+    """
+    from redbatch.up import Size, run
+
+    return run(Size(gateways, workers), given)
+
+
+@app.command()
+@with_flags(Panel("Settings", GATEWAY))
+def gateway(given: dict[str, str], listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None) -> int:
+    """Run one gateway, the HTTP API in front of the queue.
+
+    Any number may stand behind a load balancer.
+
+    redbatch gateway --host 0.0.0.0 --redis-url redis://redis:6379/0
+
+    REDBATCH_REDIS_URL=redis://redis:6379/0 redbatch gateway
+    """
+    from redbatch.alone import run_gateway
+
+    return run_gateway(given, listen_fd)
+
+
+@app.command()
+@with_flags(Panel("Settings", WORKER))
+def worker(given: dict[str, str]) -> int:
+    """Run one worker, which runs the model.
+
+    It takes entries from the queue, forms batches, and replies. Any number may serve one queue.
+
+    redbatch worker --redis-url redis://redis:6379/0 --device cuda:0
+
+    redbatch worker --model intfloat/e5-small-v2 --max-batch-tokens 32768
+    """
+    from redbatch.alone import run_worker
+
+    return run_worker(given)
+
+
+@app.command()
+def queue(
+    redis_url: Annotated[
+        str | None,
+        typer.Option(envvar="REDBATCH_REDIS_URL", help="Redis to ask; your running `redbatch up` when not set."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")
+    ] = None,
+    in_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    keep: Annotated[bool, typer.Option("--watch", help="Look again each second, until Ctrl-C.")] = False,
+) -> None:
+    """Show the queue at a glance.
+
+    What waits, what is in flight, how old the oldest entry is, and what each worker holds. Without --redis-url it
+    finds your running `redbatch up`.
+
+    redbatch queue --watch
+
+    redbatch queue --redis-url redis://redis:6379/0 --queue minilm --json
+    """
+    from redbatch.queue_command import show_queue
+
+    raise typer.Exit(show_queue(redis_url, name, in_json=in_json, keep=keep))
+
+
+@app.command()
+def settings(
+    process: Annotated[Process | None, typer.Argument(help="Only the settings of one process.")] = None,
+    in_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+    in_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the documentation.")] = False,
+) -> None:
+    """List every setting.
+
+    With its variable, default, value in this environment, and meaning. Passwords are masked.
+
+    redbatch settings gateway
+
+    REDBATCH_MAX_BATCH_SIZE=128 redbatch settings worker --json
+    """
+    from rich.console import Console
+
+    from redbatch import settings_view
+
+    if in_json and in_markdown:
+        complain("--json and --markdown exclude each other")
+        raise typer.Exit(EXIT_CONFIGURATION)
+    kinds: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
+    chosen = kinds if process is None else {process.value: kinds[process.value]}
+    rows = settings_view.rows(chosen, with_values=not in_markdown)
+    if in_json or in_markdown:
+        typer.echo(settings_view.as_json(rows) if in_json else settings_view.as_markdown(rows))
+    else:
+        settings_view.print_table(rows, Console())

@@ -1,0 +1,34 @@
+"""Runs a command that the kernel ends when its parent dies, even by kill -9.
+
+Used as a script: `python -I -S die_with_parent.py SIGNAL PARENT COMMAND...`. A small program that becomes the command
+is safe to start from a process with threads, which `preexec_fn` is not. Without prctl it only runs the command.
+
+The kernel means the *thread* that started the child, so start it from one that lives as long as the process.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def wrapped(command: list[str], ending: signal.Signals) -> list[str]:
+    """Returns the command line that runs `command` as a child of this process and ends it with the given signal."""
+    return [sys.executable, "-I", "-S", __file__, str(int(ending)), str(os.getpid()), *command]
+
+
+def main(arguments: list[str]) -> None:
+    """Becomes the command, or leaves when the parent is gone already."""
+    ending, parent, *command = arguments
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, int(ending), 0, 0, 0)
+        if os.getppid() != int(parent):  # it died before the line above
+            sys.exit(1)
+    os.execvp(command[0], command)  # noqa: S606 - no shell is the point
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,119 @@
+"""Command-line flags made from settings classes: one for each field, so that none is forgotten and none differs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Union, get_args, get_origin
+
+import typer
+from pydantic_settings import BaseSettings
+
+from redbatch.process import flag_of, variable_of
+
+METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", str: "TEXT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of a settings class as people meet it: flag, variable, default (None: decided later), meaning."""
+
+    name: str
+    kind: type
+    default: str | None
+    meaning: str
+
+    @property
+    def flag(self) -> str:
+        """The flag on the command line."""
+        return flag_of(self.name)
+
+    @property
+    def variable(self) -> str:
+        """The variable in the environment."""
+        return variable_of(self.name)
+
+
+def settings_of(model: type[BaseSettings]) -> list[Setting]:
+    """Returns the settings of a class in the order of its fields."""
+    return [
+        Setting(
+            name=name,
+            kind=_plain_type(field.annotation),
+            default=None if field.default is None else str(field.default),
+            meaning=field.description or "",
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+
+def _plain_type(annotation: object) -> type:
+    """Returns the type under Annotated and Optional: str for `QueueName | None`."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _plain_type(get_args(annotation)[0])
+    if origin in {Union, types.UnionType}:
+        return next(_plain_type(part) for part in get_args(annotation) if part is not type(None))
+    return annotation if isinstance(annotation, type) and annotation in METAVARS else str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A group of settings under one heading of the help."""
+
+    title: str | None
+    settings: Sequence[Setting]
+
+
+def with_flags(*panels: Panel) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Gives a command a flag for each setting.
+
+    The command is called with `given`, the settings that the user gave (flag before variable), as text: pydantic reads
+    and checks them, in one place and with one wording. What it returns is the exit code.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())
+        names = [setting.name for panel in panels for setting in panel.settings]
+
+        @functools.wraps(command)
+        def run(context: typer.Context, **values: object) -> None:
+            texts = {name: str(values.pop(name)) for name in names}
+            given = {name: text for name, text in texts.items() if _was_given(context, name)}
+            raise typer.Exit(command(given=given, **values))
+
+        parameters = [
+            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+            *(parameter for parameter in own if parameter.name != "given"),
+            *(_parameter(setting, panel.title) for panel in panels for setting in panel.settings),
+        ]
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(setting: Setting, title: str | None) -> inspect.Parameter:
+    option = typer.Option(
+        setting.flag,
+        envvar=setting.variable,
+        metavar=METAVARS[setting.kind],
+        help=setting.meaning,
+        rich_help_panel=title,
+    )
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=setting.default,
+        annotation=Annotated[str | None, option],
+    )
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in {"COMMANDLINE", "ENVIRONMENT"}

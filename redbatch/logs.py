@@ -1,0 +1,87 @@
+"""Logs: one JSON object a line on stdout, from structlog and from the standard library alike.
+
+Nobody hands a text or a vector to a logger. Tracebacks are plain, without the local variables that would hold them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+FIRST = ("ts", "level", "msg", "service")
+
+
+class StdoutHandler(logging.StreamHandler[Any]):
+    """Writes to what `sys.stdout` is at that moment, as the structlog side does."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one line."""
+        self.stream = sys.stdout
+        super().emit(record)
+
+
+def configure_logging(service: str, level: str) -> None:
+    """Sends all logs of this process to stdout as JSON lines with ts (ISO, UTC), level, msg, service and the rest.
+
+    `level` is debug, info, warning or error. Calling it again replaces what was configured before.
+    """
+
+    def name_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        event.setdefault("service", service)
+        return event
+
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        name_service,
+    ]
+    finish: list[Processor] = [
+        structlog.processors.format_exc_info,
+        structlog.processors.EventRenamer("msg"),
+        _first_things_first,
+        structlog.processors.JSONRenderer(serializer=_dumps),
+    ]
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*common, *finish],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    _route_standard_library(common, finish, number)
+
+
+def _route_standard_library(common: list[Processor], finish: list[Processor], number: int) -> None:
+    handler = StdoutHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*common, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(number)
+    logging.captureWarnings(capture=True)
+    # Libraries that bring handlers of their own would write every line twice, once in another form.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def _first_things_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Puts time, level, message and service at the start of the line, where people look for them."""
+    first: EventDict = {key: event[key] for key in FIRST if key in event}
+    return {**first, **event}
+
+
+def _dumps(event: EventDict, **_options: object) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=repr)

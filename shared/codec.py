@@ -1,0 +1,129 @@
+"""Bodies and replies as bytes: msgpack with explicit limits, vectors as raw little-endian float32. Nothing is pickled.
+
+What comes from Redis is untrusted: every decoder checks types and sizes and raises CodecError.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgpack
+
+from shared.messages import VERSION, Body, Failure, Reply, Timing, Vectors
+
+MAX_BODY_BYTES = 256 * 2**20
+MAX_REPLY_BYTES = 256 * 2**20
+MAX_INPUTS = 1_024
+MAX_DIM = 65_536
+
+T = TypeVar("T")
+
+
+class CodecError(ValueError):
+    """The bytes are not what this version of the contract describes."""
+
+
+def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
+    if len(data) > max_bytes:
+        raise CodecError(f"{len(data)} bytes are over the limit of {max_bytes}")
+    try:
+        value = msgpack.unpackb(
+            data,
+            raw=False,
+            strict_map_key=True,
+            max_array_len=MAX_INPUTS,
+            max_map_len=64,
+            max_ext_len=0,
+            max_str_len=max_bytes,
+            max_bin_len=max_bytes,
+        )
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise CodecError(f"not msgpack within its limits: {type(error).__name__}") from None
+    if not isinstance(value, dict):
+        raise CodecError("not a map")
+    return value
+
+
+def _field(value: dict[str, Any], name: str, kind: type[T]) -> T:
+    found = value.get(name)
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise CodecError(f"field {name!r} is not {kind.__name__}")
+    return found
+
+
+def _count(value: dict[str, Any], name: str, least: int, most: int) -> int:
+    found = _field(value, name, int)
+    if not least <= found <= most:
+        raise CodecError(f"field {name!r} is not within {least} and {most}")
+    return found
+
+
+def _ms(value: dict[str, Any], name: str) -> float:
+    found = _field(value, name, float)
+    if not math.isfinite(found):
+        raise CodecError(f"field {name!r} is not finite")
+    return found
+
+
+def encode_body(body: Body) -> bytes:
+    """Returns the `body` field of an entry.
+
+    Raises:
+        UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot carry.
+    """
+    packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": body.options})
+    return packed
+
+
+def decode_body(data: bytes) -> Body:
+    """Returns what the `body` field of an entry says.
+
+    Raises:
+        CodecError: the bytes are not a body.
+    """
+    value = _unpack(data, MAX_BODY_BYTES)
+    inputs = _field(value, "inputs", list)
+    if not inputs or not all(isinstance(text, str) for text in inputs):
+        raise CodecError("field 'inputs' is not a list of one or more strings")
+    return Body(op=_field(value, "op", str), inputs=tuple(inputs), options=_field(value, "options", dict))
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Returns one element of a request's reply list."""
+    head: dict[str, object] = {"v": VERSION, "id": reply.request_id, "pos": reply.position, "n": reply.n}
+    if isinstance(reply, Failure):
+        head |= {"code": reply.code, "message": reply.message}
+    else:
+        timing = reply.timing
+        head |= {
+            "dim": reply.dim,
+            "queue_ms": float(timing.queue_ms),
+            "inference_ms": float(timing.inference_ms),
+            "batch": timing.batch_size,
+            "data": reply.data,
+        }
+    packed: bytes = msgpack.packb(head)
+    return packed
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Returns what one element of a reply list says.
+
+    Raises:
+        CodecError: the bytes are not a reply of this version, or its vectors do not have the length they claim.
+    """
+    value = _unpack(data, MAX_REPLY_BYTES)
+    if _field(value, "v", int) != VERSION:
+        raise CodecError("not a reply of this version")
+    request_id = _field(value, "id", str)
+    position = _count(value, "pos", 0, 2**31)
+    n = _count(value, "n", 1, MAX_INPUTS)
+    if "code" in value:
+        return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str))
+    dim = _count(value, "dim", 1, MAX_DIM)
+    vectors = _field(value, "data", bytes)
+    if len(vectors) != n * dim * 4:
+        raise CodecError(f"{len(vectors)} bytes are not {n} vectors of {dim} float32")
+    timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), _count(value, "batch", 0, 2**31))
+    return Vectors(request_id, position, n, dim, vectors, timing)

@@ -1,0 +1,196 @@
+"""What a worker asks of the queue: each script with typed arguments and a typed answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from shared import scripts
+from shared.keys import GROUP, LANES, RELEASED, Keys
+from shared.messages import Entry, Heartbeat, Ref
+from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
+
+WORKERS_TTL_MS = 3_600_000
+BEGUN_TTL_MS = 3_600_000
+BELL_TTL_MS = 60_000
+RELEASED_IDLE_MS = 86_400_000
+RECLAIM_LATE_MS = 500
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LATEST_MS = 2**52
+_Raw = tuple[bytes, list[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Entries that are now this worker's, and Redis' clock at that moment. `malformed` ones can only be discarded."""
+
+    now_ms: int
+    entries: tuple[Entry, ...]
+    malformed: tuple[Ref, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much a claim may take: entries, tokens, and a fair share among `workers`, at least `least_share` entries."""
+
+    entries: int
+    tokens: int
+    workers: int
+    least_share: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply for an entry, encoded."""
+
+    entry: Entry
+    reply: bytes
+
+
+def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
+    """Returns the entry that Redis holds, or only its Ref when its fields are not those of an entry."""
+    entry_id, flat = raw
+    fields = dict(zip(flat[::2], flat[1::2], strict=False))
+    try:
+        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])))
+        request_id = fields[b"id"].decode("ascii")
+        position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])
+        if not (_REQUEST_ID.fullmatch(request_id) and 0 <= position < 2**31 and 0 <= deadline_ms <= _LATEST_MS):
+            return ref
+        return Entry(
+            ref=ref,
+            version=int(fields[b"v"]),
+            request_id=request_id,
+            position=position,
+            deadline_ms=deadline_ms,
+            bell=fields.get(b"bell", b"").decode("ascii"),
+            traceparent=fields.get(b"traceparent", b"").decode("ascii"),
+            body=fields[b"body"],
+            attempts=attempts,
+        )
+    except (KeyError, ValueError):
+        return Ref(lane, entry_id, 0, 0)
+
+
+def _claimed(now_ms: int, parsed: list[Entry | Ref]) -> Claimed:
+    entries = tuple(each for each in parsed if isinstance(each, Entry))
+    return Claimed(now_ms, entries, tuple(each for each in parsed if isinstance(each, Ref)))
+
+
+async def join(link: Link, keys: Keys) -> bool:
+    """Makes the consumer group where it is missing; returns whether it was."""
+    return bool(await link.run(scripts.JOIN, [keys.epoch, *keys.lanes], [GROUP]))
+
+
+async def claim(link: Link, keys: Keys, worker: str, allowance: Allowance) -> Claimed:
+    """Takes unread entries without waiting for any.
+
+    Raises:
+        GroupMissing: `join` makes the group again.
+        RedisUnreachable: entries may have been delivered; read the worker's own (`reclaim` with `owner`).
+    """
+    args: list[Argument] = [GROUP, worker, allowance.entries, allowance.tokens, allowance.workers]
+    args.append(allowance.least_share)
+    now_ms, lanes = await link.run(scripts.CLAIM, keys.lanes, args)
+    return _claimed(now_ms, [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws])
+
+
+async def await_entry(link: Link, keys: Keys, worker: str) -> tuple[Entry | Ref, ...]:
+    """Waits, at most BLOCK_S seconds, for an unread entry, and takes it. Raises as `claim` does."""
+    lanes = keys.lanes
+    command: list[Argument] = ["XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "BLOCK", int(BLOCK_S * 1000)]
+    command += ("STREAMS", *lanes, *(">" for _ in lanes))
+    reply = await link.call(*command, timeout_s=BLOCK_S + BLOCK_MARGIN_S)
+    if not reply:
+        return ()
+    return tuple(parse_entry(lanes.index(name.decode()), raw) for name, raws in reply for raw in raws)
+
+
+async def commit(link: Link, keys: Keys, answers: Sequence[Answer], grace_ms: int) -> list[bool]:
+    """Answers entries; returns for each whether this was the answer that counted.
+
+    Raises:
+        RedisUnreachable: whether it was done is unknown; repeating it is safe.
+    """
+    names = [keys.backlog, *keys.lanes]
+    bells: dict[str, int] = {}
+    args: list[Argument] = [GROUP, len(LANES), grace_ms, BELL_TTL_MS, len(answers)]
+    for answer in answers:
+        entry, ref = answer.entry, answer.entry.ref
+        names.append(keys.reply(entry.request_id))
+        reply_at = len(names)
+        if entry.bell and entry.bell not in bells and entry.bell.startswith(keys.bell("")):
+            names.append(entry.bell)
+            bells[entry.bell] = len(names)
+        args += (ref.lane, ref.entry_id, ref.n, ref.cost, entry.deadline_ms, entry.request_id)
+        args += (reply_at, bells.get(entry.bell, 0), answer.reply)
+    _, won = await link.run(scripts.COMMIT, names, args)
+    return [bool(flag) for flag in won]
+
+
+async def discard(link: Link, keys: Keys, refs: Sequence[Ref]) -> None:
+    """Removes entries that nobody could answer, because they name no request."""
+    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, len(refs)]
+    for ref in refs:
+        args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "")
+    await link.run(scripts.COMMIT, [keys.backlog, *keys.lanes], args)
+
+
+async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> tuple[int, list[bool]]:
+    """Keeps entries from being reclaimed; returns Redis' clock and for each entry whether it is still this worker's."""
+    args: list[Argument] = [GROUP, worker, len(entries)]
+    for entry in entries:
+        args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)
+    now_ms, owned = await link.run(scripts.RENEW, keys.lanes, args)
+    return now_ms, [bool(flag) for flag in owned]
+
+
+async def reclaim(
+    link: Link, keys: Keys, worker: str, issued_ms: int, idle_ms: int, owner: str = "", most: int = 256
+) -> Claimed | None:
+    """Takes over entries that were not renewed for `idle_ms`, from anyone or from one `owner` (itself, say).
+
+    Returns None when the call reached Redis over RECLAIM_LATE_MS after `issued_ms`: nobody is taken for dead after a
+    stall. The attempts of an entry are its own, plus one if its last owner had begun to run it.
+
+    Raises:
+        GroupMissing: `join` makes the group again.
+    """
+    args: list[Argument] = [GROUP, worker, idle_ms, most, owner, issued_ms, RECLAIM_LATE_MS]
+    now_ms, *rest = await link.run(scripts.RECLAIM, keys.lanes, [*args, keys.begun(""), keys.worker("")])
+    if not rest:
+        return None
+    parsed = [parse_entry(lane, raw, count - 1) for lane, rows in enumerate(rest[0]) for raw, count in rows]
+    return _claimed(now_ms, parsed)
+
+
+async def hand_back(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> int:
+    """Gives entries to whoever reclaims next; returns how many were still this worker's to give."""
+    args: list[Argument] = [GROUP, worker, RELEASED, RELEASED_IDLE_MS, len(entries)]
+    for entry in entries:
+        args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)
+    given: int = await link.run(scripts.HAND_BACK, keys.lanes, args)
+    return given
+
+
+async def mark_begun(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> None:
+    """Writes down which entries' run begins, for the reclaim that counts attempts if this worker dies in it."""
+    names = " ".join(f"{entry.ref.lane}/{entry.ref.entry_id.decode()}" for entry in entries)
+    await link.run(scripts.BEGIN, [keys.begun(worker)], [names, BEGUN_TTL_MS])
+
+
+async def heartbeat(link: Link, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tuple[int, int]:
+    """Says that the worker lives; returns Redis' clock (ms) and the number of live workers."""
+    args: list[Argument] = [beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS]
+    now_ms, live = await link.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers], args)
+    return now_ms, live
+
+
+async def leave(link: Link, keys: Keys, worker: str) -> int:
+    """Takes the worker's name out of the group where it owes nothing; returns how many entries it still owes."""
+    names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
+    owed: int = await link.run(scripts.LEAVE, names, [GROUP, worker])
+    return owed

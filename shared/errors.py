@@ -1,0 +1,119 @@
+"""Every error that crosses a process border, as one tree.
+
+RedbatchError
+├── RequestError          the client's fault: no retry helps
+│   ├── InvalidRequest        malformed JSON, missing or empty text, wrong type
+│   ├── UnsupportedMediaType  the body is not JSON
+│   └── TooLarge              body, inputs or characters over the limit
+├── Overloaded            try again after `retry_after_s`
+│   └── QueueFull
+├── Unavailable           the cluster cannot serve now
+│   ├── RedisUnreachable
+│   └── NoWorker
+├── DeadlineExceeded      the answer did not come in time
+└── ModelError            the fault lies with this input or the model
+    ├── InputFailed
+    └── InternalError
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RedbatchError(Exception):
+    """Base of all. `code` is what clients and the queue see; `message` says what happened and what to do."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class RequestError(RedbatchError):
+    """The client's fault: sending the same again gives the same answer."""
+
+    code = "invalid_request"
+
+
+class InvalidRequest(RequestError):
+    """The body is not what the API describes."""
+
+
+class UnsupportedMediaType(RequestError):
+    """The body is announced as something other than JSON."""
+
+    code = "unsupported_media_type"
+
+
+class TooLarge(RequestError):
+    """The body, the number of inputs, or an input is over its limit."""
+
+    code = "too_large"
+
+
+class Overloaded(RedbatchError):
+    """Refused to protect what was accepted already."""
+
+    code = "overloaded"
+
+
+class QueueFull(Overloaded):
+    """The queue is at its bound."""
+
+    code = "queue_full"
+
+
+class Unavailable(RedbatchError):
+    """A part that every request needs is missing."""
+
+    code = "unavailable"
+
+
+class RedisUnreachable(Unavailable):
+    """Redis did not answer."""
+
+    code = "redis_unreachable"
+
+
+class NoWorker(Unavailable):
+    """No worker has lived for a while."""
+
+    code = "no_worker"
+
+
+class DeadlineExceeded(RedbatchError):
+    """The deadline passed before there was an answer."""
+
+    code = "deadline_exceeded"
+
+
+class ModelError(RedbatchError):
+    """The model gave no vector."""
+
+    code = "model_error"
+
+
+class InputFailed(ModelError):
+    """The model failed on one input of this request."""
+
+    code = "input_failed"
+
+
+class InternalError(ModelError):
+    """Something that should not happen did."""
+
+    code = "internal"
+
+
+def error_tree(root: type[RedbatchError] = RedbatchError) -> list[type[RedbatchError]]:
+    """Returns every class of the tree, the root first."""
+    return [root, *(cls for child in root.__subclasses__() for cls in error_tree(child))]
+
+
+def error_from_code(code: str, message: str) -> RedbatchError:
+    """Returns the error that a reply names; an unknown code becomes InternalError."""
+    by_code = {cls.code: cls for cls in error_tree()}  # of a base and its child with one code, the child
+    return by_code.get(code, InternalError)(message)

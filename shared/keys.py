@@ -1,0 +1,79 @@
+"""Every key of the cluster in Redis. All keys of a queue share the hash tag, so they share a Redis Cluster slot.
+
+| key                               | type   | written by       | lifetime                                             |
+|-----------------------------------|--------|------------------|------------------------------------------------------|
+| rb:{<queue>}:q:<lane>             | stream | gateways         | permanent; finished entries are deleted              |
+| rb:{<queue>}:backlog              | hash   | both             | inputs and tokens in the lanes; reset when they empty |
+| rb:{<queue>}:epoch                | string | both             | permanent; a new value means that data was lost      |
+| rb:{<queue>}:reply:<request id>   | list   | workers          | remaining deadline + reply_ttl_s; popped at once     |
+| rb:{<queue>}:bell:<gateway>       | list   | workers          | 60 s after the last ring; popped at once             |
+| rb:{<queue>}:submitted:<gateway>  | string | gateways         | 60 s after the gateway's last submit                 |
+| rb:{<queue>}:workers              | zset   | workers          | an hour after the last heartbeat of any              |
+| rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
+| rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LANES = ("interactive",)
+"""The lanes in the order in which workers read them."""
+
+GROUP = "workers"
+"""The consumer group of every lane."""
+
+RELEASED = "released"
+"""The consumer that holds what was handed back, until another worker takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one queue."""
+
+    queue: str
+
+    @property
+    def prefix(self) -> str:
+        """What all keys of the queue begin with."""
+        return f"rb:{{{self.queue}}}:"
+
+    @property
+    def lanes(self) -> list[str]:
+        """The streams, in the order of LANES."""
+        return [f"{self.prefix}q:{lane}" for lane in LANES]
+
+    @property
+    def backlog(self) -> str:
+        """Hash with the inputs and the estimated tokens of all entries in the lanes."""
+        return f"{self.prefix}backlog"
+
+    @property
+    def epoch(self) -> str:
+        """Names one life of the queue's data."""
+        return f"{self.prefix}epoch"
+
+    @property
+    def workers(self) -> str:
+        """Workers by the time (Redis' clock, ms) of their last heartbeat."""
+        return f"{self.prefix}workers"
+
+    def reply(self, request_id: str) -> str:
+        """List of the replies to one request."""
+        return f"{self.prefix}reply:{request_id}"
+
+    def bell(self, gateway: str) -> str:
+        """List of ids of requests whose replies are ready for this gateway."""
+        return f"{self.prefix}bell:{gateway}"
+
+    def submitted(self, gateway: str) -> str:
+        """What the last submit of this gateway returned, so that repeating it adds nothing."""
+        return f"{self.prefix}submitted:{gateway}"
+
+    def worker(self, worker: str) -> str:
+        """Heartbeat of a worker, as JSON."""
+        return f"{self.prefix}worker:{worker}"
+
+    def begun(self, worker: str) -> str:
+        """The entries whose run this worker began last, so that a reclaim can count the attempt."""
+        return f"{self.prefix}begun:{worker}"

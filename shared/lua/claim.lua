@@ -1,0 +1,50 @@
+-- Claim: takes unread entries of the lanes in order, without blocking.
+--
+-- KEYS      lanes, in the order of keys.LANES
+-- ARGV[1]   group      ARGV[2] consumer
+-- ARGV[3]   most entries      ARGV[4] most tokens (estimated cost)
+-- ARGV[5]   live workers      ARGV[6] least share: entries that one worker may take however many workers there are
+--
+-- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}}, each entry {id, {field, value, ...}}.
+-- The share of the backlog bounds what is taken, so that no backlog hides in one worker while another is idle;
+-- COUNT of XREADGROUP is for each stream, so one call over two lanes would give double and no priority.
+local group, consumer = ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local waiting = 0
+for _, lane in ipairs(KEYS) do
+  local pending = redis.pcall('XPENDING', lane, group)
+  if pending.err then
+    return pending
+  end
+  waiting = waiting + redis.call('XLEN', lane) - pending[1]
+end
+
+local share = math.max(tonumber(ARGV[6]), math.ceil(waiting / math.max(1, tonumber(ARGV[5]))))
+local entries_left = math.min(tonumber(ARGV[3]), share, waiting)
+local tokens_left = tonumber(ARGV[4])
+local lanes = {}
+for i, lane in ipairs(KEYS) do
+  local taken = {}
+  while entries_left > 0 and tokens_left > 0 do
+    local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', math.min(entries_left, 32), 'STREAMS', lane, '>')
+    if not read then
+      break
+    end
+    for _, entry in ipairs(read[1][2]) do
+      taken[#taken + 1] = entry
+      entries_left = entries_left - 1
+      local cost = 1
+      for f = 1, #entry[2], 2 do
+        if entry[2][f] == 'cost' then
+          cost = tonumber(entry[2][f + 1]) or 1
+          break
+        end
+      end
+      tokens_left = tokens_left - cost
+    end
+  end
+  lanes[i] = taken
+end
+return {now, lanes}

@@ -1,0 +1,56 @@
+-- Commit: answers some entries, each by whoever is first.
+--
+-- KEYS[1]   backlog hash
+-- KEYS[2 .. 1+L]  the L lanes; after them the reply keys and the bells that ARGV names by their index in KEYS
+-- ARGV[1]   group      ARGV[2] number of lanes L      ARGV[3] ms that a reply outlives its deadline
+-- ARGV[4]   ms that a bell outlives its last ring
+-- ARGV[5]   number of entries; then for each:
+--           lane index (from 0), entry id, inputs, cost, deadline_ms, request id,
+--           index of the reply key (0: nobody to answer), index of the bell (0: none), reply
+--
+-- Returns {now_ms, {1 or 0 for each entry}}: whether this commit was the one that counted.
+-- XACK comes first: it says whether the entry is still owed, and it is allowed when memory is full, after which the
+-- push is too. XDEL guards against a cancel. Where either finds nothing, nothing is touched.
+local group, grace, bell_ttl = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local inputs, tokens = 0, 0
+local rung, bells = {}, {}
+local results = {}
+local at = 6
+
+for e = 1, tonumber(ARGV[5]) do
+  local lane, id = KEYS[2 + ARGV[at]], ARGV[at + 1]
+  local won = 0
+  if redis.call('XACK', lane, group, id) == 1 and redis.call('XDEL', lane, id) == 1 then
+    won = 1
+    inputs = inputs + ARGV[at + 2]
+    tokens = tokens + ARGV[at + 3]
+    local reply_at, bell_at = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
+    if reply_at > 0 then
+      local reply = KEYS[reply_at]
+      redis.call('RPUSH', reply, ARGV[at + 8])
+      redis.call('PEXPIRE', reply, string.format('%.0f', math.max(0, ARGV[at + 4] - now) + grace))
+      if bell_at > 0 then
+        if not rung[bell_at] then
+          rung[bell_at] = {}
+          bells[#bells + 1] = bell_at
+        end
+        rung[bell_at][#rung[bell_at] + 1] = ARGV[at + 5]
+      end
+    end
+  end
+  results[e] = won
+  at = at + 9
+end
+
+-- One element for each gateway, naming all that is ready: one pop wakes it once.
+for _, bell_at in ipairs(bells) do
+  redis.call('RPUSH', KEYS[bell_at], table.concat(rung[bell_at], ' '))
+  redis.call('PEXPIRE', KEYS[bell_at], bell_ttl)
+end
+if inputs > 0 then
+  redis.call('HINCRBY', KEYS[1], 'inputs', -inputs)
+  redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)
+end
+return {now, results}

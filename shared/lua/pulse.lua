@@ -1,0 +1,38 @@
+-- Pulse: the state of the queue at a glance.
+--
+-- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4..] lanes
+-- ARGV[1]   group      ARGV[2] what heartbeat keys begin with
+-- Also reads the heartbeat of each member of the zset, a key of the same slot.
+--
+-- Returns {now_ms, epoch, inputs, tokens, entries, pending, id of the oldest entry or "",
+--          time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...}}.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local epoch = redis.call('GET', KEYS[1])
+if not epoch then
+  epoch = time[1] .. '.' .. time[2]
+  redis.call('SET', KEYS[1], epoch)
+end
+local entries, pending, oldest = 0, 0, ''
+for i = 4, #KEYS do
+  entries = entries + redis.call('XLEN', KEYS[i])
+  local summary = redis.pcall('XPENDING', KEYS[i], ARGV[1])
+  if not summary.err then
+    pending = pending + summary[1]
+  end
+  local first = redis.call('XRANGE', KEYS[i], '-', '+', 'COUNT', 1)
+  if first[1] and (oldest == '' or tonumber(string.match(first[1][1], '^%d+')) < tonumber(string.match(oldest, '^%d+'))) then
+    oldest = first[1][1]
+  end
+end
+local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+local live = {}
+for _, worker in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  local heartbeat = redis.call('GET', ARGV[2] .. worker)
+  if heartbeat then
+    live[#live + 1] = heartbeat
+  end
+end
+local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens')
+return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
+        tonumber(last[2] or 0), live}

@@ -1,0 +1,66 @@
+-- Reclaim: takes over entries that were delivered and not renewed for a while, by any consumer or by one.
+--
+-- KEYS      lanes
+-- ARGV[1]   group      ARGV[2] consumer that takes them
+-- ARGV[3]   least idle time, ms      ARGV[4] most entries
+-- ARGV[5]   consumer to take from, or "" for any
+-- ARGV[6]   when this call was issued (Redis' clock, ms)      ARGV[7] ms after which it is too late to obey it
+-- ARGV[8]   what the keys of begun entries begin with      ARGV[9] what heartbeat keys begin with
+-- Also reads these two keys for each consumer that it finds, of the same slot.
+--
+-- Returns {now_ms, {{{id, {field, value, ...}}, retry count}, ... } for each lane}, or {now_ms} when it came too late:
+-- after a stall of Redis every entry looks abandoned, and whoever asked before the stall must not have them.
+-- Needs no cursor: what is taken is no longer idle, and what has no body is acknowledged away.
+local group, me, idle, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now - ARGV[6] > tonumber(ARGV[7]) then
+  return {now}
+end
+
+local begun = {}
+local function has_begun(consumer, lane, id)
+  if not begun[consumer] then
+    begun[consumer] = {}
+    for name in string.gmatch(redis.call('GET', ARGV[8] .. consumer) or '', '%S+') do
+      begun[consumer][name] = true
+    end
+  end
+  return begun[consumer][lane .. '/' .. id]
+end
+
+local lanes = {}
+for i, lane in ipairs(KEYS) do
+  local taken = {}
+  local query = {lane, group, 'IDLE', idle, '-', '+', most}
+  if ARGV[5] ~= '' then
+    query[8] = ARGV[5]
+  end
+  local pending = redis.pcall('XPENDING', unpack(query))
+  if pending.err then
+    return pending
+  end
+  for _, row in ipairs(pending) do
+    local id, owner, count = row[1], row[2], row[4]
+    local found = redis.call('XRANGE', lane, id, id)
+    if not found[1] then
+      redis.call('XACK', lane, group, id)
+    else
+      if owner ~= me and has_begun(owner, i - 1, id) then
+        count = count + 1
+      end
+      redis.call('XCLAIM', lane, group, me, 0, id, 'RETRYCOUNT', count, 'JUSTID')
+      taken[#taken + 1] = {found[1], count}
+    end
+  end
+  lanes[i] = taken
+  -- A consumer that is neither alive nor owes anything is only a name.
+  for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', lane, group)) do
+    local name, owes = info[2], info[4]
+    if owes == 0 and name ~= me and redis.call('EXISTS', ARGV[9] .. name) == 0 then
+      redis.call('XGROUP', 'DELCONSUMER', lane, group, name)
+      redis.call('DEL', ARGV[8] .. name)
+    end
+  end
+end
+return {now, lanes}

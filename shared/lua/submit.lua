@@ -1,0 +1,100 @@
+-- Submit: adds the entries of some requests, each request whole or not at all.
+--
+-- KEYS[1]    backlog hash        KEYS[2] epoch        KEYS[3] record of this gateway's last submit
+-- KEYS[4..]  lanes, in the order of keys.LANES
+-- ARGV[1]    sequence number of this submit, growing for each gateway
+-- ARGV[2]    bound of the queue, in inputs
+-- ARGV[3]    lifetime of the record, ms
+-- ARGV[4]    number of requests; then for each:
+--            lane index (from 0), request id, remaining budget in ms, exempt from the bound ("1" or "0"),
+--            bell key or "", tenant or "", traceparent or "", number of entries;
+--            then for each entry: position, inputs, cost, body
+--
+-- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late".
+-- A submit that is repeated (its reply was lost) returns what it returned at first, and adds nothing.
+local seq = ARGV[1]
+local record = redis.call('GET', KEYS[3])
+if record then
+  local saved = cmsgpack.unpack(record)
+  if saved[1] == seq then
+    return saved[2]
+  end
+  if tonumber(saved[1]) > tonumber(seq) then
+    return redis.error_reply('STALE this submit was overtaken by a later one')
+  end
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local epoch = redis.call('GET', KEYS[2])
+if not epoch then
+  epoch = time[1] .. '.' .. time[2]
+  redis.call('SET', KEYS[2], epoch)
+end
+
+local depth = 0
+for i = 4, #KEYS do
+  depth = depth + redis.call('XLEN', KEYS[i])
+end
+local inputs = 0
+if depth > 0 then
+  inputs = tonumber(redis.call('HGET', KEYS[1], 'inputs') or 0)
+end
+local bound = tonumber(ARGV[2])
+local added_inputs, added_tokens = 0, 0
+local results = {}
+local at = 5
+
+for r = 1, tonumber(ARGV[4]) do
+  local lane, id, budget, exempt = KEYS[4 + ARGV[at]], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local bell, tenant, traceparent, m = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], tonumber(ARGV[at + 7])
+  at = at + 8
+  local n, cost = 0, 0
+  for e = 0, m - 1 do
+    n = n + ARGV[at + 4 * e + 1]
+    cost = cost + ARGV[at + 4 * e + 2]
+  end
+  if budget <= 0 then
+    results[r] = {'late'}
+  elseif exempt ~= '1' and inputs + added_inputs + n > bound then
+    results[r] = {'full'}
+  else
+    local result = {'ok'}
+    local deadline = string.format('%.0f', now + budget)
+    for e = 0, m - 1 do
+      local fields = {'id', id, 'v', '1', 'n', ARGV[at + 4 * e + 1], 'pos', ARGV[at + 4 * e],
+                      'cost', ARGV[at + 4 * e + 2], 'deadline_ms', deadline}
+      if tenant ~= '' then
+        fields[#fields + 1] = 'tenant'
+        fields[#fields + 1] = tenant
+      end
+      if traceparent ~= '' then
+        fields[#fields + 1] = 'traceparent'
+        fields[#fields + 1] = traceparent
+      end
+      if bell ~= '' then
+        fields[#fields + 1] = 'bell'
+        fields[#fields + 1] = bell
+      end
+      fields[#fields + 1] = 'body'
+      fields[#fields + 1] = ARGV[at + 4 * e + 3]
+      result[#result + 1] = redis.call('XADD', lane, '*', unpack(fields))
+    end
+    added_inputs = added_inputs + n
+    added_tokens = added_tokens + cost
+    results[r] = result
+  end
+  at = at + 4 * m
+end
+
+-- XADD comes before this: the first write decides whether a script may run when memory is full.
+if depth == 0 then
+  redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
+end
+if added_inputs > 0 then
+  redis.call('HINCRBY', KEYS[1], 'inputs', added_inputs)
+  redis.call('HINCRBY', KEYS[1], 'tokens', added_tokens)
+end
+local reply = {now, epoch, results}
+redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[3])
+return reply

@@ -1,0 +1,115 @@
+"""What gateways and workers tell each other, as frozen values.
+
+A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first
+input; replies carry it back, and the first answer for a position is the one that counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+VERSION = 1
+"""Version of the entry and reply format. A worker hands back entries of a version it does not know."""
+
+EMBED = "embed"
+"""The operation that turns each input into one vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The work itself: an operation on some inputs."""
+
+    op: str
+    inputs: tuple[str, ...]
+    options: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry before it is in the stream."""
+
+    position: int
+    n: int
+    cost: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where an entry is: its lane (index into `keys.LANES`) and its stream id; with what it weighs."""
+
+    lane: int
+    entry_id: bytes
+    n: int
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry as a worker claimed it. `attempts` counts the runs of it that began and did not end."""
+
+    ref: Ref
+    version: int
+    request_id: str
+    position: int
+    deadline_ms: int
+    bell: str
+    traceparent: str
+    body: bytes
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a reply came about: milliseconds in the queue, milliseconds in the model, inputs in its batch."""
+
+    queue_ms: float = 0.0
+    inference_ms: float = 0.0
+    batch_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The answer to an entry: n vectors of `dim` little-endian float32, back to back."""
+
+    request_id: str
+    position: int
+    n: int
+    dim: int
+    data: bytes
+    timing: Timing = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The other answer: an error code of shared.errors and a message for the client."""
+
+    request_id: str
+    position: int
+    n: int
+    code: str
+    message: str
+
+
+Reply = Vectors | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a worker says of itself once a second.
+
+    `state` is loading, ready or draining; `tokens_per_s` is the engine's measured rate (0 while unknown);
+    `holds` counts entries claimed and not committed, `begun` those whose run has begun.
+    """
+
+    worker: str
+    host: str
+    pid: int
+    device: str
+    model: str
+    dim: int
+    state: str
+    tokens_per_s: float
+    holds: int
+    begun: int
+    started_ms: int

@@ -1,0 +1,188 @@
+"""The one door to Redis: connections with every option explicit, and the scripts run over them.
+
+A `Link` is one connection with one owner. There is no pool, so the number of connections of a process is the number of
+its links. A call that fails or is cancelled closes its connection, because the reply that may still come belongs to
+nobody; the next call opens a new one. Nothing is repeated here: only the caller knows whether that is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.maint_notifications import MaintNotificationsConfig
+
+from shared.errors import RedisUnreachable
+from shared.keys import Keys
+from shared.scripts import Script
+from shared.settings import QueueSettings
+
+Argument = str | bytes | int | float
+
+BLOCK_S = 2.0
+"""Longest single blocking read: a connection that died silently is noticed after this and a margin."""
+
+BLOCK_MARGIN_S = 3.0
+"""How much longer than its blocking read a connection waits for the answer."""
+
+
+class GroupMissing(Exception):
+    """The consumer group is gone: the stream was deleted, flushed, or never read."""
+
+
+class ScriptRefused(Exception):
+    """A script refused what it was asked, for a reason that its header gives."""
+
+
+class Link:
+    """One connection to Redis, used by one call at a time.
+
+    Args:
+        pool: where connections come from, with their options.
+        name: what CLIENT LIST shows.
+        identified: whether to learn the connection's id at Redis, so that it can be killed after it broke.
+    """
+
+    def __init__(self, pool: ConnectionPool, name: str, *, identified: bool = False) -> None:
+        self._pool = pool
+        self._name = name
+        self._identified = identified
+        self._identity: dict[bytes, bytes] = {}
+        self._left_behind: dict[bytes, bytes] = {}
+        self._lock = asyncio.Lock()
+        self._connection: AbstractConnection = pool.make_connection()
+        self._connection.client_name = name
+
+    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:
+        """Sends one command and returns its reply.
+
+        Raises:
+            RedisUnreachable: no connection, no answer in time, or Redis cannot serve (loading, out of memory).
+            GroupMissing: NOGROUP.
+            ResponseError: any other error reply.
+        """
+        async with self._lock:
+            return await self._exchange(command, timeout_s)
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does."""
+        async with self._lock:  # over both, so that calls reach Redis in the order in which they were made
+            try:
+                return await self._exchange(("EVALSHA", script.sha, len(keys), *keys, *args))
+            except NoScriptError:
+                return await self._exchange(("EVAL", script.text, len(keys), *keys, *args))
+
+    async def pop(self, key: str, timeout_s: float) -> bytes | None:
+        """Pops the first element of a list, waiting for one at most `timeout_s` seconds (and at most BLOCK_S)."""
+        timeout_s = max(0.01, min(timeout_s, BLOCK_S))
+        reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", timeout_s=timeout_s + BLOCK_MARGIN_S)
+        return None if reply is None else reply[1]
+
+    async def kill(self, other: Link) -> None:
+        """Has Redis close the last connection of another link, which may be taking replies that nobody reads.
+
+        The address stands beside the id because ids begin anew when Redis restarts.
+        """
+        identity = other._identity
+        if identity:
+            await self.call("CLIENT", "KILL", "ID", identity[b"id"], "ADDR", identity[b"addr"])
+        if other._identity is identity:  # kept until the kill has arrived, so that it can be tried again
+            other._identity = {}
+
+    async def unblock(self, other: Link) -> None:
+        """Has another link's blocking read return at once, with nothing, if it is in one."""
+        if other._identity:
+            await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
+
+    async def close(self) -> None:
+        """Closes the connection, if there is one."""
+        await self._close()
+
+    async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:
+        try:
+            if not self._connection.is_connected:
+                await self._open()
+            await self._connection.send_command(*command, check_health=False)
+            # redis-py's own timeout of a read returns None and leaves the late reply to the next call.
+            async with asyncio.timeout(timeout_s):
+                return await self._connection.read_response(timeout=None if timeout_s is None else math.inf)
+        except NoScriptError:
+            raise
+        except ResponseError as error:
+            raise _translated(error) from None
+        except (RedisError, OSError, TimeoutError) as error:
+            await self._close()
+            raise RedisUnreachable(f"Redis did not answer ({type(error).__name__}): try again.") from error
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _open(self) -> None:
+        await self._connection.connect()
+        if self._identified:
+            await self._connection.send_command("CLIENT", "INFO", check_health=False)
+            info = await self._connection.read_response()
+            self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
+
+    async def _close(self) -> None:
+        if self._identity:
+            self._left_behind, self._identity = self._identity, {}
+        await self._connection.disconnect(nowait=True)
+
+
+def _translated(error: ResponseError) -> Exception:
+    text = f"{error.status_code or ''} {error}".strip()  # redis-py takes the codes that it knows out of the text
+    if "NOGROUP" in text or "UNBLOCKED the stream key" in text:
+        return GroupMissing(text)
+    if "STALE" in text:
+        return ScriptRefused(text)
+    busy = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "UNBLOCKED")
+    busy += ("NOREPLICAS",)
+    if any(word in text for word in busy) or "NOAUTH" in text or "max number of clients" in text:
+        return RedisUnreachable(f"Redis refuses to serve: {text[:120]}")
+    return error
+
+
+class Queue:
+    """One queue of the cluster, seen from one process.
+
+    Args:
+        settings: where Redis is, and how long to wait for it.
+        name: the queue.
+        client: what CLIENT LIST shows as the beginning of this process's connection names.
+    """
+
+    def __init__(self, settings: QueueSettings, name: str, client: str) -> None:
+        self.keys = Keys(name)
+        self.settings = settings
+        self._client = client
+        self._pool = ConnectionPool.from_url(
+            settings.redis_url,
+            protocol=2,
+            decode_responses=False,
+            socket_timeout=settings.redis_timeout_s,
+            socket_connect_timeout=settings.redis_timeout_s,
+            socket_keepalive=True,
+            health_check_interval=0,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=None,
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+        self._links: list[Link] = []
+
+    def link(self, purpose: str, *, identified: bool = False) -> Link:
+        """Returns a new connection of this process, named `<client>:<purpose>`."""
+        link = Link(self._pool, f"{self._client}:{purpose}", identified=identified)
+        self._links.append(link)
+        return link
+
+    async def close(self) -> None:
+        """Closes every link."""
+        for link in self._links:
+            await link.close()

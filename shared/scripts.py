@@ -1,0 +1,39 @@
+"""The Lua scripts, loaded from `shared/lua`. The header of each file names its KEYS and ARGV and what it returns."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script by its text and the SHA-1 that Redis calls it by."""
+
+    name: str
+    text: bytes = field(repr=False)
+    sha: str
+
+    @classmethod
+    def load(cls, name: str) -> Script:
+        """Reads `shared/lua/<name>.lua`."""
+        text = files("shared").joinpath("lua", f"{name}.lua").read_bytes()
+        return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+
+
+SUBMIT = Script.load("submit")
+CANCEL = Script.load("cancel")
+COLLECT = Script.load("collect")
+SETTLE = Script.load("settle")
+PULSE = Script.load("pulse")
+
+JOIN = Script.load("join")
+CLAIM = Script.load("claim")
+COMMIT = Script.load("commit")
+BEGIN = Script.load("begin")
+RENEW = Script.load("renew")
+RECLAIM = Script.load("reclaim")
+HAND_BACK = Script.load("hand_back")
+HEARTBEAT = Script.load("heartbeat")
+LEAVE = Script.load("leave")

@@ -1,0 +1,41 @@
+"""Settings that both sides must agree on for the contract in Redis to hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+QueueName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]{1,64}$")]
+DEFAULT_MODEL = "minilm"
+
+
+def queue_slug(model: str) -> str:
+    """Returns the queue name of a model: what follows the last slash, in lower case, other characters as dashes."""
+    name = model.split(":", 1)[0].rstrip("/").rsplit("/", 1)[-1].lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", name)[:64].strip("-") or "default"
+
+
+class QueueSettings(BaseSettings):
+    """What a gateway and a worker read in common. Each field is `REDBATCH_<NAME>` in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="REDBATCH_", frozen=True, extra="ignore")
+
+    redis_url: str = Field(
+        default="redis://127.0.0.1:6379/0", description="Redis of the cluster (redis://, rediss:// or unix://)."
+    )
+    redis_timeout_s: float = Field(
+        default=5.0, gt=0, le=60, description="Longest wait for one answer of Redis, and for a connection to it."
+    )
+    heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="How often a worker says that it lives.")
+    heartbeat_ttl_s: float = Field(
+        default=5.0, gt=0, le=600, description="How long after its last heartbeat a worker counts as alive."
+    )
+    reply_ttl_s: float = Field(
+        default=10.0, gt=0, le=3600, description="How long past its deadline the reply of a request stays in Redis."
+    )
+    log_level: str = Field(
+        default="info", pattern=r"^(debug|info|warning|error)$", description="debug, info, warning or error."
+    )

@@ -1,0 +1,166 @@
+"""What a gateway asks of the queue: each script with typed arguments and a typed answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared import scripts
+from shared.keys import GROUP, LANES, Keys
+from shared.messages import Draft, Heartbeat, Ref
+from shared.queue import Argument, Link
+
+SUBMITTED_TTL_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Some entries of one request, ready to go into its lane.
+
+    `budget_ms` is the time left to its deadline; `exempt` entries were accepted before and pass the bound.
+    """
+
+    request_id: str
+    drafts: tuple[Draft, ...]
+    budget_ms: int
+    lane: int = 0
+    exempt: bool = False
+    bell: str = ""
+    tenant: str = ""
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission: `ok` with a Ref for each draft, `full` or `late` with none."""
+
+    status: str
+    refs: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitReply:
+    """The answer to one submit call: Redis' clock, the queue's epoch, and an outcome for each submission."""
+
+    now_ms: int
+    epoch: bytes
+    outcomes: tuple[Submitted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """A request with the entries that have no answer yet."""
+
+    request_id: str
+    refs: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of an outstanding request: replies to take, and for each entry whether it is in its stream."""
+
+    replies: tuple[bytes, ...]
+    present: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The state of a queue: `inputs` and `tokens` waiting or in flight, `entries` in the lanes, `pending` of them claimed."""
+
+    now_ms: int
+    epoch: bytes
+    inputs: int
+    tokens: int
+    entries: int
+    pending: int
+    oldest_ms: int | None
+    last_heartbeat_ms: int
+    workers: tuple[Heartbeat, ...]
+
+    @property
+    def waiting(self) -> int:
+        """Entries that no worker has claimed."""
+        return max(0, self.entries - self.pending)
+
+    @property
+    def oldest_age_ms(self) -> int:
+        """How long the oldest entry has been there; 0 when there is none."""
+        return 0 if self.oldest_ms is None else max(0, self.now_ms - self.oldest_ms)
+
+
+async def submit(
+    link: Link, keys: Keys, gateway: str, sequence: int, bound: int, submissions: Sequence[Submission]
+) -> SubmitReply:
+    """Adds the submissions, each whole or not at all; repeating a sequence number adds nothing and answers the same.
+
+    Raises:
+        RedisUnreachable: whether it was done is unknown; repeat it.
+    """
+    args: list[Argument] = [sequence, bound, SUBMITTED_TTL_MS, len(submissions)]
+    for each in submissions:
+        args += (each.lane, each.request_id, each.budget_ms, int(each.exempt))
+        args += (each.bell, each.tenant, each.traceparent, len(each.drafts))
+        for draft in each.drafts:
+            args += (draft.position, draft.n, draft.cost, draft.body)
+    names = [keys.backlog, keys.epoch, keys.submitted(gateway), *keys.lanes]
+    now_ms, epoch, results = await link.run(scripts.SUBMIT, names, args)
+    outcomes = [_submitted(each, result) for each, result in zip(submissions, results, strict=True)]
+    return SubmitReply(now_ms, epoch, tuple(outcomes))
+
+
+def _submitted(submission: Submission, result: list[bytes]) -> Submitted:
+    status, *ids = result
+    pairs = zip(submission.drafts, ids, strict=False)
+    return Submitted(status.decode(), tuple(Ref(submission.lane, found, draft.n, draft.cost) for draft, found in pairs))
+
+
+async def cancel(link: Link, keys: Keys, refs: Sequence[Ref], wake: Sequence[str], wake_ttl_ms: int = 1_000) -> int:
+    """Takes entries back, wakes the waiters of the request ids in `wake`, and returns how many entries were there."""
+    args: list[Argument] = [GROUP, len(LANES), wake_ttl_ms, len(refs)]
+    for ref in refs:
+        args += (ref.lane, ref.entry_id, ref.n, ref.cost)
+    names = [keys.backlog, *keys.lanes, *(keys.reply(request_id) for request_id in wake)]
+    gone: int = await link.run(scripts.CANCEL, names, args)
+    return gone
+
+
+async def collect(link: Link, keys: Keys, request_ids: Sequence[str]) -> list[list[bytes]]:
+    """Pops all replies that are ready, a list for each request."""
+    replies: list[list[bytes]] = await link.run(scripts.COLLECT, [keys.reply(each) for each in request_ids], [])
+    return replies
+
+
+async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> list[Settled]:
+    """Returns what became of each request; its replies are popped by this."""
+    args: list[Argument] = [len(LANES), len(requests)]
+    for request in requests:
+        args.append(len(request.refs))
+        for ref in request.refs:
+            args += (ref.lane, ref.entry_id)
+    names = [*keys.lanes, *(keys.reply(request.request_id) for request in requests)]
+    results = await link.run(scripts.SETTLE, names, args)
+    return [Settled(tuple(replies), tuple(bool(flag) for flag in flags)) for replies, flags in results]
+
+
+async def pulse(link: Link, keys: Keys) -> Pulse:
+    """Returns the state of the queue."""
+    names = [keys.epoch, keys.workers, keys.backlog, *keys.lanes]
+    now_ms, epoch, inputs, tokens, entries, pending, oldest, last, beats = await link.run(
+        scripts.PULSE, names, [GROUP, keys.worker("")]
+    )
+    found = re.match(rb"(\d+)-", oldest)
+    workers = tuple(beat for beat in map(_heartbeat, beats) if beat is not None)
+    oldest_ms = int(found.group(1)) if found else None
+    return Pulse(now_ms, epoch, inputs, tokens, entries, pending, oldest_ms, last, workers)
+
+
+def _heartbeat(data: bytes) -> Heartbeat | None:
+    """A heartbeat of another version may have other fields: those that are missing make it unreadable, more do not."""
+    try:
+        value: dict[str, Any] = json.loads(data)
+        return Heartbeat(**{name: value[name] for name in Heartbeat.__dataclass_fields__})
+    except (ValueError, KeyError, TypeError):
+        return None

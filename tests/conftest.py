@@ -1,0 +1,86 @@
+"""A real Redis for the whole session, a queue for each test, and a look at what the test left behind."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import pytest_asyncio
+import redis
+import redis.asyncio
+
+from redbatch.local_redis import LocalRedis
+from shared.keys import Keys
+from shared.queue import Queue
+from shared.settings import QueueSettings
+from tests.leaks import find_leaks, remove
+from tests.servers import Version, parse_version, require, server_binary
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Names the markers, so that a misspelt one is an error."""
+    config.addinivalue_line("markers", "redis: talks to a Redis server")
+    config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The URL of a server of this session's own, without persistence."""
+    with LocalRedis(server_binary()) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def server_version(redis_url: str) -> Version:
+    """The version of that server, as (7, 0, 15)."""
+    with redis.Redis.from_url(redis_url, protocol=2) as client:
+        return parse_version(client.info("server")["redis_version"])
+
+
+@pytest.fixture
+def needs_redis(server_version: Version) -> Callable[[str], None]:
+    """Call it with a version: an older server skips the test, or fails it where skipping is forbidden."""
+    return lambda version: require(version, server_version)
+
+
+@pytest.fixture
+def queue_name() -> str:
+    """A queue that no other test knows."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def keys(queue_name: str) -> Keys:
+    """The keys of the test's queue."""
+    return Keys(queue_name)
+
+
+@pytest_asyncio.fixture
+async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+    """The test's queue, its links closed afterwards."""
+    queue = Queue(QueueSettings(redis_url=redis_url), queue_name, "test")
+    yield queue
+    await queue.close()
+
+
+@pytest_asyncio.fixture
+async def raw(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
+    """A client with nothing of ours in it, for looking at Redis and for doing it harm."""
+    async with redis.asyncio.Redis.from_url(redis_url, protocol=2) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test marked `redis` that leaves more in its queue than the contract allows."""
+    if request.node.get_closest_marker("redis") is None:
+        yield
+        return
+    url, keys = request.getfixturevalue("redis_url"), request.getfixturevalue("keys")
+    yield
+    consumers = [name for marker in request.node.iter_markers("leaves") for name in marker.args]
+    with redis.Redis.from_url(url, protocol=2) as client:
+        found = find_leaks(client, keys, consumers)
+        remove(client, keys)
+    assert found == []

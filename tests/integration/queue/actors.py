@@ -1,0 +1,132 @@
+"""The two sides of the queue, with the arguments that a test does not care about filled in."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shared import delivery, submission
+from shared.codec import decode_reply, encode_body, encode_reply
+from shared.delivery import Allowance, Answer, Claimed
+from shared.keys import Keys
+from shared.messages import EMBED, Body, Draft, Entry, Failure, Heartbeat, Ref
+from shared.queue import Link
+from shared.submission import Submission, SubmitReply
+
+BOUND = 20_000
+BUDGET_MS = 60_000
+GRACE_MS = 10_000
+
+
+def request(  # noqa: PLR0913 - one keyword for each thing that some test varies
+    *,
+    request_id: str = "",
+    entries: int = 1,
+    n: int = 1,
+    cost: int = 10,
+    budget_ms: int = BUDGET_MS,
+    exempt: bool = False,
+    bell: str = "",
+    tenant: str = "",
+    traceparent: str = "",
+) -> Submission:
+    """Returns a request of some entries with n inputs each, ready to be submitted."""
+    request_id = request_id or uuid.uuid4().hex
+    drafts = [
+        Draft(at * n, n, cost, encode_body(Body(EMBED, tuple(f"{request_id} {at * n + i}" for i in range(n)))))
+        for at in range(entries)
+    ]
+    return Submission(request_id, tuple(drafts), budget_ms, 0, exempt, bell, tenant, traceparent)
+
+
+def answer(entry: Entry, said: str = "done") -> Answer:
+    """Returns a reply to an entry that a test can tell from others: a failure whose message is `said`."""
+    return Answer(entry, encode_reply(Failure(entry.request_id, entry.position, entry.ref.n, "internal", said)))
+
+
+def said(reply: bytes) -> str:
+    """Returns what `answer` was given."""
+    decoded = decode_reply(reply)
+    assert isinstance(decoded, Failure)
+    return decoded.message
+
+
+@dataclass
+class Gateway:
+    """Submits, one sequence number after the other."""
+
+    link: Link
+    keys: Keys
+    name: str = "gateway-1"
+    sequences: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    async def submit(self, *requests: Submission, bound: int = BOUND) -> SubmitReply:
+        """Submits some requests in one call."""
+        return await submission.submit(self.link, self.keys, self.name, next(self.sequences), bound, requests)
+
+    async def add(self, *requests: Submission) -> list[Ref]:
+        """Submits requests that must be taken, and returns where all their entries are."""
+        reply = await self.submit(*requests)
+        assert [outcome.status for outcome in reply.outcomes] == ["ok"] * len(requests)
+        return [ref for outcome in reply.outcomes for ref in outcome.refs]
+
+
+@dataclass
+class Worker:
+    """Claims and answers under one name."""
+
+    link: Link
+    keys: Keys
+    name: str
+
+    async def claim(
+        self, entries: int = 256, tokens: int = 10**9, workers: int = 1, least_share: int = 1
+    ) -> tuple[Entry, ...]:
+        """Claims what it may; nothing of it may be malformed."""
+        claimed = await delivery.claim(
+            self.link, self.keys, self.name, Allowance(entries, tokens, workers, least_share)
+        )
+        assert claimed.malformed == ()
+        return claimed.entries
+
+    async def commit(self, entries: Sequence[Entry], said: str = "done", grace_ms: int = GRACE_MS) -> list[bool]:
+        """Answers entries; returns for each whether this was the answer that counted."""
+        return await delivery.commit(self.link, self.keys, [answer(entry, said) for entry in entries], grace_ms)
+
+    async def reclaim(self, idle_ms: int = 0, owner: str = "", most: int = 256) -> tuple[Entry, ...]:
+        """Reclaims as of now."""
+        claimed = await self.reclaim_at(await self.now_ms(), idle_ms, owner, most)
+        assert claimed is not None
+        return claimed.entries
+
+    async def reclaim_at(self, issued_ms: int, idle_ms: int = 0, owner: str = "", most: int = 256) -> Claimed | None:
+        """Reclaims as issued at a time of Redis' clock."""
+        return await delivery.reclaim(self.link, self.keys, self.name, issued_ms, idle_ms, owner, most)
+
+    async def renew(self, entries: Sequence[Entry]) -> list[bool]:
+        """Renews; returns for each entry whether it is still its own."""
+        return (await delivery.renew(self.link, self.keys, self.name, entries))[1]
+
+    async def hand_back(self, entries: Sequence[Entry]) -> int:
+        """Hands entries back; returns how many were its own to give."""
+        return await delivery.hand_back(self.link, self.keys, self.name, entries)
+
+    async def mark_begun(self, entries: Sequence[Entry]) -> None:
+        """Says which entries it begins to run."""
+        await delivery.mark_begun(self.link, self.keys, self.name, entries)
+
+    async def beat(self, ttl_ms: int = 5_000) -> tuple[int, int]:
+        """Says that it lives; returns Redis' clock and the number of live workers."""
+        beat = Heartbeat(self.name, "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
+        return await delivery.heartbeat(self.link, self.keys, beat, ttl_ms)
+
+    async def leave(self) -> int:
+        """Takes its name out of the group; returns what it owes."""
+        return await delivery.leave(self.link, self.keys, self.name)
+
+    async def now_ms(self) -> int:
+        """Returns Redis' clock."""
+        seconds, microseconds = await self.link.call("TIME")
+        return int(seconds) * 1_000 + int(microseconds) // 1_000

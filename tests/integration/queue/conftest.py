@@ -1,0 +1,95 @@
+"""A gateway and workers for the tests of the scripts, and a short way to look into the lane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import redis.asyncio
+
+from shared import delivery
+from shared.keys import GROUP, Keys
+from shared.queue import Queue
+from tests.integration.queue.actors import Gateway, Worker
+
+Hire = Callable[[str], Awaitable[Worker]]
+
+
+@dataclass
+class Lane:
+    """What redis-cli would show of the queue's one lane and its counters."""
+
+    client: redis.asyncio.Redis
+    keys: Keys
+
+    @property
+    def name(self) -> str:
+        """The key of the stream."""
+        return self.keys.lanes[0]
+
+    async def length(self) -> int:
+        """How many entries are in it."""
+        return int(await self.client.xlen(self.name))
+
+    async def owners(self) -> dict[bytes, bytes]:
+        """Who holds each pending entry, by entry id."""
+        rows: Any = await self.client.xpending_range(self.name, GROUP, "-", "+", 10_000)
+        return {row["message_id"]: row["consumer"] for row in rows}
+
+    async def consumers(self) -> set[str]:
+        """The names in the group."""
+        rows: Any = await self.client.xinfo_consumers(self.name, GROUP)
+        return {row["name"].decode() for row in rows}
+
+    async def backlog(self) -> tuple[int, int]:
+        """The counters: inputs and tokens."""
+        load: Any = await self.client.execute_command("HMGET", self.keys.backlog, "inputs", "tokens")
+        return int(load[0] or 0), int(load[1] or 0)
+
+    async def replies(self, request_id: str) -> list[bytes]:
+        """The replies that lie ready for a request; they stay there."""
+        found: Any = await self.client.execute_command("LRANGE", self.keys.reply(request_id), 0, -1)
+        return list(found)
+
+
+@pytest.fixture
+def gateway(queue: Queue) -> Gateway:
+    """A gateway with a link of its own."""
+    return Gateway(queue.link("submit"), queue.keys)
+
+
+@pytest.fixture
+def lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
+    """The queue's lane as Redis shows it."""
+    return Lane(raw, keys)
+
+
+@pytest_asyncio.fixture
+async def hire(queue: Queue) -> AsyncIterator[Hire]:
+    """Makes workers by name, each with a link of its own. After the test they leave, and must owe nothing."""
+    hired: list[Worker] = []
+
+    async def hire(name: str) -> Worker:
+        worker = Worker(queue.link(name), queue.keys, name)
+        await delivery.join(worker.link, queue.keys)
+        hired.append(worker)
+        return worker
+
+    yield hire
+    owed = {worker.name: await worker.leave() for worker in hired}
+    assert {name: count for name, count in owed.items() if count} == {}
+
+
+@pytest_asyncio.fixture
+async def worker(hire: Hire) -> Worker:
+    """A worker in the group."""
+    return await hire("worker-1")
+
+
+@pytest_asyncio.fixture
+async def other(hire: Hire) -> Worker:
+    """Another worker in the group."""
+    return await hire("worker-2")

@@ -1,0 +1,210 @@
+"""Claim: a fair share of the backlog, its bounds, and a group that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import redis.asyncio
+
+from shared import delivery
+from shared.delivery import Allowance, Claimed
+from shared.keys import GROUP, Keys
+from shared.messages import Ref
+from shared.queue import BLOCK_S, GroupMissing
+from tests.integration.queue.actors import Gateway, Worker, request
+from tests.integration.queue.conftest import Hire, Lane
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+
+async def test_two_workers_share_a_backlog(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """With two live workers the first takes half of what waits, so that the second is not left idle."""
+    await gateway.add(*(request() for _ in range(100)))
+    first = await worker.claim(workers=2)
+    second = await other.claim(workers=2)
+    assert (len(first), len(second)) == (50, 25)
+    rest = await worker.claim(workers=1)
+    assert len(rest) == 25
+    assert len({entry.ref.entry_id for entry in (*first, *second, *rest)}) == 100
+    await worker.commit((*first, *second, *rest))
+
+
+async def test_claims_at_once_never_give_an_entry_twice(gateway: Gateway, hire: Hire) -> None:
+    """However many workers claim at the same time, each entry goes to exactly one of them."""
+    workers = [await hire(f"worker-{i}") for i in range(6)]
+    await gateway.add(*(request() for _ in range(200)))
+    taken = await asyncio.gather(*(each.claim(entries=7, workers=6) for _ in range(20) for each in workers))
+    left = await workers[0].claim()
+    ids = [entry.ref.entry_id for entries in (*taken, left) for entry in entries]
+    assert len(ids) == len(set(ids)) == 200
+    await workers[0].commit([entry for entries in (*taken, left) for entry in entries])
+
+
+async def test_a_small_backlog_goes_to_whoever_asks(gateway: Gateway, worker: Worker) -> None:
+    """Up to the least share a worker takes all there is, however many workers there are."""
+    await gateway.add(*(request() for _ in range(20)))
+    entries = await worker.claim(workers=10, least_share=16)
+    assert len(entries) == 16
+    await worker.commit((*entries, *await worker.claim()))
+
+
+async def test_what_others_hold_is_not_backlog(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """The share is one of what waits: entries in flight do not make it larger."""
+    await gateway.add(*(request() for _ in range(40)))
+    held = await worker.claim(entries=30)
+    assert len(await other.claim(workers=2)) == 5
+    await worker.commit(held)
+    await other.commit((*await other.reclaim(owner="worker-2"), *await other.claim()))
+
+
+async def test_entries_are_bounded_and_in_order(gateway: Gateway, worker: Worker) -> None:
+    """A claim takes at most as many entries as it asks for, the oldest first."""
+    refs = await gateway.add(*(request() for _ in range(90)))
+    first = await worker.claim(entries=70)
+    second = await worker.claim(entries=70)
+    assert [entry.ref for entry in (*first, *second)] == refs
+    assert len(first) == 70
+    await worker.commit((*first, *second))
+
+
+async def test_tokens_bound_a_claim(gateway: Gateway, worker: Worker) -> None:
+    """A claim stops after the step of 32 entries in which its tokens ran out."""
+    await gateway.add(*(request(cost=100) for _ in range(200)))
+    entries = await worker.claim(tokens=4_000)
+    assert sum(entry.ref.cost for entry in entries) == 6_400
+    assert await worker.claim(tokens=0) == ()
+    await worker.commit((*entries, *await worker.claim()))
+
+
+async def test_an_empty_lane_gives_nothing(worker: Worker) -> None:
+    """A claim never waits."""
+    assert await worker.claim() == ()
+
+
+async def test_a_wait_ends_with_the_first_entry(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
+    """A worker that waits on an empty lane gets the entry that comes, as its own."""
+    waiting = asyncio.create_task(delivery.await_entry(worker.link, worker.keys, worker.name))
+    await wait_until(lambda: blocked(raw), "the worker blocks")
+    (ref,) = await gateway.add(request())
+    (entry,) = await waiting
+    assert not isinstance(entry, Ref)
+    assert entry.ref == ref
+    assert await worker.commit([entry]) == [True]
+
+
+async def blocked(raw: redis.asyncio.Redis) -> bool:
+    """Whether any client waits in a blocking read."""
+    info = await raw.info("clients")
+    return int(info["blocked_clients"]) > 0
+
+
+async def lose_everything(raw: redis.asyncio.Redis, keys: Keys) -> None:
+    """FLUSHALL."""
+    await raw.flushall()
+    assert keys.queue
+
+
+async def lose_the_group(raw: redis.asyncio.Redis, keys: Keys) -> None:
+    """XGROUP DESTROY."""
+    await raw.xgroup_destroy(keys.lanes[0], GROUP)
+
+
+async def lose_the_stream(raw: redis.asyncio.Redis, keys: Keys) -> None:
+    """DEL of the lane."""
+    await raw.delete(keys.lanes[0])
+
+
+LOSSES = [lose_everything, lose_the_group, lose_the_stream]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_group_that_is_gone_is_said_to_be_missing(
+    worker: Worker, raw: redis.asyncio.Redis, keys: Keys, lose: object
+) -> None:
+    """Claim, reclaim and the wait all tell a missing group from an empty one, and joining heals them."""
+    assert callable(lose)
+    await lose(raw, keys)
+    with pytest.raises(GroupMissing):
+        await worker.claim()
+    with pytest.raises(GroupMissing):
+        await worker.reclaim()
+    with pytest.raises(GroupMissing):
+        await delivery.await_entry(worker.link, keys, worker.name)
+    assert await delivery.join(worker.link, keys)
+    assert not await delivery.join(worker.link, keys)
+    assert await worker.claim() == ()
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_group_lost_under_a_waiting_worker(
+    worker: Worker, gateway: Gateway, raw: redis.asyncio.Redis, keys: Keys, lose: object
+) -> None:
+    """A worker that waits while the group is destroyed is told so, or waits in vain no longer than its wait."""
+    assert callable(lose)
+    waiting = asyncio.create_task(delivery.await_entry(worker.link, keys, worker.name))
+    await wait_until(lambda: blocked(raw), "the worker blocks")
+    await lose(raw, keys)
+    await gateway.add(request())
+    done, _ = await asyncio.wait([waiting], timeout=BLOCK_S + 1)
+    assert done
+    error = waiting.exception()
+    assert isinstance(error, GroupMissing) or (error is None and waiting.result() == ())
+    await delivery.join(worker.link, keys)
+    assert len(await worker.commit(await worker.claim())) == 1
+
+
+async def test_a_group_made_anew_delivers_everything_again(
+    gateway: Gateway, worker: Worker, other: Worker, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """After XGROUP DESTROY the new group begins at id 0: what was claimed and what was not are both delivered."""
+    refs = await gateway.add(*(request() for _ in range(10)))
+    await worker.claim(entries=4)
+    await raw.xgroup_destroy(keys.lanes[0], GROUP)
+    await delivery.join(other.link, keys)
+    entries = await other.claim()
+    assert [entry.ref for entry in entries] == refs
+    assert await other.commit(entries) == [True] * 10
+
+
+async def test_a_new_group_means_a_new_epoch(worker: Worker, gateway: Gateway, raw: redis.asyncio.Redis) -> None:
+    """Joining where the group was lost changes the epoch, so that gateways look after their requests."""
+    before = (await gateway.submit(request(budget_ms=0))).epoch
+    await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
+    await delivery.join(worker.link, worker.keys)
+    assert (await gateway.submit(request(budget_ms=0))).epoch != before
+
+
+async def test_entries_of_a_lost_claim_come_back(gateway: Gateway, worker: Worker) -> None:
+    """A worker that never saw the reply to its claim reads its own entries, and none of them counts as tried."""
+    refs = await gateway.add(*(request() for _ in range(5)))
+    await worker.claim()
+    for _ in range(3):
+        own = await worker.reclaim(owner=worker.name)
+        assert [(entry.ref, entry.attempts) for entry in own] == [(ref, 0) for ref in refs]
+    assert await worker.commit(own) == [True] * 5
+
+
+async def test_what_is_no_entry_is_malformed_and_can_be_discarded(
+    worker: Worker, raw: redis.asyncio.Redis, lane: Lane
+) -> None:
+    """Foreign entries do not break a claim: they are named, and discarding them empties the lane."""
+    hostile: list[list[str]] = [
+        ["hello", "world"],
+        ["id", "a b", "v", "1", "n", "1", "pos", "0", "cost", "1", "deadline_ms", "1", "body", ""],
+        ["id", "ab\n", "v", "1", "n", "1", "pos", "0", "cost", "1", "deadline_ms", "1", "body", ""],
+        ["id", "ab", "v", "1", "n", "x", "pos", "0", "cost", "nan", "deadline_ms", "1", "body", ""],
+        ["id", "ab", "v", "1", "n", "1", "pos", "0", "cost", "1", "body", ""],
+        ["id", "ab", "v", "1", "n", "1", "pos", "0", "cost", "1", "deadline_ms", "9" * 40, "body", ""],
+        ["id", "ab", "v", "1", "n", "1", "pos", "-1", "cost", "1", "deadline_ms", "1", "body", ""],
+        ["id", "\xff", "v", "1", "n", "1", "pos", "0", "cost", "1", "deadline_ms", "1", "body", ""],
+    ]
+    for fields in hostile:
+        await raw.execute_command("XADD", lane.name, "*", *fields)
+    claimed: Claimed = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 1, 1))
+    assert claimed.entries == ()
+    assert len(claimed.malformed) == len(hostile)
+    await delivery.discard(worker.link, worker.keys, claimed.malformed)
+    assert await lane.length() == 0
+    await raw.delete(worker.keys.backlog)  # these entries were never counted

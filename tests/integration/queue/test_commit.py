@@ -1,0 +1,196 @@
+"""Commit: one answer for each entry, whoever is first, and nothing touched otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import redis.asyncio
+
+from shared import delivery, submission
+from shared.keys import GROUP, Keys
+from shared.queue import Queue
+from tests.integration.queue.actors import Gateway, Worker, answer, request, said
+from tests.integration.queue.conftest import Lane
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+
+async def test_of_two_commits_exactly_one_counts(
+    queue: Queue, gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """Two workers that ran the same entries answer at the same time: one reply for each, from the winner."""
+    asked = [request() for _ in range(50)]
+    await gateway.add(*asked)
+    mine = await worker.claim()
+    theirs = await other.reclaim()
+    assert [entry.ref for entry in mine] == [entry.ref for entry in theirs]
+    won = await asyncio.gather(
+        *(worker.commit([entry], "one") for entry in mine[:25]),
+        other.commit(theirs, "two"),
+        *(worker.commit([entry], "one") for entry in mine[25:]),
+    )
+    ones, twos = [flags[0] for flags in (*won[:25], *won[26:])], won[25]
+    assert [one != two for one, two in zip(ones, twos, strict=True)] == [True] * 50
+    for each, one in zip(asked, ones, strict=True):
+        assert [said(reply) for reply in await lane.replies(each.request_id)] == ["one" if one else "two"]
+    assert await lane.backlog() == (0, 0)
+    await submission.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+
+
+async def test_repeating_a_commit_changes_nothing(gateway: Gateway, worker: Worker, lane: Lane) -> None:
+    """A commit whose reply was lost may be sent again: there is still one reply, and the counters are right."""
+    asked = request(n=3)
+    await gateway.add(asked)
+    entries = await worker.claim()
+    assert await worker.commit(entries, "first") == [True]
+    assert await worker.commit(entries, "again") == [False]
+    assert [said(reply) for reply in await lane.replies(asked.request_id)] == ["first"]
+    assert await lane.backlog() == (0, 0)
+
+
+async def test_a_commit_into_a_new_group_touches_nothing(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis
+) -> None:
+    """An entry claimed before the group was lost is delivered again, and answered by that delivery."""
+    asked = request()
+    await gateway.add(asked)
+    before = await worker.claim()
+    await raw.xgroup_destroy(lane.name, GROUP)
+    assert await worker.commit(before, "without a group") == [False]
+    await delivery.join(other.link, other.keys)
+    assert await worker.commit(before, "not delivered yet") == [False]
+    assert await lane.length() == 1
+    assert await lane.replies(asked.request_id) == []
+    again = await other.claim()
+    assert await other.commit(again, "right") == [True]
+    assert [said(reply) for reply in await lane.replies(asked.request_id)] == ["right"]
+    assert await lane.backlog() == (0, 0)
+
+
+async def test_a_commit_after_flushall_leaves_no_key(
+    gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """Nothing is answered, counted or made when all data is gone."""
+    await gateway.add(request(bell=keys.bell("g")))
+    entries = await worker.claim()
+    await raw.flushall()
+    assert await worker.commit(entries) == [False]
+    assert await raw.keys(f"{keys.prefix}*") == []
+
+
+async def test_a_commit_after_a_cancel_touches_nothing(
+    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
+) -> None:
+    """The answer to a request that was taken back goes nowhere, and rings no bell."""
+    asked = request(n=2, bell=keys.bell("g"))
+    refs = await gateway.add(asked)
+    entries = await worker.claim()
+    assert await submission.cancel(queue.link("cancel"), keys, refs, []) == 1
+    assert await worker.commit(entries) == [False]
+    assert await lane.replies(asked.request_id) == []
+    assert await lane.client.exists(keys.bell("g")) == 0
+    assert await lane.backlog() == (0, 0)
+
+
+async def test_one_commit_may_win_and_lose(
+    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
+) -> None:
+    """In a batch each entry is judged by itself, and the counters keep what is still there."""
+    refs = await gateway.add(*(request(n=2, cost=5) for _ in range(4)))
+    entries = await worker.claim(entries=3)
+    await submission.cancel(queue.link("cancel"), keys, refs[1:2], [])
+    assert await worker.commit(entries) == [True, False, True]
+    assert await lane.backlog() == (2, 5)
+    await worker.commit(await worker.claim())
+
+
+async def test_a_reply_lives_until_its_deadline_and_the_grace(
+    gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """The reply key expires at the request's deadline plus the grace; past the deadline, after the grace."""
+    early, late = request(budget_ms=30_000), request(budget_ms=1)
+    submitted = await gateway.submit(early, late)
+    entries = await worker.claim()
+    before = await worker.now_ms()
+    await worker.commit(entries, grace_ms=5_000)
+    after = await worker.now_ms()
+    deadline = submitted.now_ms + 30_000
+    ttl = await raw.pttl(keys.reply(early.request_id))
+    assert deadline + 5_000 - after - 50 <= ttl <= deadline + 5_000 - before
+    assert 0 < await raw.pttl(keys.reply(late.request_id)) <= 5_001
+
+
+async def test_a_bell_rings_once_and_names_all_that_is_ready(
+    gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """One commit pushes one element on each gateway's bell, naming the requests that it answered; it expires."""
+    mine = [request(bell=keys.bell("a")) for _ in range(3)]
+    theirs = [request(bell=keys.bell("b"))]
+    await gateway.add(mine[0], theirs[0], request(), *mine[1:])
+    assert await worker.commit(await worker.claim()) == [True] * 5
+    for bell, expected in ((keys.bell("a"), mine), (keys.bell("b"), theirs)):
+        elements = await raw.execute_command("LRANGE", bell, 0, -1)
+        assert [element.decode().split(" ") for element in elements] == [[each.request_id for each in expected]]
+        assert 0 < await raw.pttl(bell) <= delivery.BELL_TTL_MS
+
+
+async def test_a_bell_of_another_queue_is_not_rung(
+    gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, lane: Lane
+) -> None:
+    """An entry cannot make a worker write to a key that is no bell of its queue; its request is answered all the same."""
+    asked = request(bell="rb:{elsewhere}:bell:g")
+    await gateway.add(asked)
+    assert await worker.commit(await worker.claim()) == [True]
+    assert await raw.exists("rb:{elsewhere}:bell:g") == 0
+    assert len(await lane.replies(asked.request_id)) == 1
+
+
+async def test_the_entries_of_a_request_are_answered_under_one_key(
+    gateway: Gateway, worker: Worker, queue: Queue
+) -> None:
+    """Every entry of a large request pushes its own reply, and collecting takes them all."""
+    asked, silent = request(entries=5), request(budget_ms=0)
+    await gateway.submit(asked, silent)
+    await worker.commit(await worker.claim(), "part")
+    link = queue.link("collect")
+    replies = await submission.collect(link, queue.keys, [asked.request_id, silent.request_id])
+    assert [len(each) for each in replies] == [5, 0]
+    assert await submission.collect(link, queue.keys, [asked.request_id]) == [[]]
+
+
+async def test_work_goes_on_when_memory_is_full(
+    queue: Queue, gateway: Gateway, worker: Worker, other: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """With no memory left what was accepted is claimed, renewed, begun, reclaimed, answered and collected."""
+    asked = [request(bell=queue.keys.bell("g")) for _ in range(3)]
+    await gateway.add(*asked)
+    await worker.beat()
+    await other.beat()
+    await raw.config_set("maxmemory", 1)
+    try:
+        await worker.beat()
+        entries = await worker.claim()
+        assert await worker.renew(entries) == [True] * 3
+        await worker.mark_begun(entries)
+        assert len(await other.reclaim()) == 3
+        assert await other.commit(entries) == [True] * 3
+        assert await other.commit(entries) == [False] * 3
+        replies = await submission.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+        assert [len(each) for each in replies] == [1, 1, 1]
+    finally:
+        await raw.config_set("maxmemory", 0)
+
+
+async def test_an_entry_deleted_by_hand_is_settled_without_a_reply(
+    gateway: Gateway, worker: Worker, lane: Lane
+) -> None:
+    """A commit of an entry that somebody XDELed answers nobody, and owes nothing afterwards."""
+    asked = request()
+    (ref,) = await gateway.add(asked)
+    entries = await worker.claim()
+    await lane.client.xdel(lane.name, ref.entry_id)
+    assert await delivery.commit(worker.link, worker.keys, [answer(entry) for entry in entries], 1) == [False]
+    assert await lane.replies(asked.request_id) == []
+    assert await lane.owners() == {}
+    await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know

@@ -1,0 +1,63 @@
+"""What a test may leave in Redis: the permanent keys of its queue, empty, and replies that expire by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import redis
+
+from shared.keys import GROUP, Keys
+
+PERMANENT = ("epoch",)
+EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers")
+
+
+def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = ()) -> list[str]:
+    """Returns a sentence for each thing that should not be there; `consumers` are the ones that may stay."""
+    may_stay = frozenset(consumers)
+    found: list[str] = []
+    for name in sorted(_names(client, keys)):
+        if name in keys.lanes:
+            found += _lane_leaks(client, name, may_stay)
+        elif name == keys.backlog:
+            counters = _decoded(client.hgetall(name))
+            found += [f"{name}: {field} is {value}" for field, value in counters.items() if value != "0"]
+        elif name.removeprefix(keys.prefix) in PERMANENT:
+            continue
+        elif not name.removeprefix(keys.prefix).startswith(EXPIRING):
+            found.append(f"{name}: no key of the contract")
+        elif client.pttl(name) == -1:
+            found.append(f"{name}: never expires")
+    return found
+
+
+def remove(client: redis.Redis, keys: Keys) -> None:
+    """Deletes every key of the queue."""
+    for name in _names(client, keys):
+        client.delete(name)
+
+
+def _lane_leaks(client: redis.Redis, lane: str, may_stay: frozenset[str]) -> Iterator[str]:
+    length = client.xlen(lane)
+    if length:
+        yield f"{lane}: {length} entries"
+    groups: Any = client.xinfo_groups(lane)
+    for group in groups:
+        if group["name"] != GROUP.encode():
+            yield f"{lane}: a group {group['name']!r}"
+        if group["pending"]:
+            yield f"{lane}: {group['pending']} pending"
+    consumers: Any = client.xinfo_consumers(lane, GROUP) if groups else []
+    left = {each["name"].decode() for each in consumers} - may_stay
+    if left:
+        yield f"{lane}: consumers {sorted(left)}"
+
+
+def _names(client: redis.Redis, keys: Keys) -> list[str]:
+    found: Any = client.scan_iter(match=f"{keys.prefix}*", count=1_000)
+    return [name.decode() for name in found]
+
+
+def _decoded(values: Any) -> dict[str, str]:
+    return {field.decode(): value.decode() for field, value in values.items()}

@@ -1,0 +1,124 @@
+"""A TCP proxy that does to a connection what networks do: delays, silence, cuts, and replies that never arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Self
+from urllib.parse import urlsplit
+
+CHUNK_BYTES = 65_536
+
+
+class Fate(Enum):
+    """What becomes of a reply."""
+
+    PASS = "pass"
+    DROP = "drop"
+    """It vanishes; the connection stays."""
+    CUT = "cut"
+    """The client's connection is reset instead."""
+    ORPHAN = "orphan"
+    """The same, and Redis is not told: its side of the connection stays open."""
+
+
+@dataclass(eq=False)
+class _Pair:
+    """The two sides of one proxied connection."""
+
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class FaultProxy:
+    """Stands between clients and the Redis at `upstream_url`. With one call in the air, one chunk is one reply.
+
+    `delay_s` is asked before each reply is passed on. `silent` swallows everything in both directions while it is set.
+    """
+
+    def __init__(self, upstream_url: str) -> None:
+        where = urlsplit(upstream_url)
+        self._upstream = (where.hostname or "127.0.0.1", where.port or 6379)
+        self._server: asyncio.Server | None = None
+        self._pairs: set[_Pair] = set()
+        self._fates: list[Fate] = []
+        self.delay_s: Callable[[], float] = lambda: 0.0
+        self.silent = False
+        self.replies = 0
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
+        assert self._server is not None
+        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    def next_replies(self, *fates: Fate) -> None:
+        """Decides over the replies to come, in order; those after them pass."""
+        self._fates = list(fates)
+
+    def cut(self, *, orphan: bool = False) -> None:
+        """Resets every client's connection now; with `orphan`, Redis' side of it stays open."""
+        for pair in list(self._pairs):
+            self._cut(pair, orphan=orphan)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for pair in list(self._pairs):
+            for task in pair.tasks:
+                task.cancel()
+            await asyncio.gather(*pair.tasks, return_exceptions=True)
+            pair.client.close()
+            pair.server.close()
+        self._pairs.clear()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._upstream)
+        except OSError:
+            writer.transport.abort()
+            return
+        pair = _Pair(writer, server_writer)
+        self._pairs.add(pair)
+        pair.tasks.append(asyncio.create_task(self._requests(reader, pair)))
+        pair.tasks.append(asyncio.create_task(self._replies(server_reader, pair)))
+
+    async def _requests(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(CHUNK_BYTES):
+                if not self.silent:
+                    pair.server.write(chunk)
+            if not pair.client.transport.is_closing():
+                pair.server.close()
+                pair.client.close()
+                self._pairs.discard(pair)
+
+    async def _replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(CHUNK_BYTES):
+                fate = self._fates.pop(0) if self._fates else Fate.PASS
+                delay = self.delay_s()
+                if delay > 0:
+                    await asyncio.sleep(delay)
+                self.replies += 1
+                if fate in (Fate.CUT, Fate.ORPHAN):
+                    self._cut(pair, orphan=fate is Fate.ORPHAN)
+                elif fate is Fate.PASS and not self.silent and not pair.client.transport.is_closing():
+                    pair.client.write(chunk)
+            pair.client.close()
+            self._pairs.discard(pair)
+
+    def _cut(self, pair: _Pair, *, orphan: bool) -> None:
+        pair.client.transport.abort()
+        if not orphan:
+            pair.server.close()
+            self._pairs.discard(pair)

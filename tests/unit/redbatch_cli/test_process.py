@@ -1,0 +1,30 @@
+"""What a process says when a setting is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from redbatch.process import EXIT_CONFIGURATION, read_settings
+
+
+def test_given_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line wins over the environment, which wins over the default; text becomes the field's type."""
+    monkeypatch.setenv("REDBATCH_MAX_BATCH_SIZE", "7")
+    monkeypatch.setenv("REDBATCH_CLAIM_WINDOW", "9")
+    settings = read_settings(WorkerSettings, {"max_batch_size": "8", "max_batch_tokens": "4096"})
+    assert (settings.max_batch_size, settings.claim_window, settings.max_batch_tokens) == (8, 9, 4096)
+
+
+def test_each_problem_is_a_line_with_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    """All that is wrong is said at once, in the words in which it was given, and the exit code is 2."""
+    with pytest.raises(SystemExit) as left:
+        read_settings(GatewaySettings, {"port": "70000", "log_level": "loud"})
+    assert left.value.code == EXIT_CONFIGURATION
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "--log-level (REDBATCH_LOG_LEVEL)" in lines[0]
+    assert "'loud'" in lines[0]
+    assert "--port (REDBATCH_PORT)" in lines[1]
+    assert "65535" in lines[1]
