@@ -11,6 +11,7 @@ from typing import Annotated, Union, get_args, get_origin
 
 import typer
 from pydantic_settings import BaseSettings
+from rich.markup import escape
 
 from redbatch.process import flag_of, variable_of
 
@@ -103,7 +104,7 @@ def _parameter(setting: Setting, title: str | None) -> inspect.Parameter:
         setting.flag,
         envvar=setting.variable,
         metavar=METAVARS[setting.kind],
-        help=setting.meaning,
+        help=escape(setting.meaning),
         rich_help_panel=title,
     )
     return inspect.Parameter(

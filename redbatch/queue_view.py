@@ -103,7 +103,8 @@ def _workers(state: Pulse) -> Table | Text:
     for beat in sorted(state.workers, key=lambda beat: beat.worker):
         up_s = max(0, state.now_ms - beat.started_ms) // 1000
         numbers = (str(beat.holds), str(beat.begun), f"{beat.tokens_per_s:,.0f}", f"{up_s} s")
-        table.add_row(beat.worker, beat.state, beat.model, beat.device, *numbers)
+        texts = (beat.worker, beat.state, beat.model, beat.device)
+        table.add_row(*(Text(text) for text in (*texts, *numbers)))
     return table
 
 

@@ -35,11 +35,19 @@ def readable(text: str, *, brief: bool = False) -> str:
     return f"{line}\n{trace}" if trace else line
 
 
+class PatientConsole(Console):
+    """A console whose reader may leave (`redbatch up | head`): it falls silent, where rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Prints nothing from now on."""
+        self.quiet = True
+
+
 class Screen:
     """Stdout: on a terminal with colours and a spinner, elsewhere plain lines, the children's exactly as printed."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or PatientConsole(highlight=False)
         self._colours: dict[str, str] = {}
         self._status: Status | None = None
         self._next_progress_s = 0.0
@@ -85,7 +93,6 @@ class Screen:
         self._print(Text(""))
 
     def _print(self, text: Text) -> None:
-        # Whoever read our output may be gone (`redbatch up | head`); the cluster goes on.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop serving
             self._console.print(text, soft_wrap=True)
             self._console.file.flush()

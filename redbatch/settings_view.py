@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pydantic_settings import BaseSettings
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from redbatch.flags import Setting, settings_of
 from redbatch.process import read_settings
@@ -79,9 +80,8 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
         table.add_column(heading, no_wrap=heading == "Variable", overflow="fold")
     for row in rows:
         default = row.setting.default or UNSET
-        changed = row.value != default
-        value = f"[bold yellow]{row.value}[/]" if changed else row.value
-        table.add_row(row.setting.variable, row.process, default, value, row.setting.meaning)
+        value = Text(row.value, style="bold yellow" if row.value != default else "")
+        table.add_row(row.setting.variable, row.process, Text(default), value, Text(row.setting.meaning))
     console.print(table)
 
 

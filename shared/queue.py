@@ -32,6 +32,12 @@ BLOCK_MARGIN_S = 3.0
 """How much longer than its blocking read a connection waits for the answer."""
 
 
+_REFUSALS = (
+    *("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "NOREPLICAS"),
+    *("NOAUTH", "UNBLOCKED", "max number of clients"),
+)
+
+
 class GroupMissing(Exception):
     """The consumer group is gone: the stream was deleted, flushed, or never read."""
 
@@ -85,15 +91,16 @@ class Link:
         return None if reply is None else reply[1]
 
     async def kill(self, other: Link) -> None:
-        """Has Redis close the last connection of another link, which may be taking replies that nobody reads.
+        """Has Redis close the connection that another link left behind when it broke.
 
-        The address stands beside the id because ids begin anew when Redis restarts.
+        Redis may not know yet that nobody reads there, and hand replies to it. The address stands beside the id
+        because ids begin anew when Redis restarts. The connection that a link has now is never killed.
         """
-        identity = other._identity
-        if identity:
-            await self.call("CLIENT", "KILL", "ID", identity[b"id"], "ADDR", identity[b"addr"])
-        if other._identity is identity:  # kept until the kill has arrived, so that it can be tried again
-            other._identity = {}
+        left = other._left_behind
+        if left:
+            await self.call("CLIENT", "KILL", "ID", left[b"id"], "ADDR", left[b"addr"])
+            if other._left_behind is left:  # kept until the kill has arrived, so that it can be tried again
+                other._left_behind = {}
 
     async def unblock(self, other: Link) -> None:
         """Has another link's blocking read return at once, with nothing, if it is in one."""
@@ -142,9 +149,7 @@ def _translated(error: ResponseError) -> Exception:
         return GroupMissing(text)
     if "STALE" in text:
         return ScriptRefused(text)
-    busy = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "UNBLOCKED")
-    busy += ("NOREPLICAS",)
-    if any(word in text for word in busy) or "NOAUTH" in text or "max number of clients" in text:
+    if any(word in text for word in _REFUSALS):
         return RedisUnreachable(f"Redis refuses to serve: {text[:120]}")
     return error
 

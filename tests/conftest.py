@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 import redis
 import redis.asyncio
+from hypothesis import settings
 
 from redbatch.local_redis import LocalRedis
 from shared.keys import Keys
@@ -16,6 +17,9 @@ from shared.queue import Queue
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
 from tests.servers import Version, parse_version, require, server_binary
+
+settings.register_profile("redbatch", deadline=None)  # a busy machine is no failure
+settings.load_profile("redbatch")
 
 
 def pytest_configure(config: pytest.Config) -> None:

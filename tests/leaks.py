@@ -21,8 +21,10 @@ def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = ()) -
         if name in keys.lanes:
             found += _lane_leaks(client, name, may_stay)
         elif name == keys.backlog:
-            counters = _decoded(client.hgetall(name))
-            found += [f"{name}: {field} is {value}" for field, value in counters.items() if value != "0"]
+            counters: Any = client.hgetall(name)
+            found += [
+                f"{name}: {field.decode()} is {value.decode()}" for field, value in counters.items() if value != b"0"
+            ]
         elif name.removeprefix(keys.prefix) in PERMANENT:
             continue
         elif not name.removeprefix(keys.prefix).startswith(EXPIRING):
@@ -57,7 +59,3 @@ def _lane_leaks(client: redis.Redis, lane: str, may_stay: frozenset[str]) -> Ite
 def _names(client: redis.Redis, keys: Keys) -> list[str]:
     found: Any = client.scan_iter(match=f"{keys.prefix}*", count=1_000)
     return [name.decode() for name in found]
-
-
-def _decoded(values: Any) -> dict[str, str]:
-    return {field.decode(): value.decode() for field, value in values.items()}

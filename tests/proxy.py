@@ -115,6 +115,7 @@ class FaultProxy:
                 elif fate is Fate.PASS and not self.silent and not pair.client.transport.is_closing():
                     pair.client.write(chunk)
             pair.client.close()
+            pair.server.close()
             self._pairs.discard(pair)
 
     def _cut(self, pair: _Pair, *, orphan: bool) -> None:

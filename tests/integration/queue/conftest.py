@@ -34,6 +34,11 @@ class Lane:
         """How many entries are in it."""
         return int(await self.client.xlen(self.name))
 
+    async def fields(self) -> list[dict[bytes, bytes]]:
+        """The fields of each entry."""
+        rows: Any = await self.client.xrange(self.name)
+        return [dict(fields) for _, fields in rows]
+
     async def owners(self) -> dict[bytes, bytes]:
         """Who holds each pending entry, by entry id."""
         rows: Any = await self.client.xpending_range(self.name, GROUP, "-", "+", 10_000)

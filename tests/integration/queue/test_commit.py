@@ -138,7 +138,7 @@ async def test_a_bell_rings_once_and_names_all_that_is_ready(
 async def test_a_bell_of_another_queue_is_not_rung(
     gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, lane: Lane
 ) -> None:
-    """An entry cannot make a worker write to a key that is no bell of its queue; its request is answered all the same."""
+    """An entry cannot make a worker write to a key that is no bell of its queue; its request is answered still."""
     asked = request(bell="rb:{elsewhere}:bell:g")
     await gateway.add(asked)
     assert await worker.commit(await worker.claim()) == [True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -37,9 +38,11 @@ def test_it_serves_privately_and_leaves_nothing() -> None:
 
 def test_options_win() -> None:
     """More arguments of the server come after the defaults: persistence where a test needs it."""
-    with LocalRedis(server_binary(), options=["--appendonly", "yes"]) as server:
-        with redis.Redis.from_url(server.url, decode_responses=True) as client:
-            assert client.config_get("appendonly") == {"appendonly": "yes"}
+    with (
+        LocalRedis(server_binary(), options=["--appendonly", "yes"]) as server,
+        redis.Redis.from_url(server.url, decode_responses=True) as client,
+    ):
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
 
 
 def test_a_password_does_not_hinder_the_start() -> None:
@@ -79,23 +82,25 @@ def test_somebody_elses_listener_is_not_taken_for_ours() -> None:
             server.start()
 
 
+def start_and_kill_owner() -> tuple[int, Path]:
+    """Has another process start a server and kills that process; returns the server's id and folder."""
+    program = (
+        "from redbatch.local_redis import LocalRedis; import signal, sys\n"
+        "s = LocalRedis(sys.argv[1]); s.start(); print(s.pid, s.directory, flush=True); signal.pause()"
+    )
+    command = [sys.executable, "-c", program, str(server_binary())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, directory = owner.stdout.readline().split()
+        owner.kill()
+    return int(pid), Path(directory)
+
+
 async def test_it_dies_with_its_owner() -> None:
     """A killed owner can clean up nothing; the kernel ends the server."""
-    program = (
-        "from redbatch.local_redis import LocalRedis; import sys, time\n"
-        "s = LocalRedis(sys.argv[1]); s.start(); print(s.pid, s.directory, flush=True); time.sleep(600)"
-    )
-    owner = subprocess.Popen(
-        [sys.executable, "-c", program, str(server_binary())], stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    with owner.stdout:
-        pid, directory = owner.stdout.readline().split()
-    owner.kill()
-    owner.wait()
-    await wait_until(lambda: not psutil.pid_exists(int(pid)), "the server has followed its owner")
-    Path(directory, "redis.log").unlink()
-    Path(directory).rmdir()
+    pid, directory = start_and_kill_owner()
+    await wait_until(lambda: not psutil.pid_exists(pid), "the server has followed its owner")
+    shutil.rmtree(directory)
 
 
 def test_no_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,73 @@
+"""The FastAPI application of a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from api.errors import error_body
+from api.openapi import JSON
+from api.routes import request_id_of, router
+from api.state import State
+from redbatch import __version__
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def make_app(state: State) -> FastAPI:
+    """Returns the application. Its dispatcher runs while the application does."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await state.dispatcher.start()
+        yield
+        await state.dispatcher.stop()
+
+    app = FastAPI(
+        title="Redbatch",
+        version=__version__,
+        summary="Text embeddings, batched over a cluster",
+        lifespan=lifespan,
+    )
+    app.state.redbatch = state
+    app.include_router(router)
+    app.add_exception_handler(HTTPException, _http_error)
+    return app
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Tells an unknown route or method in the one shape of errors."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    request_id = request_id_of(request)
+    message = f"{request.method} {request.url.path}: see /docs for what there is."
+    headers = {"x-request-id": request_id, **(getattr(error, "headers", None) or {})}
+    return Response(error_body(CODES.get(status, "http_error"), message, request_id), status, headers, JSON)
+
+
+class CloseWhileDraining:
+    """Has every answer say `Connection: close` once the gateway drains, so that clients open their next elsewhere."""
+
+    def __init__(self, app: ASGIApp, state: State) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request, as ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if self._state.draining and message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0] != b"connection"]
+                message["headers"] = [*kept, (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, sending)

@@ -1,0 +1,124 @@
+"""Reads a request's body within its bounds, and makes sense of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shared.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from api.settings import GatewaySettings
+
+MAX_TIMEOUT_MS = 300_000
+TIMEOUT_HEADER = "x-timeout-ms"
+
+
+class EmbedBody(BaseModel):
+    """Body of POST /embed: `text` for one vector, or `texts` for many."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
+    texts: list[str] | None = Field(default=None, description="Some texts.")
+    timeout_ms: int | None = Field(
+        default=None, ge=1, le=MAX_TIMEOUT_MS, description="Time for the answer; goes before the header X-Timeout-Ms."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedRequest:
+    """What a client asks for. `single` requests get `embedding`, others `embeddings`."""
+
+    inputs: tuple[str, ...]
+    single: bool
+    timeout_ms: int
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Returns the body. The bound holds while reading, whatever Content-Length says.
+
+    Raises:
+        TooLarge: it is over the limit.
+        UnsupportedMediaType: it is announced as something other than JSON.
+    """
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise UnsupportedMediaType("Send JSON, with the header Content-Type: application/json.")
+    message = f"The body is over the limit of {limit} bytes: send fewer texts at once."
+    announced = request.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLarge(message)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise TooLarge(message)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def parse_embed(body: bytes, timeout_header: str | None, settings: GatewaySettings) -> EmbedRequest:
+    """Returns what a body asks for.
+
+    Raises:
+        InvalidRequest: it is malformed, or asks for nothing.
+        TooLarge: it asks for too much.
+    """
+    try:
+        parsed = EmbedBody.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidRequest(_first_fault(error)) from None
+    inputs, single = _inputs(parsed)
+    _check_sizes(inputs, settings)
+    timeout_ms = parsed.timeout_ms or _header_timeout(timeout_header) or _default_timeout(len(inputs), settings)
+    return EmbedRequest(inputs, single, timeout_ms)
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Names what is wrong and where, never the client's text."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if fault["type"] == "json_invalid":
+        return f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}."
+    where = ".".join(str(part) for part in fault["loc"])
+    return f"{where or 'body'}: {fault['msg']}." + (' Send {"text": "..."} or {"texts": ["..."]}.' if not where else "")
+
+
+def _inputs(parsed: EmbedBody) -> tuple[tuple[str, ...], bool]:
+    if (parsed.text is None) == (parsed.texts is None):
+        raise InvalidRequest('Send either {"text": "..."} or {"texts": ["...", ...]}.')
+    single = parsed.text is not None
+    inputs = (parsed.text,) if parsed.text is not None else tuple(parsed.texts or ())
+    if not inputs:
+        raise InvalidRequest("texts is empty: send at least one text.")
+    empty = next((i for i, text in enumerate(inputs) if not text), None)
+    if empty is not None:
+        raise InvalidRequest("text is empty." if single else f"texts[{empty}] is empty.")
+    return inputs, single
+
+
+def _check_sizes(inputs: tuple[str, ...], settings: GatewaySettings) -> None:
+    if len(inputs) > settings.max_inputs:
+        raise TooLarge(f"{len(inputs)} inputs are over the limit of {settings.max_inputs}: send fewer at once.")
+    for index, text in enumerate(inputs):
+        if len(text) > settings.max_input_chars:
+            raise TooLarge(
+                f"Input {index} has {len(text)} characters, over the limit of {settings.max_input_chars}: cut it."
+            )
+
+
+def _header_timeout(value: str | None) -> int | None:
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and 1 <= int(value[:10]) <= MAX_TIMEOUT_MS):
+        raise InvalidRequest(f"X-Timeout-Ms: send a whole number from 1 to {MAX_TIMEOUT_MS}.")
+    return int(value)
+
+
+def _default_timeout(inputs: int, settings: GatewaySettings) -> int:
+    return min(MAX_TIMEOUT_MS, settings.request_timeout_ms + settings.request_timeout_per_input_ms * inputs)

@@ -1,0 +1,163 @@
+"""Takes requests through the queue: split, submit, wait, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api import metrics
+from api.admission import Grace, admit
+from api.inflight import InFlight
+from api.monitor import Monitor
+from api.replies import Replies
+from api.settings import GatewaySettings
+from api.settler import Settler
+from api.submitter import Order, Submitter
+from shared.codec import encode_body
+from shared.errors import DeadlineExceeded, InvalidRequest, RedisUnreachable
+from shared.messages import EMBED, Body, Draft, Vectors
+from shared.queue import Queue
+
+CHARS_PER_TOKEN = 4
+SPECIAL_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The vectors of a request, as entries in order, with means over its entries of their times (ms)."""
+
+    vectors: tuple[Vectors, ...]
+    queue_ms: float
+    inference_ms: float
+    batch_size: int
+
+
+def estimate_tokens(text: str) -> int:
+    """Returns about how many tokens a text has: the gateway holds no tokenizer, and a third off is good enough."""
+    return len(text) // CHARS_PER_TOKEN + SPECIAL_TOKENS
+
+
+def split(inputs: Sequence[str], per_entry: int) -> list[Draft]:
+    """Returns the entries of a request.
+
+    Raises:
+        InvalidRequest: an input is not text that UTF-8 can carry.
+    """
+    drafts = []
+    for start in range(0, len(inputs), per_entry):
+        part = tuple(inputs[start : start + per_entry])
+        try:
+            body = encode_body(Body(EMBED, part))
+        except UnicodeEncodeError as error:
+            raise InvalidRequest("An input holds a lone surrogate, which is no character.") from error
+        drafts.append(Draft(start, len(part), sum(map(estimate_tokens, part)), body))
+    return drafts
+
+
+class Dispatcher:
+    """All of a gateway but HTTP."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self.gateway = secrets.token_hex(8)
+        self._queue = Queue(settings, settings.queue, f"gateway:{self.gateway}")
+        keys = self._keys = self._queue.keys
+        self._requests: dict[str, InFlight] = {}
+        self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s)
+        self.monitor = Monitor(self._queue.link("monitor"), keys, self._on_loss)
+        self._submitter = Submitter(
+            self._queue.link("submit"),
+            keys,
+            self.gateway,
+            settings.max_queue_inputs,
+            on_submitted=lambda request: self._replies.expect(request, keys),
+            on_epoch=self.monitor.saw_epoch,
+            full=self.monitor.full,
+        )
+        self._replies = Replies(
+            [self._queue.link(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
+            self._queue.link("reply:bell", identified=True),
+            self._queue.link("collect"),
+            self._requests,
+            lambda link, requests: self._settler.after_break(link, requests),
+        )
+        self._settler = Settler(
+            self._queue.link("settle"), keys, self._submitter, self._replies.deliver, self._replies.taking
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Asks for the state of the queue once, then works in the background."""
+        await self.monitor.poll()
+        parts = (self._submitter.run(), self._replies.run_bell(self._keys, self.gateway), self.monitor.run())
+        self._tasks = [asyncio.create_task(part) for part in parts]
+
+    async def stop(self) -> None:
+        """Stops the background work and closes the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._queue.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._requests)
+
+    async def embed(self, inputs: Sequence[str], timeout_ms: int) -> Embedded:
+        """Returns the vectors of the inputs.
+
+        When this call is cancelled, because the client left, the work is taken back.
+
+        Raises:
+            RedbatchError: any of them but the client's own.
+        """
+        refusal = admit(self.monitor.cluster(), self._grace)
+        if refusal is not None:
+            raise refusal
+        loop = asyncio.get_running_loop()
+        drafts = split(inputs, self._settings.inputs_per_entry)
+        request = InFlight(secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000)
+        self._requests[request.request_id] = request
+        self._replies.reserve(request)
+        self._submitter.add(Order(request, tuple(drafts)))
+        metrics.REQUEST_INPUTS.inc(len(inputs))
+        metrics.IN_FLIGHT.inc()
+        timer = loop.call_at(request.deadline, self._expire, request)
+        try:
+            return _embedded(await request.answer)
+        finally:
+            timer.cancel()
+            self._forget(request)
+
+    def _expire(self, request: InFlight) -> None:
+        if request.submitted:
+            request.fail(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
+        else:
+            request.fail(RedisUnreachable("Redis did not answer within the deadline: try again.", retry_after_s=1.0))
+
+    def _forget(self, request: InFlight) -> None:
+        """Lets go of a request. What is still in the stream is taken back; nobody waits for it."""
+        del self._requests[request.request_id]
+        metrics.IN_FLIGHT.dec()
+        request.close()
+        if request.outstanding():
+            self._submitter.cancel(request, waited_for=not request.rings)
+        if not request.submitted:
+            self._replies.release(request)
+
+    async def _on_loss(self) -> None:
+        await self._settler.settle(list(self._requests.values()), cause="epoch")
+
+
+def _embedded(vectors: list[Vectors]) -> Embedded:
+    timings = [each.timing for each in vectors]
+    number = len(timings)
+    return Embedded(
+        tuple(vectors),
+        sum(each.queue_ms for each in timings) / number,
+        sum(each.inference_ms for each in timings) / number,
+        max(each.batch_size for each in timings),
+    )

@@ -1,0 +1,46 @@
+"""How an error looks over HTTP: one table of statuses, one shape of body."""
+
+from __future__ import annotations
+
+import math
+
+import orjson
+
+from shared.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    RedbatchError,
+    TooLarge,
+    Unavailable,
+    UnsupportedMediaType,
+)
+
+STATUS: dict[type[RedbatchError], int] = {
+    InvalidRequest: 400,
+    TooLarge: 413,
+    UnsupportedMediaType: 415,
+    Overloaded: 429,
+    Unavailable: 503,
+    DeadlineExceeded: 504,
+}
+"""The status of each branch of the error tree; what is under none of them is 500."""
+
+
+def status_of(error: RedbatchError) -> int:
+    """Returns the HTTP status of an error: that of its nearest ancestor in the table."""
+    return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), 500)
+
+
+def error_body(code: str, message: str, request_id: str) -> bytes:
+    """Returns the one shape in which errors are told."""
+    return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})
+
+
+def retry_headers(error: RedbatchError) -> dict[str, str]:
+    """Returns `Retry-After` (whole seconds, rounded up) where trying again makes sense."""
+    if error.retry_after_s is None:
+        return {}
+    return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+
+

@@ -1,0 +1,84 @@
+"""One request on its way: its entries, where they are, and what has come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from shared.errors import InternalError, RedbatchError, error_from_code
+from shared.messages import Draft, Failure, Ref, Reply, Vectors
+
+
+class InFlight:
+    """A request that this gateway holds until it is answered.
+
+    Attributes:
+        request_id: the gateway's own id, 128 random bits, which names the reply key.
+        drafts: its entries, by position.
+        deadline: on the event loop's clock, s.
+        rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
+        answer: the vectors of all entries in the order of their positions, or the error.
+    """
+
+    def __init__(self, request_id: str, drafts: Iterable[Draft], deadline: float) -> None:
+        self.request_id = request_id
+        self.drafts = {draft.position: draft for draft in drafts}
+        self.deadline = deadline
+        self.rings = True
+        self.submitted = False
+        self.answer: asyncio.Future[list[Vectors]] = asyncio.get_running_loop().create_future()
+        self._refs: dict[int, Ref] = {}
+        self._answers: dict[int, Vectors] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether it is answered, or nobody waits for the answer any more."""
+        return self.answer.done()
+
+    def place(self, position: int, ref: Ref) -> None:
+        """Notes where an entry is in the stream."""
+        self.submitted = True
+        self._refs[position] = ref
+
+    def lose(self, position: int) -> Draft | None:
+        """Forgets where an entry was, because it is there no more; returns it if it still needs an answer."""
+        self._refs.pop(position, None)
+        return None if position in self._answers else self.drafts[position]
+
+    def outstanding(self) -> dict[int, Ref]:
+        """Returns the entries that are in the stream, as far as is known, and have no answer."""
+        return {position: ref for position, ref in self._refs.items() if position not in self._answers}
+
+    def take(self, reply: Reply) -> bool:
+        """Takes a reply; returns whether it was of use. The first for a position counts, any other is dropped.
+
+        A reply that does not fit what was asked is dropped too: it cannot be this request's.
+        """
+        draft = self.drafts.get(reply.position)
+        fits = draft is not None and draft.n == reply.n and reply.request_id == self.request_id
+        if self.done or not fits or reply.position in self._answers:
+            return False
+        if isinstance(reply, Failure):
+            self.fail(error_from_code(reply.code, reply.message))
+            return True
+        self._answers[reply.position] = reply
+        if len(self._answers) == len(self.drafts):
+            self._complete()
+        return True
+
+    def fail(self, error: RedbatchError) -> None:
+        """Answers with an error, unless there is an answer."""
+        if not self.done:
+            self.answer.set_exception(error)
+
+    def close(self) -> None:
+        """Nobody waits for the answer any more; one that has come already is taken note of."""
+        if not self.answer.cancel() and not self.answer.cancelled():
+            self.answer.exception()
+
+    def _complete(self) -> None:
+        ordered = [self._answers[position] for position in sorted(self._answers)]
+        if len({each.dim for each in ordered}) > 1:
+            self.fail(InternalError("Workers of different models serve this queue."))
+        else:
+            self.answer.set_result(ordered)

@@ -1,0 +1,23 @@
+"""A gateway's metrics, in base units."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+REQUESTS = Counter("redbatch_requests", "Answered requests", ["route", "code"])
+DURATION = Histogram("redbatch_request_duration_seconds", "From a request's head to its answer", buckets=SECONDS)
+IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answer")
+REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
+CANCELLED = Counter("redbatch_cancelled_entries", "Entries taken back because nobody waits for them")
+SETTLES = Counter("redbatch_settles", "Looks after outstanding requests, by cause", ["cause"])
+RESUBMITTED = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
+LATE_REPLIES = Counter("redbatch_late_replies", "Replies that nobody waits for")
+QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting and in flight")
+QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker holds")
+QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue")
+QUEUE_TOKENS = Gauge("redbatch_queue_tokens", "Estimated tokens in the queue")
+QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry")
+WORKERS = Gauge("redbatch_workers", "Live workers", ["state"])
+REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")

@@ -1,0 +1,127 @@
+"""What this gateway knows of Redis and of the fleet, by asking once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from api import metrics
+from api.admission import Cluster, retry_after_s
+from shared import submission
+from shared.errors import QueueFull, RedbatchError, RedisUnreachable
+from shared.keys import Keys
+from shared.queue import Link
+from shared.submission import Pulse
+
+log = structlog.get_logger()
+
+EVERY_S = 1.0
+
+
+class Monitor:
+    """Polls the queue's state, and notices when its data was lost.
+
+    Args:
+        link: a connection of its own.
+        keys: the queue.
+        on_loss: called when the epoch has changed: everything in Redis may be gone.
+    """
+
+    def __init__(self, link: Link, keys: Keys, on_loss: Callable[[], Awaitable[None]]) -> None:
+        self._link = link
+        self._keys = keys
+        self._on_loss = on_loss
+        self._pulse: Pulse | None = None
+        self._pulse_at = 0.0
+        self._down_since: float | None = None
+        self._epoch: bytes | None = None
+        self._lost = asyncio.Event()
+        self._round = time.monotonic()
+
+    async def run(self) -> None:
+        """Polls until cancelled."""
+        while True:
+            self._round = time.monotonic()
+            await self.poll()
+            if self._lost.is_set():
+                await self._look_after_loss()
+            try:
+                await asyncio.wait_for(self._lost.wait(), EVERY_S)
+            except TimeoutError:
+                continue
+
+    async def poll(self) -> None:
+        """Asks once."""
+        try:
+            self._pulse = await submission.pulse(self._link, self._keys)
+        except RedisUnreachable as error:
+            if self._down_since is None:
+                self._down_since = time.monotonic()
+                log.warning("Redis is out of reach", reason=error.message)
+        else:
+            if self._down_since is not None:
+                log.info("Redis answers again", after_s=round(time.monotonic() - self._down_since, 1))
+            self._pulse_at, self._down_since = time.monotonic(), None
+            self.saw_epoch(self._pulse.epoch)
+            _show(self._pulse)
+        metrics.REDIS_UP.set(self._down_since is None)
+
+    def saw_epoch(self, epoch: bytes) -> None:
+        """Takes in the epoch that an answer of Redis carried."""
+        if self._epoch is not None and epoch != self._epoch:
+            self._lost.set()
+        self._epoch = epoch
+
+    async def _look_after_loss(self) -> None:
+        self._lost.clear()
+        log.warning("the queue's data was lost or its group made anew: looking after all requests")
+        try:
+            await self._on_loss()
+        except RedisUnreachable:
+            self._lost.set()
+            await asyncio.sleep(EVERY_S / 4)
+
+    def cluster(self) -> Cluster:
+        """Returns what is known now, for admission."""
+        now = time.monotonic()
+        down = 0.0 if self._down_since is None else now - self._down_since
+        if self._pulse is None:
+            return Cluster(redis_down_s=down)
+        unseen = None
+        if self._pulse.workers:
+            unseen = 0.0
+        elif self._pulse.last_heartbeat_ms:
+            since_pulse = now - self._pulse_at if self._down_since is None else 0.0
+            unseen = (self._pulse.now_ms - self._pulse.last_heartbeat_ms) / 1000 + since_pulse
+        rate = sum(worker.tokens_per_s for worker in self._pulse.workers)
+        return Cluster(down, unseen, self._pulse.tokens, rate)
+
+    def full(self) -> RedbatchError:
+        """Returns the error for a request that found the queue full."""
+        wait = retry_after_s(self.cluster(), random.random())  # noqa: S311 - spreads clients, guards no secret
+        return QueueFull(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
+
+    def missing(self) -> list[str]:
+        """Returns what keeps the cluster from answering: redis, worker."""
+        if self._pulse is None or self._down_since is not None:
+            return ["redis"]
+        ready = any(worker.state == "ready" for worker in self._pulse.workers)
+        return [] if ready else ["worker"]
+
+    def alive(self) -> bool:
+        """Whether the event loop still comes round."""
+        return time.monotonic() - self._round < 10 * EVERY_S + 10.0
+
+
+def _show(pulse: Pulse) -> None:
+    metrics.QUEUE_ENTRIES.set(pulse.entries)
+    metrics.QUEUE_PENDING.set(pulse.pending)
+    metrics.QUEUE_INPUTS.set(pulse.inputs)
+    metrics.QUEUE_TOKENS.set(pulse.tokens)
+    metrics.QUEUE_AGE.set(pulse.oldest_age_ms / 1000)
+    for state in ("loading", "ready", "draining"):
+        metrics.WORKERS.labels(state).set(sum(worker.state == state for worker in pulse.workers))

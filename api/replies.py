@@ -1,0 +1,122 @@
+"""How replies come back: a few waiters, each blocking on one request's own key, and one bell for all others.
+
+A blocking pop holds a connection, so their number is fixed. It is never cancelled either: a reply that is already on its
+way would be popped from Redis and read by nobody, or by the next. Every pop here belongs to a task of this module, and
+a request that ends early leaves its waiter to be woken by the cancel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from api import metrics
+from api.inflight import InFlight
+from shared import submission
+from shared.codec import CodecError, decode_reply
+from shared.errors import RedisUnreachable
+from shared.keys import Keys
+from shared.queue import BLOCK_S, Link
+
+log = structlog.get_logger()
+
+COLLECT_KEYS = 512
+LINGER_S = 0.05
+"""How long past its deadline a waiter listens, so that a reply at the last moment still counts."""
+
+Broken = Callable[[Link, list[InFlight]], Awaitable[None]]
+
+
+class Replies:
+    """Brings replies to the requests that wait for them.
+
+    Args:
+        waiters: connections that pop one request's own key each.
+        bell: the connection that pops this gateway's bell.
+        control: a connection for what does not block.
+        requests: the requests in flight, by id.
+        broken: looks after requests whose connection broke; called with the connection.
+    """
+
+    def __init__(
+        self, waiters: list[Link], bell: Link, control: Link, requests: dict[str, InFlight], broken: Broken
+    ) -> None:
+        self._free = list(waiters)
+        self._bell = bell
+        self._control = control
+        self._requests = requests
+        self._broken = broken
+        self._holders: dict[str, Link] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.taking = asyncio.Lock()
+
+    def reserve(self, request: InFlight) -> None:
+        """Gives a request a waiter of its own if one is free; otherwise its replies are announced by the bell."""
+        if self._free:
+            request.rings = False
+            self._holders[request.request_id] = self._free.pop()
+
+    def release(self, request: InFlight) -> None:
+        """Takes back the waiter of a request that was not submitted."""
+        link = self._holders.pop(request.request_id, None)
+        if link is not None:
+            self._free.append(link)
+
+    def expect(self, request: InFlight, keys: Keys) -> None:
+        """Begins to wait for a request that is in the stream now; the bell needs no word of it."""
+        link = self._holders.pop(request.request_id, None)
+        if link is not None:
+            task = asyncio.create_task(self._wait(link, request, keys), name="waiter")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def deliver(self, data: bytes) -> None:
+        """Brings one reply to its request. What nobody waits for, or is no reply, is dropped."""
+        if not data:  # a cancel's wake-up
+            return
+        try:
+            reply = decode_reply(data)
+        except CodecError as error:
+            log.warning("unreadable reply", reason=str(error))
+            return
+        request = self._requests.get(reply.request_id)
+        if request is None or not request.take(reply):
+            metrics.LATE_REPLIES.inc()
+
+    async def _wait(self, link: Link, request: InFlight, keys: Keys) -> None:
+        """Pops the request's key until it is answered or too late for that."""
+        loop = asyncio.get_running_loop()
+        key = keys.reply(request.request_id)
+        try:
+            while not request.done and (left := request.deadline + LINGER_S - loop.time()) > 0:
+                try:
+                    data = await link.pop(key, left)
+                except RedisUnreachable:
+                    await self._broken(link, [request])
+                    continue
+                if data is not None:
+                    self.deliver(data)
+        finally:
+            self._free.append(link)
+
+    async def run_bell(self, keys: Keys, gateway: str) -> None:
+        """Listens to the bell until cancelled."""
+        bell = keys.bell(gateway)
+        while True:
+            try:
+                rung = await self._bell.pop(bell, BLOCK_S)
+                if rung is not None:
+                    await self._collect(rung.decode("ascii", "replace").split(" "), keys)
+            except RedisUnreachable:
+                await self._broken(self._bell, [each for each in self._requests.values() if each.rings])
+
+    async def _collect(self, request_ids: list[str], keys: Keys) -> None:
+        wanted = [each for each in dict.fromkeys(request_ids) if each in self._requests]
+        for start in range(0, len(wanted), COLLECT_KEYS):
+            async with self.taking:
+                ready = await submission.collect(self._control, keys, wanted[start : start + COLLECT_KEYS])
+                for replies in ready:
+                    for data in replies:
+                        self.deliver(data)

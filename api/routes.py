@@ -1,0 +1,138 @@
+"""The routes of the main port."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+import orjson
+import structlog
+from fastapi import APIRouter, Request, Response
+
+from api import metrics
+from api.answer import embed_body, timing_headers
+from api.body import TIMEOUT_HEADER, EmbedBody, parse_embed, read_body
+from api.errors import error_body, retry_headers, status_of
+from api.openapi import EMBED_REQUEST, EMBED_RESPONSES, HEALTH_RESPONSES, JSON
+from shared.errors import InternalError, RedbatchError
+
+if TYPE_CHECKING:
+    from api.state import State
+
+log = structlog.get_logger()
+
+CLIENT_CLOSED_REQUEST = 499
+WATCH_AFTER_S = 0.02
+"""A request that is answered sooner is not watched for a client that leaves: watching costs a task."""
+
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+
+router = APIRouter()
+
+
+def request_id_of(request: Request) -> str:
+    """Returns the client's X-Request-Id if it is well formed, else a new one. It is for logs and traces alone."""
+    given = request.headers.get("x-request-id", "")
+    return given if _REQUEST_ID.match(given) else secrets.token_hex(16)
+
+
+def error_response(error: RedbatchError, request_id: str) -> Response:
+    """Returns an error in the one shape."""
+    headers = {"x-request-id": request_id, **retry_headers(error)}
+    status = status_of(error)
+    if status == 413:  # noqa: PLR2004 - the rest of the body is not read
+        headers["connection"] = "close"
+    return Response(error_body(error.code, error.message, request_id), status, headers, JSON)
+
+
+@router.post(
+    "/embed", summary="Embed one text or many", responses=EMBED_RESPONSES, openapi_extra=EMBED_REQUEST
+)
+async def embed(request: Request) -> Response:
+    """Turns texts into vectors."""
+    began = time.monotonic()
+    request_id = request_id_of(request)
+    try:
+        response = await _embed(request, request_id)
+    except RedbatchError as error:
+        response = error_response(error, request_id)
+        log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+    except Exception:
+        log.exception("request failed", request_id=request_id)
+        response = error_response(InternalError("Something went wrong; the logs say what."), request_id)
+    metrics.REQUESTS.labels("/embed", response.status_code).inc()
+    metrics.DURATION.observe(time.monotonic() - began)
+    return response
+
+
+async def _embed(request: Request, request_id: str) -> Response:
+    state: State = request.app.state.redbatch
+    body = await read_body(request, state.settings.max_body_bytes)
+    asked = parse_embed(body, request.headers.get(TIMEOUT_HEADER), state.settings)
+    watch = DisconnectWatch(request)
+    try:
+        embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms)
+    except asyncio.CancelledError:
+        if watch.gone:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        raise
+    finally:
+        watch.stop()
+    headers = {"x-request-id": request_id, **timing_headers(embedded)}
+    return Response(embed_body(embedded, single=asked.single), 200, headers, JSON)
+
+
+class DisconnectWatch:
+    """Cancels the current task when the client of its request leaves."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._owner = asyncio.current_task()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
+        self.gone = False
+
+    def stop(self) -> None:
+        """Watches no more."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._owner is not None:
+            self._owner.cancel()
+
+
+@router.get("/health", summary="Health, for people and simple probes")
+async def health() -> dict[str, str]:
+    """Says that the gateway runs."""
+    return {"status": "ok"}
+
+
+@router.get("/livez", summary="Whether this process is alive", responses=HEALTH_RESPONSES)
+async def livez(request: Request) -> Response:
+    """The process alone: Redis may be away."""
+    state: State = request.app.state.redbatch
+    return _status(503, "stuck", []) if not state.alive() else _status(200, "ok", [])
+
+
+@router.get("/readyz", summary="Whether this gateway can serve", responses=HEALTH_RESPONSES)
+async def readyz(request: Request) -> Response:
+    """Redis answers, a live worker is ready, and this gateway is not about to leave."""
+    state: State = request.app.state.redbatch
+    missing = state.missing()
+    return _status(503, "unavailable", missing) if missing else _status(200, "ok", [])
+
+
+def _status(code: int, status: str, missing: list[str]) -> Response:
+    body = {"status": status} | ({"missing": missing} if missing else {})
+    return Response(orjson.dumps(body), code, media_type=JSON)

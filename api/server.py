@@ -1,0 +1,106 @@
+"""Runs one gateway: the server, its admin port, and its way out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from types import FrameType
+
+import structlog
+import uvicorn
+import uvloop
+
+from api.app import CloseWhileDraining, make_app
+from api.dispatcher import Dispatcher
+from api.settings import GatewaySettings
+from api.state import State
+from redbatch.admin import AdminServer
+
+log = structlog.get_logger()
+
+KEEP_ALIVE_S = 75
+"""Longer than load balancers keep an idle connection (60 s is usual), so that they close it, not this side."""
+
+LINGER_S = 1.0
+LINGER_STEP_S = 0.02
+BACKLOG = 2_048
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that leaves without failing a request.
+
+    On the first signal /readyz turns 503 and answers close their connections, while requests are still served for
+    `drain_delay_s`. Then the listener closes. Connections that were accepted in that moment, or are idle, get LINGER_S
+    to bring a request; those in flight get `drain_grace_s`. A second signal ends it at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: State) -> None:
+        super().__init__(config)
+        self._state = state
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begins the drain."""
+        if self._state.draining:
+            self.should_exit = True
+            super().handle_exit(sig, frame)
+            return
+        self._state.draining = True
+        log.info("gateway drains", in_flight=self._state.dispatcher.in_flight)
+        delay = self._state.settings.drain_delay_s
+        asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closes the listener, then the connections as they fall silent."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or []:
+            sock.close()
+        ends = time.monotonic() + LINGER_S
+        while self.server_state.connections and time.monotonic() < ends:
+            await asyncio.sleep(LINGER_STEP_S)
+        await super().shutdown(sockets)
+
+
+async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
+    """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
+    state = State(settings, Dispatcher(settings))
+    config = uvicorn.Config(
+        CloseWhileDraining(make_app(state), state),
+        http="httptools",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
+    )
+    admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive)
+    admin.start()
+    host, port = listen.getsockname()[:2]
+    log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.queue)
+    server = DrainingServer(config, state)
+    try:
+        await server.serve(sockets=[listen])
+    finally:
+        admin.stop()
+    log.info("gateway stopped")
+    return 0 if server.started else 1
+
+
+def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
+    """Runs a gateway in this process, on the given listening socket or on one of its own; returns its exit code."""
+    if listen is None:
+        try:
+            listen = socket.create_server(
+                (settings.host, settings.port),
+                family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
+                backlog=BACKLOG,
+            )
+        except OSError as error:
+            sys.stderr.write(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}\n")
+            return 1
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(settings, listen))

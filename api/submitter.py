@@ -1,0 +1,176 @@
+"""Submits and cancels: all that one tick of the event loop brings goes to Redis in one script call.
+
+One submit is under way at a time, numbered. When its answer is lost it is repeated under the same number, and Redis
+answers what it answered before: so each entry is added once, and its id is always known in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from api import metrics
+from api.inflight import InFlight
+from shared import submission
+from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisUnreachable
+from shared.keys import Keys
+from shared.messages import Draft, Ref
+from shared.queue import Link
+from shared.submission import Submission, Submitted, SubmitReply
+
+log = structlog.get_logger()
+
+MOST_REQUESTS = 256
+MOST_BYTES = 4 * 2**20
+RETRY_FIRST_S = 0.02
+RETRY_MOST_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Some entries of a request, to be added. `exempt` ones were accepted before and were lost."""
+
+    request: InFlight
+    drafts: tuple[Draft, ...]
+    exempt: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all bodies."""
+        return sum(len(draft.body) for draft in self.drafts)
+
+
+class Submitter:
+    """The way of requests into Redis.
+
+    Args:
+        link: a connection of its own.
+        keys: the queue.
+        gateway: this gateway's name.
+        bound: inputs that the queue may hold.
+        on_submitted: told each request whose entries are in the stream now.
+        on_epoch: told the queue's epoch after each submit.
+        full: returns the error for a request that found the queue full.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keys: Keys,
+        gateway: str,
+        bound: int,
+        *,
+        on_submitted: Callable[[InFlight], None],
+        on_epoch: Callable[[bytes], None],
+        full: Callable[[], RedbatchError],
+    ) -> None:
+        self._link = link
+        self._keys = keys
+        self._gateway = gateway
+        self._bound = bound
+        self._on_submitted = on_submitted
+        self._on_epoch = on_epoch
+        self._full = full
+        self._orders: list[Order] = []
+        self._cancelled: list[Ref] = []
+        self._wake_keys: list[str] = []
+        self._wake = asyncio.Event()
+        self._sequence = 0
+
+    def add(self, order: Order) -> None:
+        """Submits soon."""
+        self._orders.append(order)
+        self._wake.set()
+
+    def cancel(self, request: InFlight, *, waited_for: bool) -> None:
+        """Takes the entries of a request back soon; if it is `waited_for`, its waiter is woken, to be free at once."""
+        refs = request.outstanding().values()
+        self._cancelled += refs
+        if waited_for:
+            self._wake_keys.append(request.request_id)
+        metrics.CANCELLED.inc(len(refs))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._orders:
+                await self._submit(self._next_orders())
+            if self._cancelled or self._wake_keys:
+                await self._cancel()
+
+    def _next_orders(self) -> list[Order]:
+        size = count = 0
+        for order in self._orders[:MOST_REQUESTS]:
+            size += order.size
+            if count and size > MOST_BYTES:
+                break
+            count += 1
+        taken, self._orders = self._orders[:count], self._orders[count:]
+        return [order for order in taken if not order.request.done]
+
+    async def _submit(self, orders: Sequence[Order]) -> None:
+        if not orders:
+            return
+        self._sequence += 1
+        try:
+            reply = await self._until_answered(orders)
+        except Exception as error:
+            log.exception("submit failed", requests=len(orders))
+            for order in orders:
+                order.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
+            return
+        self._on_epoch(reply.epoch)
+        for order, outcome in zip(orders, reply.outcomes, strict=True):
+            self._settle_order(order, outcome)
+
+    async def _until_answered(self, orders: Sequence[Order]) -> SubmitReply:
+        """Repeats one submit until Redis has answered. What is too late by then, Redis does not add."""
+        pause = RETRY_FIRST_S
+        while True:
+            now = asyncio.get_running_loop().time()
+            submissions = [self._submission(order, now) for order in orders]
+            try:
+                return await submission.submit(
+                    self._link, self._keys, self._gateway, self._sequence, self._bound, submissions
+                )
+            except RedisUnreachable as error:
+                log.debug("submit is repeated", reason=error.message)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RETRY_MOST_S)
+
+    def _submission(self, order: Order, now: float) -> Submission:
+        request = order.request
+        budget_ms = 0 if request.done else int((request.deadline - now) * 1000)
+        bell = self._keys.bell(self._gateway) if request.rings else ""
+        return Submission(request.request_id, order.drafts, budget_ms, exempt=order.exempt, bell=bell)
+
+    def _settle_order(self, order: Order, outcome: Submitted) -> None:
+        request = order.request
+        if outcome.status == "full":
+            request.fail(self._full())
+        elif outcome.status == "late":
+            request.fail(DeadlineExceeded("The deadline passed before the request reached the queue."))
+        for draft, ref in zip(order.drafts, outcome.refs, strict=False):
+            request.place(draft.position, ref)
+        if not outcome.refs:
+            return
+        if request.done:  # its client left, or its deadline passed, while the submit was under way
+            self.cancel(request, waited_for=False)
+        else:
+            self._on_submitted(request)
+
+    async def _cancel(self) -> None:
+        refs, self._cancelled = self._cancelled, []
+        wake, self._wake_keys = self._wake_keys, []
+        try:
+            await submission.cancel(self._link, self._keys, refs, wake)
+        except RedisUnreachable as error:  # they expire by themselves
+            log.debug("cancel is given up", reason=error.message)
+
+

@@ -1,0 +1,327 @@
+"""Link: one connection, one call at a time, and no reply ever goes to the wrong call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import redis.asyncio
+
+from redbatch.local_redis import LocalRedis
+from shared import delivery, submission
+from shared.errors import RedisUnreachable
+from shared.keys import Keys
+from shared.queue import Link, Queue
+from shared.settings import QueueSettings
+from tests.integration.queue.actors import Gateway, Worker, request
+from tests.proxy import Fate, FaultProxy
+from tests.servers import server_binary
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+
+@pytest_asyncio.fixture
+async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
+    """A faulty network between the test and its Redis."""
+    async with FaultProxy(redis_url) as proxy:
+        yield proxy
+
+
+@pytest_asyncio.fixture
+async def far(proxy: FaultProxy, queue_name: str) -> AsyncIterator[Queue]:
+    """The test's queue, reached through the proxy, with little patience."""
+    queue = Queue(QueueSettings(redis_url=proxy.url, redis_timeout_s=0.5), queue_name, "far")
+    yield queue
+    await queue.close()
+
+
+async def clients(raw: redis.asyncio.Redis, prefix: str) -> list[dict[str, str]]:
+    """The connections whose name begins so, as CLIENT LIST shows them."""
+    found: Any = await raw.client_list()
+    return [each for each in found if each["name"].startswith(prefix)]
+
+
+async def blocked(raw: redis.asyncio.Redis, count: int = 1) -> None:
+    """Waits until that many clients wait in blocking reads."""
+
+    async def enough() -> bool:
+        return int((await raw.info("clients"))["blocked_clients"]) == count
+
+    await wait_until(enough, f"{count} clients block")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_cancelled_call_never_answers_the_next(far: Queue, proxy: FaultProxy, seed: int) -> None:
+    """Calls cancelled at any moment, behind a network of varying delay: each later call gets its own reply."""
+    chance = random.Random(seed)
+    proxy.delay_s = lambda: chance.uniform(0, 0.004)
+    link, cancelled = far.link("calls"), 0
+    for i in range(150):
+        call = asyncio.create_task(link.call("ECHO", f"first-{i}"))
+        done, _ = await asyncio.wait([call], timeout=chance.uniform(0, 0.012))
+        if done:
+            assert call.result() == f"first-{i}".encode()
+        else:
+            call.cancel()
+            cancelled += 1
+        for j in range(2):
+            assert await link.call("ECHO", f"next-{i}-{j}") == f"next-{i}-{j}".encode()
+        assert call.done()
+    assert cancelled > 20
+
+
+async def test_a_cancel_while_others_wait_for_the_link(far: Queue, proxy: FaultProxy) -> None:
+    """Calls that queue up for one link each get their own reply when some of them are cancelled on the way."""
+    chance = random.Random(7)
+    proxy.delay_s = lambda: chance.uniform(0, 0.002)
+    link = far.link("calls")
+    for _ in range(20):
+        calls = {str(i): asyncio.create_task(link.call("ECHO", str(i))) for i in range(20)}
+        await asyncio.wait(calls.values(), timeout=chance.uniform(0, 0.02))
+        victims = chance.sample(sorted(calls), 8)
+        for name in victims:
+            calls[name].cancel()
+        answers = await asyncio.gather(*calls.values(), return_exceptions=True)
+        for name, answer in zip(calls, answers, strict=True):
+            assert answer == name.encode() or (name in victims and isinstance(answer, asyncio.CancelledError))
+
+
+async def test_a_reply_that_comes_too_late_never_answers_the_next(queue: Queue, keys: Keys) -> None:
+    """A call that has waited its time is unreachable, and what comes after all goes to nobody."""
+    link = queue.link("late")
+    for i in range(10):
+        with pytest.raises(RedisUnreachable):
+            await link.call("BLPOP", keys.reply("nobody"), "0.03", timeout_s=0.01)
+        assert await link.call("ECHO", str(i)) == str(i).encode()
+
+
+async def test_a_lost_reply_is_unreachable_in_time(far: Queue, proxy: FaultProxy) -> None:
+    """When a reply never comes the call ends by its timeout, and the next goes over a new connection."""
+    link = far.link("calls")
+    assert await link.call("ECHO", "a") == b"a"
+    proxy.next_replies(Fate.DROP)
+    with pytest.raises(RedisUnreachable):
+        await link.call("ECHO", "b")
+    assert await link.call("ECHO", "c") == b"c"
+
+
+async def test_nothing_is_repeated_behind_the_callers_back(
+    far: Queue, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """A command whose reply was cut off was run once: whether to repeat it is the caller's choice."""
+    link = far.link("calls")
+    await link.call("ECHO", "warm")
+    for fate in (Fate.CUT, Fate.DROP):
+        before = int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0))
+        proxy.next_replies(fate)
+        with pytest.raises(RedisUnreachable):
+            await link.call("HINCRBY", keys.backlog, "inputs", 1)
+        assert int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0)) == before + 1
+        assert await link.call("ECHO", "warm") == b"warm"
+    await raw.delete(keys.backlog)
+
+
+async def test_a_submit_whose_reply_is_lost_can_be_repeated(far: Queue, proxy: FaultProxy, worker: Worker) -> None:
+    """The gateway repeats its sequence number after every cut, and the requests are there once."""
+    link = far.link("submit")
+    await link.call("ECHO", "warm")
+    for sequence in range(1, 9):
+        asked = [request(), request()]
+        proxy.next_replies(Fate.CUT if sequence % 2 else Fate.DROP)
+        with pytest.raises(RedisUnreachable):
+            await submission.submit(link, far.keys, "g", sequence, 100, asked)
+        reply = await submission.submit(link, far.keys, "g", sequence, 100, asked)
+        refs = [ref for outcome in reply.outcomes for ref in outcome.refs]
+        entries = await worker.claim()
+        assert [entry.ref for entry in entries] == refs
+        assert await worker.commit(entries) == [True, True]
+
+
+async def test_a_claim_whose_reply_is_lost_is_recovered(far: Queue, proxy: FaultProxy, gateway: Gateway) -> None:
+    """The entries of a claim that nobody read come back to the same worker, untried and complete."""
+    worker = Worker(far.link("worker"), far.keys, "worker-far")
+    await delivery.join(worker.link, far.keys)
+    refs = await gateway.add(*(request() for _ in range(3)))
+    assert await worker.claim(entries=1)
+    proxy.next_replies(Fate.CUT)
+    with pytest.raises(RedisUnreachable):
+        await worker.claim()
+    entries = await worker.reclaim(owner=worker.name)
+    assert [(entry.ref, entry.attempts) for entry in entries] == [(ref, 0) for ref in refs]
+    assert await worker.commit(entries) == [True] * 3
+    assert await worker.leave() == 0
+
+
+async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
+    far: Queue, proxy: FaultProxy, gateway: Gateway, worker: Worker
+) -> None:
+    """A commit whose reply was cut off counted; repeated, it changes nothing."""
+    away = Worker(far.link("commit"), far.keys, worker.name)
+    await away.now_ms()
+    await gateway.add(*(request() for _ in range(4)))
+    entries = await worker.claim()
+    proxy.next_replies(Fate.CUT)
+    with pytest.raises(RedisUnreachable):
+        await away.commit(entries)
+    assert await away.commit(entries) == [False] * 4
+
+
+async def test_kill_closes_exactly_the_other_link(queue: Queue, raw: redis.asyncio.Redis) -> None:
+    """Of several connections only the one asked for is closed, and that link works again with the next call."""
+    links = [queue.link(f"l{i}", identified=True) for i in range(4)]
+    for link in links:
+        await link.call("ECHO", "x")
+    before = {each["name"]: each["id"] for each in await clients(raw, "test:l")}
+    assert sorted(before) == ["test:l0", "test:l1", "test:l2", "test:l3"]
+    await links[0].kill(links[2])
+    after = {each["name"]: each["id"] for each in await clients(raw, "test:l")}
+    assert after == {name: number for name, number in before.items() if name != "test:l2"}
+    with pytest.raises(RedisUnreachable):
+        await links[2].call("ECHO", "x")
+    assert await links[2].call("ECHO", "again") == b"again"
+    await links[0].kill(links[3])
+    await links[0].kill(links[3])
+    assert len(await clients(raw, "test:l")) == 3
+
+
+@pytest.mark.parametrize("wrong", [{b"id": b"999999999"}, {b"addr": b"127.0.0.1:1"}])
+async def test_kill_with_a_wrong_identity_kills_nothing(
+    queue: Queue, raw: redis.asyncio.Redis, wrong: dict[bytes, bytes]
+) -> None:
+    """Id and address must both fit: after a restart of Redis the id may be somebody else's."""
+    one, other = queue.link("l1"), queue.link("l2", identified=True)
+    for link in (one, other):
+        await link.call("ECHO", "x")
+    other._identity = {**other._identity, **wrong}
+    await one.kill(other)
+    assert sorted(each["name"] for each in await clients(raw, "test:l")) == ["test:l1", "test:l2"]
+
+
+async def test_an_unidentified_or_unused_link_is_not_killed(queue: Queue, raw: redis.asyncio.Redis) -> None:
+    """A link that never asked for its identity cannot be killed, and trying is harmless."""
+    one, other = queue.link("l1"), queue.link("l2")
+    await other.call("ECHO", "x")
+    await one.kill(other)
+    await one.kill(queue.link("l3", identified=True))
+    assert [each["name"] for each in await clients(raw, "test:l")] == ["test:l2"]
+
+
+async def test_a_dead_reader_takes_no_reply_once_it_is_killed(
+    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """A blocking pop that Redis still holds open after its client is gone eats replies, until it is killed."""
+    reader, killer = far.link("reply", identified=True), queue.link("killer")
+    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
+    await blocked(raw)
+    proxy.cut(orphan=True)
+    with pytest.raises(RedisUnreachable):
+        await waiting
+    await blocked(raw)
+    await killer.kill(reader)
+    await blocked(raw, 0)
+    await raw.execute_command("RPUSH", keys.reply("r"), "mine")
+    assert await reader.pop(keys.reply("r"), 1) == b"mine"
+
+
+async def test_a_kill_that_did_not_arrive_can_be_tried_again(
+    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """When the killer's own connection fails, the identity is kept for the next attempt."""
+    reader, killer = queue.link("reply", identified=True), far.link("killer")
+    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
+    await blocked(raw)
+    await killer.call("ECHO", "warm")
+    proxy.silent = True
+    with pytest.raises(RedisUnreachable):
+        await killer.kill(reader)
+    proxy.silent = False
+    await killer.kill(reader)
+    with pytest.raises(RedisUnreachable):
+        await waiting
+
+
+async def test_scripts_are_sent_again_after_script_flush(queue: Queue, worker: Worker) -> None:
+    """A Redis that has forgotten the scripts gets them with the next call, calls at once keep their order."""
+    gateway = Gateway(queue.link("submit"), queue.keys)
+    await gateway.add(request())
+    await queue.link("flush").call("SCRIPT", "FLUSH")
+    replies = await asyncio.gather(*(gateway.submit(request()) for _ in range(10)))
+    ids = [outcome.refs[0].entry_id for reply in replies for outcome in reply.outcomes]
+    assert ids == sorted(ids, key=lambda each: [int(part) for part in each.split(b"-")])
+    assert len(await worker.commit(await worker.claim())) == 11
+
+
+async def test_a_server_that_is_gone_and_comes_back() -> None:
+    """While nobody listens calls are unreachable at once; afterwards the same link works."""
+    with LocalRedis(server_binary()) as server:
+        queue = Queue(QueueSettings(redis_url=server.url, redis_timeout_s=1), "gone", "test")
+        link = queue.link("calls", identified=True)
+        assert await link.call("ECHO", "a") == b"a"
+        os.kill(server.pid, signal.SIGKILL)
+        await wait_until(lambda: not server.running(), "the server is dead")
+        for _ in range(3):
+            with pytest.raises(RedisUnreachable):
+                await link.call("ECHO", "b")
+        await asyncio.to_thread(server.start)
+        assert await link.call("ECHO", "c") == b"c"
+        await queue.close()
+
+
+async def test_a_server_that_refuses_more_clients(queue: Queue, raw: redis.asyncio.Redis) -> None:
+    """At `maxclients` a new link is unreachable, not hanging; with room again it works."""
+    await raw.ping()
+    before: Any = (await raw.config_get("maxclients"))["maxclients"]
+    await raw.config_set("maxclients", 1)
+    link = queue.link("one-too-many")
+    try:
+        with pytest.raises(RedisUnreachable):
+            await link.call("ECHO", "x")
+    finally:
+        await raw.config_set("maxclients", before)
+    assert await link.call("ECHO", "x") == b"x"
+
+
+async def test_a_connection_says_nothing_that_nobody_asked_for(queue: Queue, raw: redis.asyncio.Redis) -> None:
+    """Opening a link and calling sends its name, its own id and the calls: no HELLO, no PING, no library's name."""
+    await raw.config_resetstat()
+    link: Link = queue.link("quiet", identified=True)
+    for _ in range(3):
+        await link.call("ECHO", "x")
+    stats: Any = await raw.info("commandstats")
+    sent = {name.removeprefix("cmdstat_"): int(stat["calls"]) for name, stat in stats.items()}
+    sent.pop("info", None)
+    assert {name.split("|")[0]: calls for name, calls in sent.items() if name != "config|resetstat"} in (
+        {"echo": 3, "client": 2, "config": 1},  # 6.2 does not tell subcommands apart
+        {"echo": 3, "client": 1},
+    )
+
+
+async def test_the_options_of_a_connection_are_explicit(queue: Queue) -> None:
+    """No retries, no health checks, RESP2, no decoding, and a bound on every wait."""
+    connection = queue.link("calls")._connection
+    assert connection.retry.get_retries() == 0
+    assert not connection.retry_on_error
+    assert connection.retry_on_timeout is False
+    assert (connection.health_check_interval, connection.protocol) == (0, 2)
+    assert connection.encoder.decode_responses is False
+    assert connection.socket_timeout == connection.socket_connect_timeout == queue.settings.redis_timeout_s
+
+
+async def test_each_link_is_one_connection(queue: Queue, raw: redis.asyncio.Redis) -> None:
+    """However much goes on, a process has as many connections as links, and none after it closed them."""
+    links = [queue.link(f"c{i}") for i in range(3)]
+    await asyncio.gather(*(link.call("ECHO", "x") for link in links for _ in range(20)))
+    assert sorted(each["name"] for each in await clients(raw, "test:c")) == ["test:c0", "test:c1", "test:c2"]
+    await queue.close()
+
+    async def gone() -> bool:
+        return await clients(raw, "test:") == []
+
+    await wait_until(gone, "all connections are closed")

@@ -1,0 +1,264 @@
+"""Renew and reclaim: who holds what, who lost it, and how often it was tried."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from shared import delivery
+from shared.keys import GROUP, RELEASED, Keys
+from tests.integration.queue.actors import Gateway, Worker, request
+from tests.integration.queue.conftest import Lane
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+
+async def idle_for(lane: Lane, idle_ms: int, count: int = 1) -> None:
+    """Waits until `count` entries have been idle that long."""
+
+    async def idle() -> bool:
+        return len(await lane.client.xpending_range(lane.name, GROUP, "-", "+", count, idle=idle_ms)) == count
+
+    await wait_until(idle, f"{count} entries are idle for {idle_ms} ms")
+
+
+async def test_only_the_owner_renews(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
+    """A worker is told what it no longer holds, and renewing does not take it back."""
+    refs = await gateway.add(*(request() for _ in range(4)))
+    entries = await worker.claim()
+    stolen = await other.reclaim(most=2)
+    assert [entry.ref for entry in stolen] == refs[:2]
+    assert await worker.renew(entries) == [False, False, True, True]
+    assert await other.renew(entries) == [True, True, False, False]
+    assert list((await lane.owners()).values()) == [b"worker-2", b"worker-2", b"worker-1", b"worker-1"]
+    assert await worker.commit(entries) == [True] * 4
+    assert await worker.renew(entries) == [False] * 4
+
+
+async def test_renewing_in_a_group_that_is_gone(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
+    """After the group was lost nothing is owned, and that is an answer rather than an error."""
+    await gateway.add(request())
+    entries = await worker.claim()
+    await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
+    assert await worker.renew(entries) == [False]
+    await delivery.join(worker.link, worker.keys)
+    assert await worker.renew(entries) == [False]
+    await worker.commit(await worker.claim())
+
+
+async def test_a_renewed_entry_is_not_reclaimed(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
+    """A slow worker keeps what it renews: only what it let lie is taken."""
+    await gateway.add(request(), request())
+    kept, abandoned = await worker.claim()
+    await idle_for(lane, 300, count=2)
+    assert await worker.renew([kept]) == [True]
+    taken = await other.reclaim(idle_ms=300)
+    assert [entry.ref for entry in taken] == [abandoned.ref]
+    assert await worker.commit([kept, abandoned]) == [True, True]
+
+
+async def test_abandoned_entries_are_found_behind_many_renewed_ones(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """Two thousand entries that were renewed just now do not hide the few behind them, whatever COUNT is."""
+    await gateway.add(*(request() for _ in range(2_005)))
+    entries = await worker.claim(entries=10_000)
+    assert len(entries) == 2_005
+    held, abandoned = entries[:2_000], entries[2_000:]
+    ids: list[Any] = [entry.ref.entry_id for entry in abandoned]
+    an_hour = 3_600_000  # as if they had not been renewed for so long
+    await lane.client.xclaim(lane.name, GROUP, worker.name, 0, ids, idle=an_hour, retrycount=1, justid=True)
+    assert await worker.renew(held) == [True] * 2_000
+    taken = await other.reclaim(idle_ms=1_800_000, most=3)
+    assert [entry.ref for entry in taken] == [entry.ref for entry in abandoned[:3]]
+    taken = await other.reclaim(idle_ms=1_800_000, most=3)
+    assert [entry.ref for entry in taken] == [entry.ref for entry in abandoned[3:]]
+    assert await worker.commit(entries) == [True] * 2_005
+
+
+async def test_of_many_reclaims_at_once_one_gets_each_entry(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """Two workers that look for abandoned entries at the same time do not get the same ones."""
+    await gateway.add(*(request() for _ in range(60)))
+    entries = await worker.claim()
+    await idle_for(lane, 200, count=60)
+    taken = await asyncio.gather(
+        *(each.reclaim(idle_ms=200, owner="", most=10) for _ in range(4) for each in (worker, other))
+    )
+    ids = [entry.ref.entry_id for batch in taken for entry in batch]
+    assert sorted(ids) == sorted(entry.ref.entry_id for entry in entries)
+    await worker.commit(entries)
+
+
+async def test_a_deleted_entry_is_acknowledged_away(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """A pending record without an entry is removed by the next reclaim, and nothing is made of it."""
+    refs = await gateway.add(request(), request())
+    await worker.claim()
+    await lane.client.xdel(lane.name, refs[0].entry_id)
+    taken = await other.reclaim()
+    assert [entry.ref for entry in taken] == refs[1:]
+    assert list(await lane.owners()) == [refs[1].entry_id]
+    await other.commit(taken)
+    await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know
+
+
+async def test_a_reclaim_that_comes_late_takes_nothing(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """A reclaim that reached Redis long after its issue is not obeyed: in a stall everybody looked dead."""
+    await gateway.add(request())
+    entries = await worker.claim()
+    now = await other.now_ms()
+    assert await other.reclaim_at(now - delivery.RECLAIM_LATE_MS - 100) is None
+    assert list((await lane.owners()).values()) == [b"worker-1"]
+    assert await other.reclaim_at(now) is not None
+    await worker.commit(entries)
+
+
+async def test_attempts_count_what_was_begun(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """When its worker dies an entry whose run had begun counts one attempt more; its neighbours do not."""
+    begun, unbegun = await gateway.add(request(), request())
+    first, second = await worker.claim()
+    assert (first.attempts, second.attempts) == (0, 0)
+    await worker.mark_begun([first])
+    taken = await other.reclaim()
+    assert [(entry.ref, entry.attempts) for entry in taken] == [(begun, 1), (unbegun, 0)]
+    await other.mark_begun(taken)
+    again = await worker.reclaim()
+    assert [entry.attempts for entry in again] == [2, 1]
+    await worker.commit(again)
+
+
+async def test_renewing_does_not_count_as_an_attempt(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """Renewing, and reading one's own entries again, leave the attempts as they were."""
+    await gateway.add(request())
+    await worker.mark_begun(await worker.claim())
+    taken = await other.reclaim()
+    for _ in range(3):
+        assert await other.renew(taken) == [True]
+        assert [entry.attempts for entry in await other.reclaim(owner=other.name)] == [1]
+    assert [entry.attempts for entry in await worker.reclaim()] == [1]
+    await worker.commit(taken)
+
+
+async def test_a_new_batch_replaces_the_one_that_was_begun(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """Only the entries that were begun last are held against: the others had ended."""
+    await gateway.add(request(), request())
+    first, second = await worker.claim()
+    await worker.mark_begun([first])
+    await worker.mark_begun([second])
+    assert [entry.attempts for entry in await other.reclaim()] == [0, 1]
+    await worker.commit([first, second])
+
+
+async def test_a_reclaim_from_one_owner_leaves_the_others_alone(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """A worker that reads its own entries again takes nobody else's."""
+    await gateway.add(request(), request())
+    (mine,) = await worker.claim(entries=1)
+    (theirs,) = await other.claim(entries=1)
+    assert [entry.ref for entry in await worker.reclaim(owner="worker-1")] == [mine.ref]
+    assert list((await lane.owners()).values()) == [b"worker-1", b"worker-2"]
+    await worker.commit([mine, theirs])
+
+
+async def test_names_of_the_dead_are_removed(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """A reclaim removes consumers that neither live nor owe anything; who has a heartbeat or owes stays."""
+    for name in ("dead", "alive", "owing"):
+        await raw.xgroup_createconsumer(lane.name, GROUP, name)
+    await raw.set(keys.worker("alive"), "{}", px=60_000)
+    await gateway.add(request())
+    entries = await Worker(other.link, keys, "owing").claim()
+    await raw.set(keys.begun("dead"), "0/1-1", px=60_000)
+    assert await worker.reclaim(idle_ms=3_600_000) == ()
+    assert await lane.consumers() == {"alive", "owing"}
+    assert await raw.exists(keys.begun("dead")) == 0
+    await worker.commit(entries)
+    await raw.delete(keys.worker("alive"))
+    await worker.reclaim()
+    assert await lane.consumers() == set()
+
+
+async def test_a_worker_that_leaves_owing_keeps_its_name(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """Leaving removes the name only where nothing is pending: with it the pending records would go."""
+    await gateway.add(request(), request())
+    first, second = await worker.claim()
+    await worker.beat()
+    await worker.mark_begun([first])
+    assert await worker.leave() == 2
+    assert await lane.consumers() == {"worker-1"}
+    assert await lane.client.exists(worker.keys.worker("worker-1"), worker.keys.begun("worker-1")) == 0
+    taken = await other.reclaim()
+    assert [entry.ref for entry in taken] == [first.ref, second.ref]
+    assert await worker.leave() == 0
+    assert await lane.consumers() == {"worker-2"}
+    assert await other.commit(taken) == [True, True]
+
+
+async def test_leaving_where_there_is_no_group(worker: Worker, raw: redis.asyncio.Redis) -> None:
+    """A worker can leave a queue whose group is gone."""
+    await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
+    assert await worker.leave() == 0
+
+
+@pytest.mark.leaves(RELEASED)
+async def test_what_is_handed_back_is_taken_at_once(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+) -> None:
+    """The next reclaim takes it with the usual idle bound, and it does not count as tried."""
+    refs = await gateway.add(*(request() for _ in range(3)))
+    entries = await worker.claim()
+    assert await other.reclaim(idle_ms=60_000) == ()
+    assert await worker.hand_back(entries) == 3
+    assert set((await lane.owners()).values()) == {RELEASED.encode()}
+    taken = await other.reclaim(idle_ms=60_000)
+    assert [(entry.ref, entry.attempts) for entry in taken] == [(ref, 0) for ref in refs]
+    assert await worker.leave() == 0
+    assert await other.commit(taken) == [True] * 3
+
+
+@pytest.mark.leaves(RELEASED)
+async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """An entry that had been tried keeps its count when its next worker hands it back, and is not charged again."""
+    await gateway.add(request())
+    await worker.mark_begun(await worker.claim())
+    taken = await other.reclaim()
+    assert await other.hand_back(taken) == 1
+    again = await worker.reclaim(idle_ms=60_000)
+    assert [entry.attempts for entry in again] == [1]
+    await worker.commit(again)
+
+
+@pytest.mark.leaves(RELEASED)
+async def test_what_was_stolen_is_not_handed_back(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
+    """Entries that another worker took meanwhile, or that are gone, stay as they are."""
+    await gateway.add(*(request() for _ in range(3)))
+    entries = await worker.claim()
+    stolen = await other.reclaim(most=1)
+    assert await other.commit(entries[1:2]) == [True]
+    assert await worker.hand_back(entries) == 1
+    assert list((await lane.owners()).values()) == [b"worker-2", RELEASED.encode()]
+    assert await other.commit([*stolen, entries[2]]) == [True, True]
+    assert await worker.hand_back(entries) == 0
+
+
+async def test_live_workers_are_counted(worker: Worker, other: Worker, raw: redis.asyncio.Redis, keys: Keys) -> None:
+    """A heartbeat returns how many workers beat within its lifetime; older ones are forgotten after an hour."""
+    now, live = await worker.beat()
+    assert live == 1
+    assert (await other.beat())[1] == 2
+    await raw.zadd(keys.workers, {"long ago": now - delivery.WORKERS_TTL_MS - 1_000, "silent": now - 6_000})
+    assert (await worker.beat())[1] == 2
+    assert set(await raw.zrange(keys.workers, 0, -1)) == {b"silent", b"worker-1", b"worker-2"}

@@ -1,0 +1,124 @@
+"""Settle and pulse: what became of requests, and the queue at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import redis.asyncio
+
+from shared import delivery, submission
+from shared.keys import Keys
+from shared.queue import Queue
+from shared.submission import Outstanding, Settled
+from tests.integration.queue.actors import Gateway, Worker, request, said
+from tests.integration.queue.conftest import Lane
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+
+async def test_each_request_is_told_what_became_of_it(
+    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
+) -> None:
+    """In one call: answered ones get their replies, waiting and claimed ones are there, lost ones are not."""
+    asked = [request(request_id=name) for name in ("answered", "claimed", "lost", "unread")]
+    refs = await gateway.add(*asked)
+    entries = await worker.claim(entries=3)
+    await worker.commit(entries[:1], "here")
+    await lane.client.xdel(lane.name, refs[2].entry_id)
+    outstanding = [Outstanding(each.request_id, (ref,)) for each, ref in zip(asked, refs, strict=True)]
+    link = queue.link("settle")
+    settled = await submission.settle(link, queue.keys, outstanding)
+    assert [each.present for each in settled] == [(False,), (True,), (False,), (True,)]
+    assert [[said(reply) for reply in each.replies] for each in settled] == [["here"], [], [], []]
+    again = await submission.settle(link, queue.keys, outstanding[:1])
+    assert again == [Settled((), (False,))]
+    await worker.commit(entries[1:])
+    await worker.commit(await worker.claim())
+    await submission.collect(link, queue.keys, [each.request_id for each in asked])
+    await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know
+
+
+async def test_the_entries_of_one_request_are_told_apart(
+    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
+) -> None:
+    """Of a large request some parts may be answered, some lost and some still there."""
+    asked = request(entries=4)
+    refs = await gateway.add(asked)
+    entries = await worker.claim()
+    await worker.commit(entries[:2], "part")
+    await lane.client.xdel(lane.name, refs[2].entry_id)
+    (settled,) = await submission.settle(queue.link("settle"), queue.keys, [Outstanding(asked.request_id, tuple(refs))])
+    assert settled.present == (False, False, False, True)
+    assert [said(reply) for reply in settled.replies] == ["part", "part"]
+    await worker.commit(entries)
+    await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know
+
+
+async def test_after_flushall_everything_is_absent(
+    queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """A gateway learns that all its requests are lost, adds them again past the bound, and they are answered."""
+    asked = [request(exempt=True) for _ in range(3)]
+    refs = await gateway.add(*asked)
+    await raw.flushall()
+    link = queue.link("settle")
+    outstanding = [Outstanding(each.request_id, (ref,)) for each, ref in zip(asked, refs, strict=True)]
+    assert await submission.settle(link, queue.keys, outstanding) == [Settled((), (False,))] * 3
+    again = await gateway.submit(*asked, bound=0)
+    assert [outcome.status for outcome in again.outcomes] == ["ok"] * 3
+    await delivery.join(worker.link, queue.keys)
+    assert await worker.commit(await worker.claim()) == [True] * 3
+
+
+async def test_settle_races_commit(queue: Queue, gateway: Gateway, worker: Worker) -> None:
+    """Whenever it comes, a settle finds either the reply or the entry: never neither, never both."""
+    link = queue.link("settle")
+    for _ in range(50):
+        asked = request()
+        (ref,) = await gateway.add(asked)
+        entries = await worker.claim()
+        (settled,), won = await asyncio.gather(
+            submission.settle(link, queue.keys, [Outstanding(asked.request_id, (ref,))]), worker.commit(entries)
+        )
+        assert won == [True]
+        assert len(settled.replies) + settled.present.count(True) == 1
+        assert len((await submission.collect(link, queue.keys, [asked.request_id]))[0]) == 1 - len(settled.replies)
+
+
+async def test_settling_nothing(queue: Queue) -> None:
+    """No requests, no answers."""
+    assert await submission.settle(queue.link("settle"), queue.keys, []) == []
+
+
+async def test_the_pulse_shows_the_queue(queue: Queue, gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """Entries, what is claimed of them, their weight, the oldest one's age, and who lives."""
+    link = queue.link("pulse")
+    empty = await submission.pulse(link, queue.keys)
+    assert (empty.inputs, empty.tokens, empty.entries, empty.waiting, empty.oldest_ms) == (0, 0, 0, 0, None)
+    assert (empty.oldest_age_ms, empty.last_heartbeat_ms, empty.workers) == (0, 0, ())
+    submitted = await gateway.submit(*(request(n=2, cost=5) for _ in range(3)))
+    entries = await worker.claim(entries=1)
+    now, _ = await worker.beat()
+    shown = await submission.pulse(link, queue.keys)
+    assert (shown.inputs, shown.tokens, shown.entries, shown.pending, shown.waiting) == (6, 15, 3, 1, 2)
+    assert shown.oldest_ms == submitted.now_ms
+    assert shown.oldest_age_ms == shown.now_ms - submitted.now_ms
+    assert shown.last_heartbeat_ms == now
+    assert [(beat.worker, beat.dim, beat.state) for beat in shown.workers] == [("worker-1", 384, "ready")]
+    assert shown.epoch == empty.epoch == submitted.epoch
+    await worker.commit((*entries, *await other.claim()))
+
+
+async def test_the_pulse_survives_strange_heartbeats(
+    queue: Queue, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """Heartbeats that this version cannot read are left out; more fields than it knows do no harm."""
+    now, _ = await worker.beat()
+    beat = bytes(await raw.execute_command("GET", keys.worker("worker-1"))).replace(b"{", b'{"new": 1, ', 1)
+    await raw.set(keys.worker("worker-1"), beat, px=5_000)
+    for name, value in (("a", b"\xff"), ("b", b"[1]"), ("c", b'{"worker": "c"}'), ("d", b"null")):
+        await raw.set(keys.worker(name), value, px=5_000)
+        await raw.zadd(keys.workers, {name: now})
+    shown = await submission.pulse(queue.link("pulse"), keys)
+    assert [each.worker for each in shown.workers] == ["worker-1"]

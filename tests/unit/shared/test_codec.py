@@ -1,0 +1,195 @@
+"""Codec: what goes in comes out, and anything else is a CodecError."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared import codec
+from shared.codec import CodecError, decode_body, decode_reply, encode_body, encode_reply
+from shared.messages import EMBED, Body, Failure, Timing, Vectors
+
+TEXTS = st.text()  # every code point but surrogates
+OPTIONS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers(-9, 9) | st.text(), max_size=4)
+BODIES = st.builds(
+    Body, op=st.text(min_size=1), inputs=st.lists(TEXTS, min_size=1, max_size=32).map(tuple), options=OPTIONS
+)
+IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
+POSITIONS = st.integers(0, 2**31)
+DURATIONS = st.floats(0, 1e9) | st.integers(0, 10**9)
+FAILURES = st.builds(
+    Failure, request_id=IDS, position=POSITIONS, n=st.integers(1, 1_024), code=st.text(), message=st.text()
+)
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> Vectors:
+    """A reply whose data has the length that it names."""
+    n, dim = draw(st.integers(1, 8)), draw(st.integers(1, 16))
+    data = draw(st.binary(min_size=n * dim * 4, max_size=n * dim * 4))
+    timing = Timing(draw(DURATIONS), draw(DURATIONS), draw(st.integers(0, 1_000)))
+    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, timing)
+
+
+REPLY: dict[str, Any] = {
+    "v": 1,
+    "id": "abc",
+    "pos": 0,
+    "n": 2,
+    "dim": 3,
+    "data": b"\0" * 24,
+    "queue_ms": 1.0,
+    "inference_ms": 2.0,
+    "batch": 2,
+}
+FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "internal", "message": "no"}
+BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
+
+
+@given(BODIES)
+def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
+    """Any op, any texts without surrogates, any options."""
+    assert decode_body(encode_body(body)) == body
+
+
+@given(vectors() | FAILURES)
+def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Failure) -> None:
+    """Vectors byte for byte with their timing, failures with code and message."""
+    assert decode_reply(encode_reply(reply)) == reply
+
+
+def test_a_lone_surrogate_cannot_be_encoded() -> None:
+    """UTF-8 has no bytes for it: the caller has to refuse such a text."""
+    with pytest.raises(UnicodeEncodeError):
+        encode_body(Body(EMBED, ("\ud800",)))
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_a_codec_error_or_nothing_worse(data: bytes) -> None:
+    """No bytes whatever raise anything but CodecError."""
+    for decode in (decode_body, decode_reply):
+        try:
+            decode(data)
+        except CodecError:
+            continue
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.binary(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([REPLY, FAILURE, BODY]), st.data())
+def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data: st.DataObject) -> None:
+    """Whatever stands in one field, nothing but CodecError comes out, and what is taken has the right types."""
+    name = data.draw(st.sampled_from(sorted(whole)))
+    packed = msgpack.packb({**whole, name: data.draw(ANYTHING)})
+    decode = decode_body if whole is BODY else decode_reply
+    try:
+        found = decode(packed)
+    except CodecError:
+        return
+    if isinstance(found, Vectors):
+        assert len(found.data) == found.n * found.dim * 4
+        assert {type(found.position), type(found.n), type(found.dim), type(found.timing.batch_size)} == {int}
+        assert math.isfinite(found.timing.queue_ms + found.timing.inference_ms)
+    elif isinstance(found, Failure):
+        assert {type(found.request_id), type(found.code), type(found.message)} == {str}
+    else:
+        assert {type(text) for text in found.inputs} == {str}
+
+
+@given(st.sampled_from([REPLY, FAILURE, BODY]), st.data())
+def test_a_cut_or_flipped_message_raises_nothing_else(whole: dict[str, Any], data: st.DataObject) -> None:
+    """Half a message is a CodecError; a changed byte is one or yields a message of the right shape."""
+    packed = bytearray(msgpack.packb(whole))
+    decode = decode_body if whole is BODY else decode_reply
+    with pytest.raises(CodecError):
+        decode(bytes(packed[: data.draw(st.integers(0, len(packed) - 1))]))
+    packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        decode(bytes(packed))
+    except CodecError:
+        return
+
+
+WRONG: list[dict[str, Any]] = [
+    *({**REPLY, name: value} for name in ("v", "pos", "n", "dim", "batch") for value in (True, "1", 1.0, None, -1)),
+    *({**REPLY, name: value} for name in ("queue_ms", "inference_ms") for value in (True, "1", 1, math.nan, math.inf)),
+    *({**REPLY, "data": value} for value in (b"", b"\0" * 23, b"\0" * 25, "\0" * 24, [0] * 24)),
+    *({**REPLY, "id": value} for value in (b"abc", 1, None)),
+    *({**REPLY, name: value} for name, value in (("v", 2), ("n", 0), ("n", 1_025), ("dim", 0), ("dim", 65_537))),
+    *({**FAILURE, name: value} for name in ("code", "message") for value in (b"x", 1, None, True)),
+    *({key: value for key, value in REPLY.items() if key != missing} for missing in REPLY),
+    {**REPLY, "pos": 2**32},
+]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+def test_a_reply_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
+    """Wrong types (a bool is no number), wrong ranges, missing fields, and vectors of another length."""
+    with pytest.raises(CodecError):
+        decode_reply(msgpack.packb(value))
+
+
+WRONG_BODIES: list[dict[str, Any]] = [
+    *({**BODY, "inputs": value} for value in ([], "a", [1], ["a", b"b"], {"a": "b"}, None, ["a"] * 1_025)),
+    *({**BODY, "op": value} for value in (1, b"embed", None)),
+    *({**BODY, "options": value} for value in ([], None, "x")),
+    *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),
+]
+
+
+@pytest.mark.parametrize("value", WRONG_BODIES, ids=lambda value: str(value)[:60])
+def test_a_body_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
+    """Inputs are one to 1,024 strings, op is a string, options are a map."""
+    with pytest.raises(CodecError):
+        decode_body(msgpack.packb(value))
+
+
+CRAFTED = {
+    "empty": b"",
+    "not a map": msgpack.packb([1, 2]),
+    "two messages": msgpack.packb(BODY) * 2,
+    "extension type": msgpack.packb({**BODY, "options": {"x": msgpack.ExtType(5, b"boom")}}),
+    "timestamp": msgpack.packb({**BODY, "options": {"x": msgpack.Timestamp(1)}}),
+    "bad timestamp": b"\x83\xa2op\xa5embed\xa6inputs\x91\xa1a\xa7options\x81\xa1x\xc7\x00\xff",
+    "deep arrays": b"\x91" * 100_000,
+    "deep maps": b"\x81\xa1a" * 100_000,
+    "huge array declared": b"\xdd\xff\xff\xff\xff",
+    "huge map declared": b"\xdf\xff\xff\xff\xff",
+    "huge string declared": b"\xdb\xff\xff\xff\xff",
+    "huge binary declared": b"\xc6\xff\xff\xff\xff",
+    "huge extension declared": b"\xc9\xff\xff\xff\xff\x01",
+    "invalid UTF-8": b"\x81\xa2op\xa2\xff\xfe",
+    "a surrogate in UTF-8": b"\x83\xa2op\xa5embed\xa6inputs\x91\xa3\xed\xa0\x80\xa7options\x80",
+    "number keys": msgpack.packb({1: 2}),
+    "array keys": b"\x81\x91\x01\x01",
+    "map keys": b"\x81\x80\x01",
+    "never used byte": b"\xc1",
+    "65 options": msgpack.packb({**BODY, "options": {str(i): i for i in range(65)}}),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_crafted_bytes_are_refused(name: str) -> None:
+    """Bombs, extension types, broken UTF-8 and foreign shapes are CodecErrors for both decoders."""
+    for decode in (decode_body, decode_reply):
+        with pytest.raises(CodecError):
+            decode(CRAFTED[name])
+
+
+def test_the_size_is_bounded_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More bytes than the limit are refused unseen."""
+    monkeypatch.setattr(codec, "MAX_BODY_BYTES", 64)
+    monkeypatch.setattr(codec, "MAX_REPLY_BYTES", 64)
+    for decode in (decode_body, decode_reply):
+        with pytest.raises(CodecError, match="over the limit of 64"):
+            decode(b"\x80" * 65)
