@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from setproctitle import setproctitle
 
-from api import server
+from api.server import run
 from api.settings import GatewaySettings
 from redbatch.logs import configure_logging
 from redbatch.process import read_settings
@@ -22,7 +22,7 @@ def main(given: Mapping[str, str] | None = None, listen: socket.socket | None = 
     settings = read_settings(GatewaySettings, given)
     setproctitle("redbatch gateway")
     configure_logging("gateway", settings.log_level)
-    return server.run(settings, listen)
+    return run(settings, listen)
 
 
 if __name__ == "__main__":

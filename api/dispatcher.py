@@ -14,7 +14,7 @@ from api.monitor import Monitor
 from api.replies import Replies
 from api.settings import GatewaySettings
 from api.settler import Settler
-from api.submitter import Order, Submitter
+from api.submitter import Order, Submitter, Told
 from shared.codec import encode_body
 from shared.errors import DeadlineExceeded, InvalidRequest, RedisUnreachable
 from shared.messages import EMBED, Body, Draft, Vectors
@@ -72,16 +72,18 @@ class Dispatcher:
             keys,
             self.gateway,
             settings.max_queue_inputs,
-            on_submitted=lambda request: self._replies.expect(request, keys),
-            on_epoch=self.monitor.saw_epoch,
-            full=self.monitor.full,
+            Told(
+                submitted=lambda request: self._replies.expect(request, keys),
+                epoch=self.monitor.saw_epoch,
+                full=self.monitor.full,
+            ),
         )
         self._replies = Replies(
             [self._queue.link(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
             self._queue.link("reply:bell", identified=True),
             self._queue.link("collect"),
             self._requests,
-            lambda link, requests: self._settler.after_break(link, requests),
+            lambda link, requests: self._settler.after_break(link, requests),  # noqa: PLW0108 - it comes below
         )
         self._settler = Settler(
             self._queue.link("settle"), keys, self._submitter, self._replies.deliver, self._replies.taking

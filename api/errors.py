@@ -42,5 +42,3 @@ def retry_headers(error: RedbatchError) -> dict[str, str]:
     if error.retry_after_s is None:
         return {}
     return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
-
-

@@ -1,8 +1,8 @@
 """How replies come back: a few waiters, each blocking on one request's own key, and one bell for all others.
 
-A blocking pop holds a connection, so their number is fixed. It is never cancelled either: a reply that is already on its
-way would be popped from Redis and read by nobody, or by the next. Every pop here belongs to a task of this module, and
-a request that ends early leaves its waiter to be woken by the cancel.
+A blocking pop holds a connection, so their number is fixed. It is never cancelled either: a reply that is already on
+its way would be popped from Redis and read by nobody, or by the next. Every pop here belongs to a task of this module,
+and a request that ends early leaves its waiter to be woken by the cancel.
 """
 
 from __future__ import annotations

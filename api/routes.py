@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from api import metrics
 from api.answer import embed_body, timing_headers
-from api.body import TIMEOUT_HEADER, EmbedBody, parse_embed, read_body
+from api.body import TIMEOUT_HEADER, parse_embed, read_body
 from api.errors import error_body, retry_headers, status_of
 from api.openapi import EMBED_REQUEST, EMBED_RESPONSES, HEALTH_RESPONSES, JSON
 from shared.errors import InternalError, RedbatchError
@@ -48,9 +48,7 @@ def error_response(error: RedbatchError, request_id: str) -> Response:
     return Response(error_body(error.code, error.message, request_id), status, headers, JSON)
 
 
-@router.post(
-    "/embed", summary="Embed one text or many", responses=EMBED_RESPONSES, openapi_extra=EMBED_REQUEST
-)
+@router.post("/embed", summary="Embed one text or many", responses=EMBED_RESPONSES, openapi_extra=EMBED_REQUEST)
 async def embed(request: Request) -> Response:
     """Turns texts into vectors."""
     began = time.monotonic()

@@ -58,7 +58,7 @@ class DrainingServer(uvicorn.Server):
         for sock in sockets or []:
             sock.close()
         ends = time.monotonic() + LINGER_S
-        while self.server_state.connections and time.monotonic() < ends:
+        while self.server_state.connections and time.monotonic() < ends:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(LINGER_STEP_S)
         await super().shutdown(sockets)
 

@@ -19,7 +19,7 @@ from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisU
 from shared.keys import Keys
 from shared.messages import Draft, Ref
 from shared.queue import Link
-from shared.submission import Submission, Submitted, SubmitReply
+from shared.submission import Submission, SubmitReply, Submitted
 
 log = structlog.get_logger()
 
@@ -43,6 +43,18 @@ class Order:
         return sum(len(draft.body) for draft in self.drafts)
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who is told what came of a submit: of each request in the stream, of the queue's epoch, of a full queue.
+
+    `full` returns the error for the request.
+    """
+
+    submitted: Callable[[InFlight], None]
+    epoch: Callable[[bytes], None]
+    full: Callable[[], RedbatchError]
+
+
 class Submitter:
     """The way of requests into Redis.
 
@@ -51,29 +63,15 @@ class Submitter:
         keys: the queue.
         gateway: this gateway's name.
         bound: inputs that the queue may hold.
-        on_submitted: told each request whose entries are in the stream now.
-        on_epoch: told the queue's epoch after each submit.
-        full: returns the error for a request that found the queue full.
+        told: who is told what came of it.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        keys: Keys,
-        gateway: str,
-        bound: int,
-        *,
-        on_submitted: Callable[[InFlight], None],
-        on_epoch: Callable[[bytes], None],
-        full: Callable[[], RedbatchError],
-    ) -> None:
+    def __init__(self, link: Link, keys: Keys, gateway: str, bound: int, told: Told) -> None:
         self._link = link
         self._keys = keys
         self._gateway = gateway
         self._bound = bound
-        self._on_submitted = on_submitted
-        self._on_epoch = on_epoch
-        self._full = full
+        self._told = told
         self._orders: list[Order] = []
         self._cancelled: list[Ref] = []
         self._wake_keys: list[str] = []
@@ -125,7 +123,7 @@ class Submitter:
             for order in orders:
                 order.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
             return
-        self._on_epoch(reply.epoch)
+        self._told.epoch(reply.epoch)
         for order, outcome in zip(orders, reply.outcomes, strict=True):
             self._settle_order(order, outcome)
 
@@ -153,7 +151,7 @@ class Submitter:
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
         request = order.request
         if outcome.status == "full":
-            request.fail(self._full())
+            request.fail(self._told.full())
         elif outcome.status == "late":
             request.fail(DeadlineExceeded("The deadline passed before the request reached the queue."))
         for draft, ref in zip(order.drafts, outcome.refs, strict=False):
@@ -163,7 +161,7 @@ class Submitter:
         if request.done:  # its client left, or its deadline passed, while the submit was under way
             self.cancel(request, waited_for=False)
         else:
-            self._on_submitted(request)
+            self._told.submitted(request)
 
     async def _cancel(self) -> None:
         refs, self._cancelled = self._cancelled, []
@@ -172,5 +170,3 @@ class Submitter:
             await submission.cancel(self._link, self._keys, refs, wake)
         except RedisUnreachable as error:  # they expire by themselves
             log.debug("cancel is given up", reason=error.message)
-
-

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from setproctitle import setproctitle
 
-from gpuworker import worker
 from gpuworker.settings import WorkerSettings
+from gpuworker.worker import run
 from redbatch.logs import configure_logging
 from redbatch.process import read_settings
 
@@ -18,7 +18,7 @@ def main(given: Mapping[str, str] | None = None) -> int:
     settings = read_settings(WorkerSettings, given)
     setproctitle("redbatch worker")
     configure_logging("worker", settings.log_level)
-    return worker.run(settings)
+    return run(settings)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a batch. `max_tokens` counts padding; `wait_s` is from a batch's first input; `reserve_s` is the time
-    that running a batch is expected to take, which a wait must leave before the oldest deadline."""
+    """Bounds of a batch.
+
+    `max_tokens` counts padding; `wait_s` is from a batch's first input; `reserve_s` is the time that running a batch is
+    expected to take, which a wait must leave before the oldest deadline.
+    """
 
     max_size: int
     max_tokens: int

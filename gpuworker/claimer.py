@@ -17,7 +17,7 @@ from gpuworker.holding import Holding, key_of
 from gpuworker.retries import Retry, retry
 from shared import delivery
 from shared.codec import CodecError, decode_body
-from shared.delivery import Allowance, Claimed
+from shared.delivery import Abandoned, Allowance, Claimed
 from shared.errors import RedisUnreachable
 from shared.messages import EMBED, VERSION, Entry, Ref
 from shared.queue import GroupMissing, Link
@@ -58,9 +58,7 @@ class Claimer:
     async def _claim_once(self) -> None:
         context = self._context
         context.hands.freed.clear()
-        allowed = credit(
-            context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens
-        )
+        allowed = credit(context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
         if allowed is None or not self._engine.ready:
             await _wait(context.hands.freed, FULL_PAUSE_S if self._engine.ready else RETRY_PAUSE_S)
             return
@@ -77,7 +75,7 @@ class Claimer:
         context = self._context
         await context.control.kill(self._link)
         claimed = await delivery.reclaim(
-            self._link, context.keys, context.worker, context.clock.now_ms(), 0, owner=context.worker
+            self._link, context.keys, context.worker, context.clock.now_ms(), Abandoned(0, context.worker)
         )
         if claimed is not None:
             context.clock.saw(claimed.now_ms)

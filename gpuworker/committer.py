@@ -64,11 +64,6 @@ class Committer:
         self._begun = entries
         self._wake.set()
 
-    @property
-    def idle(self) -> bool:
-        """Whether everything asked for is done."""
-        return not (self._answers or self._handed_back or self._malformed)
-
     async def run(self) -> None:
         """Works until cancelled."""
         while True:

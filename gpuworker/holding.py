@@ -62,6 +62,17 @@ class Hands:
                 self._tokens -= holding.entry.ref.cost
         self.freed.set()
 
+    async def emptied(self, timeout_s: float) -> bool:
+        """Waits until nothing is held; returns whether that came true in time."""
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                while self._by_key:
+                    self.freed.clear()
+                    await self.freed.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def begin(self, keys: Iterable[str]) -> list[Entry]:
         """Marks entries as begun and returns all that are begun and not answered."""
         for key in keys:

@@ -12,7 +12,7 @@ from gpuworker import metrics
 from gpuworker.context import Context
 from gpuworker.holding import key_of
 from shared import delivery
-from shared.delivery import Claimed
+from shared.delivery import Abandoned, Claimed
 from shared.errors import RedisUnreachable
 from shared.queue import GroupMissing, Link
 
@@ -39,6 +39,7 @@ class Keeper:
         self._link = link
         self._accept = accept
         self._drop = drop
+        self._search = Abandoned(context.settings.reclaim_idle_ms)
         self.reclaiming = True
 
     async def run(self) -> None:
@@ -71,9 +72,7 @@ class Keeper:
         entries = [each.entry for each in held]
         now_ms, owned = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
         self._context.clock.saw(now_ms)
-        gone = [
-            key_of(each.entry) for each, still in zip(held, owned, strict=True) if not still and not each.answered
-        ]
+        gone = [key_of(each.entry) for each, still in zip(held, owned, strict=True) if not still and not each.answered]
         if gone:
             metrics.DROPPED.inc(len(gone))
             self._drop(gone)
@@ -81,9 +80,7 @@ class Keeper:
 
     async def _reclaim(self) -> None:
         context = self._context
-        claimed = await delivery.reclaim(
-            self._link, context.keys, context.worker, context.clock.now_ms(), context.settings.reclaim_idle_ms
-        )
+        claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), self._search)
         if claimed is None:
             self._stalled(context.settings.renew_ms / 1000)
             return

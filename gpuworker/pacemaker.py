@@ -73,11 +73,7 @@ class Pacemaker:
 
     def missing(self) -> list[str]:
         """Returns what keeps this worker from serving."""
-        return [
-            name
-            for name, there in (("redis", self._heard), ("engine", self.state == "ready"))
-            if not there
-        ]
+        return [name for name, there in (("redis", self._heard), ("engine", self.state == "ready")) if not there]
 
     def alive(self) -> bool:
         """Whether the event loop still comes round."""

@@ -46,9 +46,7 @@ class Results:
             queued = max(0.0, done["began"] - submitted)
             metrics.QUEUE_WAIT.observe(queued)
             timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"])
-            self._committer.answer(
-                holding, Vectors(entry.request_id, entry.position, done["n"], dim, data, timing)
-            )
+            self._committer.answer(holding, Vectors(entry.request_id, entry.position, done["n"], dim, data, timing))
         return cost
 
     def _measure(self, header: Header, cost: int) -> None:

@@ -125,8 +125,7 @@ class Worker:
         unbegun = await self._ask_unbegun()
         held = [context.hands.get(key) for key in unbegun]
         self._committer.hand_back([each.entry for each in held if each is not None])
-        while (len(context.hands) or not self._committer.idle) and time.monotonic() < ends:
-            await asyncio.sleep(DRAIN_POLL_S)
+        await context.hands.emptied(ends - time.monotonic())
         log.info("worker drained", handed_back=len(unbegun), left=len(context.hands))
 
     async def _ask_unbegun(self) -> list[str]:

@@ -35,6 +35,7 @@ def configure_logging(service: str, level: str) -> None:
 
     def name_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         event.setdefault("service", service)
+        event.pop("color_message", None)  # uvicorn's message again, for terminals
         return event
 
     common: list[Processor] = [
@@ -75,6 +76,8 @@ def _route_standard_library(common: list[Processor], finish: list[Processor], nu
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
+    # It tells at length that it starts and stops, which the gateway says itself.
+    logging.getLogger("uvicorn").setLevel(number if number <= logging.DEBUG else max(number, logging.WARNING))
 
 
 def _first_things_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -95,9 +95,9 @@ def as_text(queue_name: str, state: Pulse) -> Group:
 def _workers(state: Pulse) -> Table | Text:
     if not state.workers:
         return Text("  no worker lives: start one with `redbatch worker`", style="yellow")
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("worker", "state", "model", "device"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == "worker")
     for heading in ("holds", "begun", "tokens/s", "up"):
         table.add_column(heading, justify="right", no_wrap=True)
     for beat in sorted(state.workers, key=lambda beat: beat.worker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.text import Text
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 NAME_WIDTH = 9
 PLAIN_PROGRESS_S = 10
+CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def readable(text: str, *, brief: bool = False) -> str:
@@ -56,7 +58,10 @@ class Screen:
         """Prints a line of a child."""
         colour = self._colours.setdefault(name, COLOURS[len(self._colours) % len(COLOURS)])
         prefix = f"{name:<{NAME_WIDTH}} | "
-        for each in (readable(text) if self._console.is_terminal else text).split("\n"):
+        if self._console.is_terminal:
+            # What a log line quotes must not steer the terminal.
+            text = CONTROL.sub("", readable(text))
+        for each in text.split("\n"):
             self._print(Text.assemble((prefix, colour), each))
 
     def say(self, text: str) -> None:

@@ -96,6 +96,13 @@ class Child:
     def start(self) -> None:
         """Starts the process, and again whenever it dies, until `stop`."""
         self._task = asyncio.get_running_loop().create_task(self._keep_running())
+        self._task.add_done_callback(self._report)
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        """Tells the cluster when the supervision itself failed: no memory, say, for another process."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._watch.give_up(self.spec.name, str(error))
 
     async def stop(self, grace_s: float) -> None:
         """Ends the process with SIGTERM and waits; after the grace time kills it with all of its children."""

@@ -43,6 +43,15 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Which entries a reclaim looks for: not renewed for `idle_ms`, held by `owner` (anyone if empty), `most` at once."""
+
+    idle_ms: int
+    owner: str = ""
+    most: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A reply for an entry, encoded."""
 
@@ -148,10 +157,8 @@ async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -
     return now_ms, [bool(flag) for flag in owned]
 
 
-async def reclaim(
-    link: Link, keys: Keys, worker: str, issued_ms: int, idle_ms: int, owner: str = "", most: int = 256
-) -> Claimed | None:
-    """Takes over entries that were not renewed for `idle_ms`, from anyone or from one `owner` (itself, say).
+async def reclaim(link: Link, keys: Keys, worker: str, issued_ms: int, search: Abandoned) -> Claimed | None:
+    """Takes over entries that were not renewed for a while.
 
     Returns None when the call reached Redis over RECLAIM_LATE_MS after `issued_ms`: nobody is taken for dead after a
     stall. The attempts of an entry are its own, plus one if its last owner had begun to run it.
@@ -159,7 +166,7 @@ async def reclaim(
     Raises:
         GroupMissing: `join` makes the group again.
     """
-    args: list[Argument] = [GROUP, worker, idle_ms, most, owner, issued_ms, RECLAIM_LATE_MS]
+    args: list[Argument] = [GROUP, worker, search.idle_ms, search.most, search.owner, issued_ms, RECLAIM_LATE_MS]
     now_ms, *rest = await link.run(scripts.RECLAIM, keys.lanes, [*args, keys.begun(""), keys.worker("")])
     if not rest:
         return None

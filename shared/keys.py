@@ -3,7 +3,7 @@
 | key                               | type   | written by       | lifetime                                             |
 |-----------------------------------|--------|------------------|------------------------------------------------------|
 | rb:{<queue>}:q:<lane>             | stream | gateways         | permanent; finished entries are deleted              |
-| rb:{<queue>}:backlog              | hash   | both             | inputs and tokens in the lanes; reset when they empty |
+| rb:{<queue>}:backlog              | hash   | both             | inputs and tokens in the lanes; reset when empty     |
 | rb:{<queue>}:epoch                | string | both             | permanent; a new value means that data was lost      |
 | rb:{<queue>}:reply:<request id>   | list   | workers          | remaining deadline + reply_ttl_s; popped at once     |
 | rb:{<queue>}:bell:<gateway>       | list   | workers          | 60 s after the last ring; popped at once             |

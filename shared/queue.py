@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,12 +61,12 @@ class Link:
         self._name = name
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
-        self._left_behind: dict[bytes, bytes] = {}
+        self._left_behind: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
         self._connection: AbstractConnection = pool.make_connection()
         self._connection.client_name = name
 
-    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:
+    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - as the command has it
         """Sends one command and returns its reply.
 
         Raises:
@@ -76,7 +77,7 @@ class Link:
         async with self._lock:
             return await self._exchange(command, timeout_s)
 
-    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - as its header says
         """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does."""
         async with self._lock:  # over both, so that calls reach Redis in the order in which they were made
             try:
@@ -91,16 +92,15 @@ class Link:
         return None if reply is None else reply[1]
 
     async def kill(self, other: Link) -> None:
-        """Has Redis close the connection that another link left behind when it broke.
+        """Has Redis close the connections that another link left behind when it broke.
 
         Redis may not know yet that nobody reads there, and hand replies to it. The address stands beside the id
         because ids begin anew when Redis restarts. The connection that a link has now is never killed.
         """
-        left = other._left_behind
-        if left:
+        for left in list(other._left_behind):
             await self.call("CLIENT", "KILL", "ID", left[b"id"], "ADDR", left[b"addr"])
-            if other._left_behind is left:  # kept until the kill has arrived, so that it can be tried again
-                other._left_behind = {}
+            if left in other._left_behind:  # kept until the kill has arrived, so that it can be tried again
+                other._left_behind.remove(left)
 
     async def unblock(self, other: Link) -> None:
         """Has another link's blocking read return at once, with nothing, if it is in one."""
@@ -111,7 +111,7 @@ class Link:
         """Closes the connection, if there is one."""
         await self._close()
 
-    async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:
+    async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:  # noqa: ANN401
         try:
             if not self._connection.is_connected:
                 await self._open()
@@ -139,7 +139,8 @@ class Link:
 
     async def _close(self) -> None:
         if self._identity:
-            self._left_behind, self._identity = self._identity, {}
+            self._left_behind.append(self._identity)
+            self._identity = {}
         await self._connection.disconnect(nowait=True)
 
 

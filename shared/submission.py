@@ -68,7 +68,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The state of a queue: `inputs` and `tokens` waiting or in flight, `entries` in the lanes, `pending` of them claimed."""
+    """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed."""
 
     now_ms: int
     epoch: bytes

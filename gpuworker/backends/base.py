@@ -36,10 +36,10 @@ class Backend(Protocol):
     def tokenize(self, texts: Sequence[str]) -> Sequence[Encoded]:
         """Returns each text as the model reads it, cut to the length that the model takes."""
 
-    def collate(self, inputs: Sequence[Any]) -> Any:
+    def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - what a backend makes, it alone reads
         """Returns tokenized inputs as one padded batch, ready to run."""
 
-    def run(self, batch: Any) -> NDArray[np.float32]:
+    def run(self, batch: Any) -> NDArray[np.float32]:  # noqa: ANN401
         """Returns a vector for each input of a batch, as float32 of shape (inputs, dim), in order."""
 
     def warmup(self) -> None:

@@ -1,4 +1,4 @@
-"""The models `null` and `simulated`: vectors that prove which text they are of, at a cost of nothing or of a formula."""
+"""The models `null` and `simulated`: vectors that prove which text they are of, at no cost or by a formula."""
 
 from __future__ import annotations
 

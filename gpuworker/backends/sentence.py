@@ -1,8 +1,8 @@
 """Any sentence-transformers model, through torch.
 
-The usual text model is a transformer behind a fast tokenizer. For that one the steps of `SentenceTransformer.encode` are
-taken apart, so that texts are tokenized before the device is free and batches are planned by their true length. Any
-other model is given whole texts, and `encode` itself does the work.
+The usual text model is a transformer behind a fast tokenizer. For that one the steps of `SentenceTransformer.encode`
+are taken apart, so that texts are tokenized before the device is free and batches are planned by their true length.
+Any other model is given whole texts, and `encode` itself does the work.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SentenceBackend:
         )
         return [Tokenized(ids) for ids in encoded["input_ids"]]
 
-    def collate(self, inputs: Sequence[Any]) -> Any:
+    def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors by name, or texts
         """Returns padded tensors on the device, or the texts."""
         if self._tokenizer is None:
             return [each.text for each in inputs]
@@ -110,7 +110,7 @@ class SentenceBackend:
             features["token_type_ids"] = torch.zeros_like(features["input_ids"])
         return {name: tensor.to(self._model.device) for name, tensor in features.items()}
 
-    def run(self, batch: Any) -> NDArray[np.float32]:
+    def run(self, batch: Any) -> NDArray[np.float32]:  # noqa: ANN401
         """Returns what `encode` returns for these texts."""
         if self._tokenizer is None:
             return self._encode(batch)

@@ -8,6 +8,7 @@ import random
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import pytest_asyncio
@@ -173,22 +174,50 @@ async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
     assert await away.commit(entries) == [False] * 4
 
 
-async def test_kill_closes_exactly_the_other_link(queue: Queue, raw: redis.asyncio.Redis) -> None:
-    """Of several connections only the one asked for is closed, and that link works again with the next call."""
-    links = [queue.link(f"l{i}", identified=True) for i in range(4)]
-    for link in links:
-        await link.call("ECHO", "x")
-    before = {each["name"]: each["id"] for each in await clients(raw, "test:l")}
-    assert sorted(before) == ["test:l0", "test:l1", "test:l2", "test:l3"]
-    await links[0].kill(links[2])
-    after = {each["name"]: each["id"] for each in await clients(raw, "test:l")}
-    assert after == {name: number for name, number in before.items() if name != "test:l2"}
+async def leave_behind(proxy: FaultProxy, reader: Link, raw: redis.asyncio.Redis, key: str) -> None:
+    """Breaks a link in its blocking pop so that Redis does not notice, and still serves it."""
+    waiting = asyncio.create_task(reader.pop(key, 2))
+    await blocked(raw)
+    proxy.cut(orphan=True)
     with pytest.raises(RedisUnreachable):
-        await links[2].call("ECHO", "x")
-    assert await links[2].call("ECHO", "again") == b"again"
-    await links[0].kill(links[3])
-    await links[0].kill(links[3])
+        await waiting
+    await blocked(raw)
+
+
+async def test_kill_closes_exactly_what_a_link_left_behind(
+    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """Of all connections the one that its link has lost is closed: not those of others, not the link's new one."""
+    reader = far.link("reply", identified=True)
+    others = [queue.link(f"l{i}", identified=True) for i in range(3)]
+    for link in others:
+        await link.call("ECHO", "x")
+    await leave_behind(proxy, reader, raw, keys.reply("r"))
+    (lost,) = await clients(raw, "far:reply")
+    await reader.call("ECHO", "x")
+    assert len(await clients(raw, "far:reply")) == 2
+    await others[0].kill(reader)
+    (left,) = await clients(raw, "far:reply")
+    assert left["id"] != lost["id"]
+    await others[0].kill(reader)
+    await others[0].kill(others[1])
+    assert await clients(raw, "far:reply") == [{**left, **{key: ANY for key in left if key not in ("id", "addr")}}]
     assert len(await clients(raw, "test:l")) == 3
+
+
+async def test_what_was_left_behind_twice_is_killed_twice(
+    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
+    """A link that broke again before anybody killed for it leaves nothing behind either."""
+    reader = far.link("reply", identified=True)
+    await leave_behind(proxy, reader, raw, keys.reply("r"))
+    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
+    await blocked(raw, 2)
+    proxy.cut(orphan=True)
+    with pytest.raises(RedisUnreachable):
+        await waiting
+    await queue.link("killer").kill(reader)
+    assert await clients(raw, "far:reply") == []
 
 
 @pytest.mark.parametrize("wrong", [{b"id": b"999999999"}, {b"addr": b"127.0.0.1:1"}])
@@ -199,7 +228,7 @@ async def test_kill_with_a_wrong_identity_kills_nothing(
     one, other = queue.link("l1"), queue.link("l2", identified=True)
     for link in (one, other):
         await link.call("ECHO", "x")
-    other._identity = {**other._identity, **wrong}
+    other._left_behind.append({**other._identity, **wrong})
     await one.kill(other)
     assert sorted(each["name"] for each in await clients(raw, "test:l")) == ["test:l1", "test:l2"]
 
@@ -217,34 +246,42 @@ async def test_a_dead_reader_takes_no_reply_once_it_is_killed(
     far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """A blocking pop that Redis still holds open after its client is gone eats replies, until it is killed."""
-    reader, killer = far.link("reply", identified=True), queue.link("killer")
-    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
-    await blocked(raw)
-    proxy.cut(orphan=True)
-    with pytest.raises(RedisUnreachable):
-        await waiting
-    await blocked(raw)
-    await killer.kill(reader)
+    reader = far.link("reply", identified=True)
+    await leave_behind(proxy, reader, raw, keys.reply("r"))
+    await queue.link("killer").kill(reader)
     await blocked(raw, 0)
     await raw.execute_command("RPUSH", keys.reply("r"), "mine")
     assert await reader.pop(keys.reply("r"), 1) == b"mine"
 
 
 async def test_a_kill_that_did_not_arrive_can_be_tried_again(
-    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+    far: Queue, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """When the killer's own connection fails, the identity is kept for the next attempt."""
-    reader, killer = queue.link("reply", identified=True), far.link("killer")
-    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
-    await blocked(raw)
+    """When the killer's own connection fails, what was left behind is remembered for the next attempt."""
+    reader, killer = far.link("reply", identified=True), far.link("killer")
+    await leave_behind(proxy, reader, raw, keys.reply("r"))
     await killer.call("ECHO", "warm")
     proxy.silent = True
     with pytest.raises(RedisUnreachable):
         await killer.kill(reader)
     proxy.silent = False
+    assert len(await clients(raw, "far:reply")) == 1
     await killer.kill(reader)
-    with pytest.raises(RedisUnreachable):
-        await waiting
+    assert await clients(raw, "far:reply") == []
+
+
+async def test_unblock_ends_a_blocking_pop_at_once(queue: Queue, raw: redis.asyncio.Redis, keys: Keys) -> None:
+    """The pop returns nothing, and the link goes on; a link that does not block is left alone."""
+    reader, one = queue.link("reply", identified=True), queue.link("unblock")
+    waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
+    await blocked(raw)
+    await one.unblock(reader)
+    done, _ = await asyncio.wait([waiting], timeout=1)
+    assert done
+    assert waiting.result() is None
+    await one.unblock(reader)
+    await one.unblock(queue.link("unused", identified=True))
+    assert await reader.call("ECHO", "x") == b"x"
 
 
 async def test_scripts_are_sent_again_after_script_flush(queue: Queue, worker: Worker) -> None:

@@ -79,3 +79,11 @@ def test_a_reader_who_left_does_not_stop_the_cluster() -> None:
     screen = Screen(PatientConsole(file=Closed(), highlight=False))
     screen.line("worker-1", "any")
     screen.line("worker-1", "any")
+
+
+def test_what_a_line_quotes_does_not_steer_the_terminal() -> None:
+    """Escape sequences in a child's line are not passed on to a terminal."""
+    output = io.StringIO()
+    screen = Screen(Console(file=output, force_terminal=True, color_system=None, highlight=False))
+    screen.line("worker-1", '{"msg":"bad\\u001b[2Jid\\u0007"}')
+    assert output.getvalue() == "worker-1  |         badid\n"

@@ -155,3 +155,12 @@ async def test_an_endless_line_is_dropped() -> None:
     running.start()
     await wait_until(lambda: "after" in record.lines, "the next line is there")
     await running.stop(5)
+
+
+async def test_a_program_that_cannot_be_started_is_not_forgotten() -> None:
+    """When not even a process can be made, the cluster learns why."""
+    record = Record()
+    running = Child(ChildSpec("child", [sys.executable], {"bad=name": "\0"}), record)
+    running.start()
+    await wait_until(lambda: bool(record.given_up), "it is given up")
+    await running.stop(5)

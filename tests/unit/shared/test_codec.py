@@ -139,10 +139,12 @@ def test_a_reply_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
         decode_reply(msgpack.packb(value))
 
 
+NO_OPTIONS: list[Any] = [[], None, "x"]
+NO_INPUTS: list[Any] = [[], "a", [1], ["a", b"b"], {"a": "b"}, None, ["a"] * 1_025]
 WRONG_BODIES: list[dict[str, Any]] = [
-    *({**BODY, "inputs": value} for value in ([], "a", [1], ["a", b"b"], {"a": "b"}, None, ["a"] * 1_025)),
+    *({**BODY, "inputs": value} for value in NO_INPUTS),
     *({**BODY, "op": value} for value in (1, b"embed", None)),
-    *({**BODY, "options": value} for value in ([], None, "x")),
+    *({**BODY, "options": value} for value in NO_OPTIONS),
     *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),
 ]
 
