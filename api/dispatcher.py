@@ -135,10 +135,10 @@ class Dispatcher:
             self._forget(request)
 
     def _expire(self, request: InFlight) -> None:
-        if request.submitted:
-            request.fail(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
-        else:
+        if self._submitter.repeating and not request.submitted:
             request.fail(RedisUnreachable("Redis did not answer within the deadline: try again.", retry_after_s=1.0))
+        else:
+            request.fail(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
 
     def _forget(self, request: InFlight) -> None:
         """Lets go of a request. What is still in the stream is taken back; nobody waits for it."""
@@ -147,8 +147,7 @@ class Dispatcher:
         request.close()
         if request.outstanding():
             self._submitter.cancel(request, waited_for=not request.rings)
-        if not request.submitted:
-            self._replies.release(request)
+        self._replies.release(request)
 
     async def _on_loss(self) -> None:
         await self._settler.settle(list(self._requests.values()), cause="epoch")

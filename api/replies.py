@@ -59,7 +59,7 @@ class Replies:
             self._holders[request.request_id] = self._free.pop()
 
     def release(self, request: InFlight) -> None:
-        """Takes back the waiter of a request that was not submitted."""
+        """Takes back the waiter of a request that nobody waits for, unless it is at work."""
         link = self._holders.pop(request.request_id, None)
         if link is not None:
             self._free.append(link)

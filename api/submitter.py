@@ -77,6 +77,7 @@ class Submitter:
         self._wake_keys: list[str] = []
         self._wake = asyncio.Event()
         self._sequence = 0
+        self.repeating = False
 
     def add(self, order: Order) -> None:
         """Submits soon."""

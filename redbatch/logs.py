@@ -5,26 +5,51 @@ Nobody hands a text or a vector to a logger. Tracebacks are plain, without the l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-import sys
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING
 
 import structlog
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
+STDOUT = 1
 FIRST = ("ts", "level", "msg", "service")
 
 
-class StdoutHandler(logging.StreamHandler[Any]):
-    """Writes to what `sys.stdout` is at that moment, as the structlog side does."""
+def write_line(line: str) -> None:
+    """Writes a line to stdout, with no lock and no buffer: a signal handler may log in the midst of another line.
+
+    Never raises. A reader of the log that is gone must not keep a process from draining.
+    """
+    data = f"{line}\n".encode(errors="backslashreplace")
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(STDOUT, data) :]
+
+
+class StdoutLogger:
+    """What structlog hands finished lines to: a method for each level."""
+
+    def msg(self, message: str) -> None:
+        """Writes one line."""
+        write_line(message)
+
+    log = debug = info = warning = warn = error = exception = critical = fatal = msg
+
+
+class StdoutHandler(logging.Handler):
+    """What the standard library hands its records to."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one line."""
-        self.stream = sys.stdout
-        super().emit(record)
+        try:
+            write_line(self.format(record))
+        except Exception:  # noqa: BLE001 - as every handler: a record that cannot be formatted is reported, not raised
+            self.handleError(record)
 
 
 def configure_logging(service: str, level: str) -> None:
@@ -54,7 +79,7 @@ def configure_logging(service: str, level: str) -> None:
     structlog.configure(
         processors=[*common, *finish],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(),
+        logger_factory=lambda *_names: StdoutLogger(),
         cache_logger_on_first_use=False,
     )
     _route_standard_library(common, finish, number)

@@ -86,4 +86,4 @@ def test_what_a_line_quotes_does_not_steer_the_terminal() -> None:
     output = io.StringIO()
     screen = Screen(Console(file=output, force_terminal=True, color_system=None, highlight=False))
     screen.line("worker-1", '{"msg":"bad\\u001b[2Jid\\u0007"}')
-    assert output.getvalue() == "worker-1  |         badid\n"
+    assert output.getvalue() == "worker-1  |          badid\n"
