@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from api.settings import GatewaySettings
 
 MAX_TIMEOUT_MS = 300_000
+MAX_DIGITS = 10
 TIMEOUT_HEADER = "x-timeout-ms"
 
 
@@ -115,7 +116,7 @@ def _check_sizes(inputs: tuple[str, ...], settings: GatewaySettings) -> None:
 def _header_timeout(value: str | None) -> int | None:
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit() and 1 <= int(value[:10]) <= MAX_TIMEOUT_MS):
+    if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and 1 <= int(value) <= MAX_TIMEOUT_MS):
         raise InvalidRequest(f"X-Timeout-Ms: send a whole number from 1 to {MAX_TIMEOUT_MS}.")
     return int(value)
 

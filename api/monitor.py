@@ -36,8 +36,8 @@ class Monitor:
         self._keys = keys
         self._on_loss = on_loss
         self._pulse: Pulse | None = None
-        self._pulse_at = 0.0
         self._down_since: float | None = None
+        self._worker_seen_at: float | None = None
         self._epoch: bytes | None = None
         self._lost = asyncio.Event()
         self._round = time.monotonic()
@@ -63,12 +63,23 @@ class Monitor:
                 self._down_since = time.monotonic()
                 log.warning("Redis is out of reach", reason=error.message)
         else:
-            if self._down_since is not None:
-                log.info("Redis answers again", after_s=round(time.monotonic() - self._down_since, 1))
-            self._pulse_at, self._down_since = time.monotonic(), None
+            self._saw_workers(self._pulse)
+            self._down_since = None
             self.saw_epoch(self._pulse.epoch)
             _show(self._pulse)
         metrics.REDIS_UP.set(self._down_since is None)
+
+    def _saw_workers(self, pulse: Pulse) -> None:
+        """Notes when a worker last lived. It is not forgotten with the data of Redis, nor does an outage count."""
+        now = time.monotonic()
+        if self._down_since is not None:
+            away = now - self._down_since
+            log.info("Redis answers again", after_s=round(away, 1))
+            if self._worker_seen_at is not None:
+                self._worker_seen_at += away
+        if pulse.last_heartbeat_ms:
+            seen_at = now - (pulse.now_ms - pulse.last_heartbeat_ms) / 1000
+            self._worker_seen_at = max(seen_at, self._worker_seen_at or seen_at)
 
     def saw_epoch(self, epoch: bytes) -> None:
         """Takes in the epoch that an answer of Redis carried."""
@@ -94,9 +105,8 @@ class Monitor:
         unseen = None
         if self._pulse.workers:
             unseen = 0.0
-        elif self._pulse.last_heartbeat_ms:
-            since_pulse = now - self._pulse_at if self._down_since is None else 0.0
-            unseen = (self._pulse.now_ms - self._pulse.last_heartbeat_ms) / 1000 + since_pulse
+        elif self._worker_seen_at is not None:
+            unseen = max(0.0, now - down - self._worker_seen_at)
         rate = sum(worker.tokens_per_s for worker in self._pulse.workers)
         return Cluster(down, unseen, self._pulse.tokens, rate)
 

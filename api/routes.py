@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 import structlog
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.answer import embed_body, timing_headers
@@ -58,6 +59,8 @@ async def embed(request: Request) -> Response:
     except RedbatchError as error:
         response = error_response(error, request_id)
         log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+    except ClientDisconnect:
+        response = Response(status_code=CLIENT_CLOSED_REQUEST)
     except Exception:
         log.exception("request failed", request_id=request_id)
         response = error_response(InternalError("Something went wrong; the logs say what."), request_id)

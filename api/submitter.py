@@ -64,6 +64,9 @@ class Submitter:
         gateway: this gateway's name.
         bound: inputs that the queue may hold.
         told: who is told what came of it.
+
+    Attributes:
+        repeating: whether Redis did not answer the submit that is under way.
     """
 
     def __init__(self, link: Link, keys: Keys, gateway: str, bound: int, told: Told) -> None:
@@ -98,9 +101,8 @@ class Submitter:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._orders:
+            while self._orders or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
                 await self._submit(self._next_orders())
-            if self._cancelled or self._wake_keys:
                 await self._cancel()
 
     def _next_orders(self) -> list[Order]:
@@ -135,11 +137,15 @@ class Submitter:
             now = asyncio.get_running_loop().time()
             submissions = [self._submission(order, now) for order in orders]
             try:
-                return await submission.submit(
+                reply = await submission.submit(
                     self._link, self._keys, self._gateway, self._sequence, self._bound, submissions
                 )
             except RedisUnreachable as error:
+                self.repeating = True
                 log.debug("submit is repeated", reason=error.message)
+            else:
+                self.repeating = False
+                return reply
             await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_MOST_S)
 
@@ -167,6 +173,8 @@ class Submitter:
     async def _cancel(self) -> None:
         refs, self._cancelled = self._cancelled, []
         wake, self._wake_keys = self._wake_keys, []
+        if not refs and not wake:
+            return
         try:
             await submission.cancel(self._link, self._keys, refs, wake)
         except RedisUnreachable as error:  # they expire by themselves

@@ -22,6 +22,7 @@ log = structlog.get_logger()
 
 QUICK_DEATH_S = 5.0
 RESTART_PAUSE_S = 1.0
+STOP_S = 2.0
 
 
 class EngineFailed(Exception):
@@ -88,11 +89,15 @@ class EngineHost:
             os.kill(self._pid, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Ends the engine and its fork server."""
+        """Ends the fork server, and with it the engine."""
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._server is not None and self._server.returncode is None:
+        if self._server is None:
+            return
+        try:
+            await asyncio.wait_for(self._server.wait(), STOP_S)
+        except TimeoutError:  # it is still importing
             self._server.kill()
             await self._server.wait()
 

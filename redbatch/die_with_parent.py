@@ -19,14 +19,19 @@ def wrapped(command: list[str], ending: signal.Signals) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(int(ending)), str(os.getpid()), *command]
 
 
-def main(arguments: list[str]) -> None:
-    """Becomes the command, or leaves when the parent is gone already."""
-    ending, parent, *command = arguments
+def die_with_parent(ending: signal.Signals) -> None:
+    """Asks the kernel to send this process a signal when its parent dies. Does nothing where that is unknown."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, int(ending), 0, 0, 0)
-        if os.getppid() != int(parent):  # it died before the line above
-            sys.exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Becomes the command, or leaves when the parent is gone already."""
+    ending, parent, *command = arguments
+    die_with_parent(signal.Signals(int(ending)))
+    if os.getppid() != int(parent):  # it died before the line above
+        sys.exit(1)
     os.execvp(command[0], command)  # noqa: S606 - no shell is the point
 
 

@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Self
 from urllib.parse import urlsplit
 
+import hiredis
+
 CHUNK_BYTES = 65_536
 
 
@@ -35,7 +37,7 @@ class _Pair:
 
 
 class FaultProxy:
-    """Stands between clients and the Redis at `upstream_url`. With one call in the air, one chunk is one reply.
+    """Stands between clients and the Redis at `upstream_url`, for connections with one call in the air at a time.
 
     `delay_s` is asked before each reply is passed on. `silent` swallows everything in both directions while it is set.
     """
@@ -104,7 +106,7 @@ class FaultProxy:
 
     async def _replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
-            while chunk := await reader.read(CHUNK_BYTES):
+            while reply := await self._whole_reply(reader):
                 fate = self._fates.pop(0) if self._fates else Fate.PASS
                 delay = self.delay_s()
                 if delay > 0:
@@ -113,10 +115,22 @@ class FaultProxy:
                 if fate in (Fate.CUT, Fate.ORPHAN):
                     self._cut(pair, orphan=fate is Fate.ORPHAN)
                 elif fate is Fate.PASS and not self.silent and not pair.client.transport.is_closing():
-                    pair.client.write(chunk)
+                    pair.client.write(reply)
             pair.client.close()
             pair.server.close()
             self._pairs.discard(pair)
+
+    @staticmethod
+    async def _whole_reply(reader: asyncio.StreamReader) -> bytes:
+        """Reads until no reply is half read: Redis 6.2 writes the reply of a script in pieces."""
+        parser, data = hiredis.Reader(), b""
+        while chunk := await reader.read(CHUNK_BYTES):
+            data += chunk
+            parser.feed(chunk)
+            while parser.gets() is not False:
+                if not parser.has_data():
+                    return data
+        return b""
 
     def _cut(self, pair: _Pair, *, orphan: bool) -> None:
         pair.client.transport.abort()

@@ -11,7 +11,6 @@ Started as `python -P -m gpuworker.engine.forkserver FD OPTIONS`, with the optio
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -26,20 +25,12 @@ from setproctitle import setproctitle
 from gpuworker.engine.child import serve
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
-
-PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """Asks the kernel to kill this process when its parent dies; where that is unknown, the closed socket must do."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+from redbatch.die_with_parent import die_with_parent
 
 
 def main(arguments: list[str]) -> None:
     """Serves until the worker closes the socket."""
-    die_with_parent()
+    die_with_parent(signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
     setproctitle(f"redbatch forkserver {options.model}")
@@ -55,25 +46,30 @@ def main(arguments: list[str]) -> None:
 
 
 def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) -> None:
+    engines: set[int] = set()
     while True:
         readable, _, _ = select.select([control, wake], [], [])
         if wake in readable:
             wake.recv(4096)
-            _reap()
+            engines -= _reap()
         if control in readable:
             data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not data:
-                return
-            _fork(control, descriptors[0], options)
+                break
+            engines.add(_fork(control, descriptors[0], options))
+    for pid in engines:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
-def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> None:
-    if os.fork():
+def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> int:
+    pid = os.fork()
+    if pid:
         os.close(descriptor)
-        return
+        return pid
     status = 1
     try:
-        die_with_parent()
+        die_with_parent(signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
@@ -86,14 +82,17 @@ def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> No
         os._exit(status)
 
 
-def _reap() -> None:
+def _reap() -> set[int]:
+    """Returns the engines that have ended."""
+    ended = set()
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
+            return ended
         if pid == 0:
-            return
+            return ended
+        ended.add(pid)
         sys.stderr.write(f"engine {pid} ended with {os.waitstatus_to_exitcode(status)}\n")
         sys.stderr.flush()
 

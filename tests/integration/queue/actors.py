@@ -103,7 +103,9 @@ class Worker:
 
     async def reclaim_at(self, issued_ms: int, idle_ms: int = 0, owner: str = "", most: int = 256) -> Claimed | None:
         """Reclaims as issued at a time of Redis' clock."""
-        return await delivery.reclaim(self.link, self.keys, self.name, issued_ms, delivery.Abandoned(idle_ms, owner, most))
+        return await delivery.reclaim(
+            self.link, self.keys, self.name, issued_ms, delivery.Abandoned(idle_ms, owner, most)
+        )
 
     async def renew(self, entries: Sequence[Entry]) -> list[bool]:
         """Renews; returns for each entry whether it is still its own."""
