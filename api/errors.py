@@ -8,16 +8,16 @@ import orjson
 
 from shared.errors import (
     DeadlineExceeded,
-    InvalidRequest,
     Overloaded,
     RedbatchError,
+    RequestError,
     TooLarge,
     Unavailable,
     UnsupportedMediaType,
 )
 
 STATUS: dict[type[RedbatchError], int] = {
-    InvalidRequest: 400,
+    RequestError: 400,
     TooLarge: 413,
     UnsupportedMediaType: 415,
     Overloaded: 429,

@@ -2,12 +2,13 @@
 
 A batch costs what it is padded to: its longest input times its number. So inputs are sorted by length and a batch is a
 run of neighbours in that order. Which run, depends on age: past the age bound the oldest input goes first, with its
-nearest neighbours in length; before it, the run that carries the most tokens goes, because it wastes the least.
+nearest neighbours in length; before it, the run that carries the most tokens goes, because it wastes the least. Where
+a run takes some of several inputs of one length, it takes those that arrived first.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,16 +64,14 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float) -> Plan:
         return Plan(batch=(oldest,), expired=expired, full=True)
     order = sorted(shared, key=lambda i: waiting[i].tokens)  # sorted() is stable: ties stay in the order of arrival
     lengths = [waiting[i].tokens for i in order]
-    if overdue:
-        start, stop = _around(lengths, order.index(oldest), limits)
-    else:
-        start, stop = _richest(lengths, limits)
+    anchor = order.index(oldest) if overdue else None
+    start, stop = _richest(lengths, limits) if anchor is None else _around(lengths, anchor, limits)
     full = stop - start < len(order) or _is_full(lengths[-1], len(order), limits)
     if not full and limits.wait_s > 0:
         wake_at = _wake_at([waiting[i] for i in shared], limits)
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    return Plan(batch=tuple(order[start:stop]), expired=expired, full=full)
+    return Plan(batch=tuple(order[at] for at in _in_turn(lengths, start, stop, anchor)), expired=expired, full=full)
 
 
 def _fits(longest: int, number: int, limits: Limits) -> bool:
@@ -108,17 +107,20 @@ def _richest(lengths: list[int], limits: Limits) -> tuple[int, int]:
         longest = lengths[stop - 1]
         number = min(limits.max_size, max(1, limits.max_tokens // max(1, longest)), stop)
         start = stop - number
-        if lengths[start] == longest:
-            # All are of one length: begin where that length begins, so that the earliest to arrive go first.
-            start = bisect_left(lengths, longest)
-            run = (start, start + number)
-        else:
-            run = (start, stop)
-        tokens = sum(lengths[run[0] : run[1]])
+        tokens = sum(lengths[start:stop])
         if tokens >= most:  # of equals the shorter inputs: more answers for the same work
-            best, most = run, tokens
+            best, most = (start, stop), tokens
         stop = start
     return best
+
+
+def _in_turn(lengths: list[int], start: int, stop: int, anchor: int | None) -> list[int]:
+    """The places of a run, those of its shortest length exchanged for the first of that length, the anchor kept."""
+    first, ties = bisect_left(lengths, lengths[start]), min(stop, bisect_right(lengths, lengths[start])) - start
+    shortest = list(range(first, first + ties))
+    if anchor is not None and first + ties <= anchor < start + ties:
+        shortest[-1] = anchor
+    return [*shortest, *range(start + ties, stop)]
 
 
 def _wake_at(shared: Sequence[Waiting], limits: Limits) -> float:

@@ -26,6 +26,8 @@ log = structlog.get_logger()
 
 RETRY_PAUSE_S = 0.2
 FULL_PAUSE_S = 1.0
+SHARE_PAUSE_S = 0.02
+"""When to look again after the share of others was left to them."""
 
 
 class Claimer:
@@ -62,11 +64,13 @@ class Claimer:
         if allowed is None or not self._engine.ready:
             await _wait(context.hands.freed, FULL_PAUSE_S if self._engine.ready else RETRY_PAUSE_S)
             return
-        allowance = Allowance(allowed.entries, allowed.tokens, context.workers, context.settings.max_batch_size)
+        allowance = Allowance(allowed.entries, allowed.tokens, context.workers, len(context.hands))
         claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
         context.clock.saw(claimed.now_ms)
         if claimed.entries or claimed.malformed:
             self.accept(claimed)
+        elif claimed.left:  # the share of others
+            await _wait(context.hands.freed, SHARE_PAUSE_S)
         else:
             self._accept(await delivery.await_entry(self._link, context.keys, context.worker))
 

@@ -40,7 +40,10 @@ def _sizes(head: bytes) -> tuple[int, int]:
 
 
 def _header(packed: bytes) -> Header:
-    header = msgpack.unpackb(packed, max_ext_len=0)
+    try:
+        header = msgpack.unpackb(packed, max_ext_len=0)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"a header is not msgpack: {type(error).__name__}") from None
     if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
         raise FrameError("a frame is a map with a kind")
     return header

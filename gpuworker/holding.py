@@ -82,12 +82,15 @@ class Hands:
         return [each.entry for each in self._by_key.values() if each.begun and not each.answered]
 
     def interrupt(self) -> list[Holding]:
-        """Counts an attempt for each entry that was begun when the engine died; returns what is to run again."""
+        """Counts an attempt for each entry that was begun when the engine died; returns what is to run again.
+
+        An entry without inputs was not understood and is on its way to other workers.
+        """
         for holding in self._by_key.values():
             if holding.begun and not holding.answered:
                 holding.entry = replace(holding.entry, attempts=holding.entry.attempts + 1)
                 holding.begun = False
-        return [each for each in self._by_key.values() if not each.answered]
+        return [each for each in self._by_key.values() if each.inputs and not each.answered]
 
     @property
     def held(self) -> Held:

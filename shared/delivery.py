@@ -25,21 +25,25 @@ _Raw = tuple[bytes, list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Entries that are now this worker's, and Redis' clock at that moment. `malformed` ones can only be discarded."""
+    """Entries that are now this worker's, and Redis' clock at that moment.
+
+    `malformed` ones can only be discarded. `left` entries wait on, for other workers or for more credit.
+    """
 
     now_ms: int
     entries: tuple[Entry, ...]
     malformed: tuple[Ref, ...] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much a claim may take: entries, tokens, and a fair share among `workers`, at least `least_share` entries."""
+    """How much a claim may take: entries, tokens, and a share among `workers` in which what is `held` counts."""
 
     entries: int
     tokens: int
     workers: int
-    least_share: int
+    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,9 @@ def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
         return Ref(lane, entry_id, 0, 0)
 
 
-def _claimed(now_ms: int, parsed: list[Entry | Ref]) -> Claimed:
+def _claimed(now_ms: int, parsed: list[Entry | Ref], left: int = 0) -> Claimed:
     entries = tuple(each for each in parsed if isinstance(each, Entry))
-    return Claimed(now_ms, entries, tuple(each for each in parsed if isinstance(each, Ref)))
+    return Claimed(now_ms, entries, tuple(each for each in parsed if isinstance(each, Ref)), left)
 
 
 async def join(link: Link, keys: Keys) -> bool:
@@ -102,9 +106,10 @@ async def claim(link: Link, keys: Keys, worker: str, allowance: Allowance) -> Cl
         RedisUnreachable: entries may have been delivered; read the worker's own (`reclaim` with `owner`).
     """
     args: list[Argument] = [GROUP, worker, allowance.entries, allowance.tokens, allowance.workers]
-    args.append(allowance.least_share)
-    now_ms, lanes = await link.run(scripts.CLAIM, keys.lanes, args)
-    return _claimed(now_ms, [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws])
+    args.append(allowance.held)
+    now_ms, lanes, left = await link.run(scripts.CLAIM, keys.lanes, args)
+    parsed = [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws]
+    return _claimed(now_ms, parsed, left)
 
 
 async def await_entry(link: Link, keys: Keys, worker: str) -> tuple[Entry | Ref, ...]:

@@ -1,7 +1,7 @@
 """Starts the programs of the cluster as real processes, reads what they log, and sees that nothing of them is left.
 
 Each program begins a session of its own (setsid), which all of its descendants share: so the forgotten ones are found
-without knowing them, and only what a test started is ever ended.
+without knowing them, and only what a test started is ever ended. When the tests themselves are killed, so is the program.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import psutil
 
+from redbatch.die_with_parent import wrapped
 from shared.keys import Keys
 from shared.messages import Heartbeat
 from shared.queue import Link
@@ -42,7 +43,7 @@ class Program:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("REDBATCH_")}
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", module],
+                wrapped([sys.executable, "-P", "-m", module], signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

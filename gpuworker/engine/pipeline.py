@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan, Waiting, plan
@@ -18,6 +19,7 @@ from gpuworker.engine.work import Batch, Failed, Item, Ran, Work
 FEED_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
 
+RESERVE_WEIGHT = 0.2
 LATE = "The deadline passed while the request waited: allow more time, or send less at once."
 
 
@@ -100,7 +102,7 @@ class Pipeline:
         return works
 
     def _tokenize(self, works: list[Work]) -> None:
-        failed: list[Failed] = []
+        broken: list[tuple[Work, Exception]] = []
         items: list[Item] = []
         try:
             items = self._items(works)
@@ -109,10 +111,9 @@ class Pipeline:
                 try:
                     items += self._items([work])
                 except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-                    failed.append(_failure(work, error))
+                    broken.append((work, error))
         with self._changed:
-            for failure in failed:
-                self._close(self._works[failure.key])
+            failed = [_failure(work, error) for work, error in broken if self._close(work)]
             self._shelf += [item for item in items if not item.work.over]
             self._changed.notify_all()
         if failed:
@@ -148,12 +149,23 @@ class Pipeline:
     def _run(self) -> None:
         while True:
             batch = self._next()
-            live = [item for item in batch.items if not item.work.over]
+            live = self._live(batch)
             if not live:
                 continue
             if len(live) < len(batch.items):
-                batch = self._collate(tuple(live))
+                batch = self._collate(live)
             self._run_batch(batch)
+
+    def _live(self, batch: Batch) -> tuple[Item, ...]:
+        """Returns the inputs that somebody still waits for: a batch that was held ready may have waited long."""
+        now = time.monotonic()
+        with self._changed:
+            late = [item.work for item in batch.items if item.waiting.deadline <= now]
+            failed = [Failed(work.key, "deadline_exceeded", LATE) for work in late if self._close(work)]
+            self._sweep()
+        if failed:
+            self._ran(Ran(failed=failed))
+        return tuple(item for item in batch.items if not item.work.over)
 
     def _next(self) -> Batch:
         """Waits for a batch, ready or planned now; answers what expired meanwhile."""
@@ -168,6 +180,7 @@ class Pipeline:
                 made = self._plan()
                 items, expired = self._take(made)
                 self._running = bool(items)
+                self._changed.notify_all()
                 if not items and not expired:
                     self._changed.wait(None if made.wake_at is None else max(0.0, made.wake_at - time.monotonic()))
                     continue
@@ -189,6 +202,7 @@ class Pipeline:
         self._compute(batch, ran)
         self._last_end = time.monotonic()
         ran.seconds = self._last_end - now
+        self._expect(ran.seconds)
         for work in ran.done:
             work.seconds, work.size = ran.seconds, ran.size
         if ran.failed:
@@ -196,9 +210,16 @@ class Pipeline:
                 self._sweep()
         self._ran(ran)
 
+    def _expect(self, seconds: float) -> None:
+        """Takes in how long a batch took: a wait for a fuller one must leave that long before a deadline."""
+        reserve_s = RESERVE_WEIGHT * seconds + (1 - RESERVE_WEIGHT) * self._limits.reserve_s
+        self._limits = replace(self._limits, reserve_s=reserve_s)
+
     def _compute(self, batch: Batch, ran: Ran) -> None:
         """Runs a batch; one that fails is halved until the inputs that fail are alone."""
         try:
+            if batch.error is not None:
+                raise batch.error
             vectors = self._backend.run(batch.collated)
             if len(vectors) != len(batch.items):
                 raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.items)} inputs")  # noqa: TRY301
@@ -238,7 +259,8 @@ class Pipeline:
 
     def _close(self, work: Work) -> bool:
         """Ends the life of an entry here; returns whether it had not ended yet."""
-        self._works.pop(work.key, None)
+        if self._works.get(work.key) is work:  # the same entry may have come again meanwhile
+            del self._works[work.key]
         ended, work.over = work.over, True
         return not ended
 
@@ -248,7 +270,10 @@ class Pipeline:
         self._shelf = [item for item in self._shelf if not item.work.over]
 
     def _collate(self, items: tuple[Item, ...]) -> Batch:
-        return Batch(items, self._backend.collate([item.encoded for item in items]))
+        try:
+            return Batch(items, self._backend.collate([item.encoded for item in items]))
+        except Exception as error:  # noqa: BLE001 - it fails the inputs that caused it, as an error in the run does
+            return Batch(items, None, error)
 
 
 def _failure(work: Work, error: Exception) -> Failed:

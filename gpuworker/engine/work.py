@@ -46,10 +46,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Inputs that run at once, collated."""
+    """Inputs that run at once, collated; or the error that collating them raised."""
 
     items: tuple[Item, ...]
     collated: Any
+    error: Exception | None = None
 
     @property
     def tokens(self) -> int:

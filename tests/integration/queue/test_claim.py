@@ -24,11 +24,18 @@ async def test_two_workers_share_a_backlog(gateway: Gateway, worker: Worker, oth
     await gateway.add(*(request() for _ in range(100)))
     first = await worker.claim(workers=2)
     second = await other.claim(workers=2)
-    assert (len(first), len(second)) == (50, 25)
-    rest = await worker.claim(workers=1)
-    assert len(rest) == 25
-    assert len({entry.ref.entry_id for entry in (*first, *second, *rest)}) == 100
-    await worker.commit((*first, *second, *rest))
+    assert (len(first), len(second)) == (50, 50)
+    assert len({entry.ref.entry_id for entry in (*first, *second)}) == 100
+    await worker.commit((*first, *second))
+
+
+async def test_a_worker_that_holds_its_share_leaves_the_rest(gateway: Gateway, worker: Worker) -> None:
+    """Asking again gives a worker nothing of another's share, and says that something is left."""
+    await gateway.add(*(request() for _ in range(10)))
+    first = await worker.claim(workers=2)
+    again = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 2, len(first)))
+    assert (len(first), again.entries, again.left) == (5, (), 5)
+    await worker.commit((*first, *await worker.claim()))
 
 
 async def test_claims_at_once_never_give_an_entry_twice(gateway: Gateway, hire: Hire) -> None:
@@ -43,18 +50,18 @@ async def test_claims_at_once_never_give_an_entry_twice(gateway: Gateway, hire: 
 
 
 async def test_a_small_backlog_goes_to_whoever_asks(gateway: Gateway, worker: Worker) -> None:
-    """Up to the least share a worker takes all there is, however many workers there are."""
-    await gateway.add(*(request() for _ in range(20)))
-    entries = await worker.claim(workers=10, least_share=16)
-    assert len(entries) == 16
+    """A worker that holds nothing takes one entry, however many workers there are."""
+    await gateway.add(*(request() for _ in range(3)))
+    entries = await worker.claim(workers=10)
+    assert len(entries) == 1
     await worker.commit((*entries, *await worker.claim()))
 
 
 async def test_what_others_hold_is_not_backlog(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """The share is one of what waits: entries in flight do not make it larger."""
+    """A share is one of all entries, and what others hold cannot be taken from them."""
     await gateway.add(*(request() for _ in range(40)))
     held = await worker.claim(entries=30)
-    assert len(await other.claim(workers=2)) == 5
+    assert len(await other.claim(workers=2)) == 10
     await worker.commit(held)
     await other.commit((*await other.reclaim(owner="worker-2"), *await other.claim()))
 
@@ -202,7 +209,7 @@ async def test_what_is_no_entry_is_malformed_and_can_be_discarded(
     ]
     for fields in hostile:
         await raw.execute_command("XADD", lane.name, "*", *fields)
-    claimed: Claimed = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 1, 1))
+    claimed: Claimed = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 1, 0))
     assert claimed.entries == ()
     assert len(claimed.malformed) == len(hostile)
     await delivery.discard(worker.link, worker.keys, claimed.malformed)

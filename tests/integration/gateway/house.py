@@ -1,0 +1,169 @@
+"""Gateways and workers as real processes, and what their clients need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import httpx
+import numpy as np
+import redis
+
+from shared.keys import Keys
+from tests.leaks import find_leaks, remove
+from tests.processes import Processes, Program
+
+REPEATS = 12
+
+
+def digits_of(text: str) -> bytes:
+    """Returns the vector that the null model makes of a text, as raw float32."""
+    digest = np.frombuffer(sha256(text.encode()).digest(), dtype=np.uint8)
+    return np.tile(digest.astype("<f4") / np.float32(255), REPEATS).tobytes()
+
+
+def digits(vector: Sequence[float]) -> bytes:
+    """Returns a vector that was read from JSON, as raw float32."""
+    return np.array(vector, dtype="<f4").tobytes()
+
+
+def right(answer: httpx.Response, texts: Sequence[str]) -> bool:
+    """Whether an answer holds the vector of each text, bit for bit and in order."""
+    return answer.status_code == 200 and list(map(digits, answer.json()["embeddings"])) == list(map(digits_of, texts))
+
+
+def error_of(answer: httpx.Response) -> dict[str, str]:
+    """Returns the error that an answer tells, which must be in the one shape and name the request."""
+    body = answer.json()
+    assert list(body) == ["error"]
+    assert sorted(body["error"]) == ["code", "message", "request_id"]
+    assert answer.headers["content-type"] == "application/json"
+    assert body["error"]["request_id"] == answer.headers["x-request-id"]
+    assert body["error"]["message"]
+    return dict(body["error"])
+
+
+def lines_of(program: Program) -> list[dict[str, Any]]:
+    """Returns all that a program has logged; a line that is no JSON object fails the test."""
+    lines = [json.loads(line) for line in program.output.splitlines()]
+    assert all(isinstance(line, dict) for line in lines)
+    return lines
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """One gateway process and where it listens."""
+
+    program: Program
+    port: int
+    admin_port: int
+
+    @property
+    def url(self) -> str:
+        """The main port."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def admin(self) -> str:
+        """The admin port."""
+        return f"http://127.0.0.1:{self.admin_port}"
+
+    def embed(self, body: object, **headers: str) -> httpx.Response:
+        """Posts a body to /embed on a connection of its own; `x_timeout_ms` is the header X-Timeout-Ms."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return httpx.post(f"{self.url}/embed", json=body, headers=named, timeout=60)
+
+    def missing(self) -> list[str]:
+        """Returns what /readyz says is missing."""
+        answer = httpx.get(f"{self.url}/readyz")
+        missing: list[str] = answer.json().get("missing", [])
+        assert answer.status_code == (503 if missing else 200)
+        return missing
+
+
+class House:
+    """Starts what a test needs around one queue, and sees that none of it leaves anything behind.
+
+    Args:
+        processes: where they are started.
+        redis_url: the server.
+        queue: the name of the queue.
+    """
+
+    def __init__(self, processes: Processes, redis_url: str, queue: str) -> None:
+        self._processes = processes
+        self.redis_url = redis_url
+        self.queue = queue
+        self.keys = Keys(queue)
+
+    def env(self, **settings: object) -> dict[str, str]:
+        """Returns the environment of a process with these settings."""
+        common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0} | settings
+        return {f"REDBATCH_{name.upper()}": str(value) for name, value in common.items()}
+
+    async def gateway(self, **settings: object) -> Gateway:
+        """Starts a gateway; it listens, and may miss a worker."""
+        program = await self._processes.start("gateway", "api", self.env(**settings), listens)
+        return where(program)
+
+    async def worker(self, model: str = "null", **settings: object) -> Program:
+        """Starts a worker and waits until it is ready."""
+        return await self._processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
+
+    def check(self) -> None:
+        """Looks at what is left in the queue once everybody has gone."""
+        with redis.Redis.from_url(self.redis_url, protocol=2) as client:
+            found = find_leaks(client, self.keys)
+            remove(client, self.keys)
+        assert found == []
+
+
+def where(program: Program) -> Gateway:
+    """Returns a gateway by what it has logged."""
+    said = next(line for line in lines_of(program) if line["msg"] == "gateway starts")
+    return Gateway(program, said["port"], said["admin_port"])
+
+
+def listens(program: Program) -> bool:
+    """Whether a gateway has begun to accept connections."""
+    if '"gateway starts"' not in program.output:
+        return False
+    try:
+        return httpx.get(f"{where(program).url}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def worker_is_ready(program: Program) -> bool:
+    """Whether a worker has told its admin port's probe that it is ready."""
+    for line in lines_of(program):
+        if "admin_port" in line:
+            try:
+                return httpx.get(f"http://127.0.0.1:{line['admin_port']}/readyz").status_code == 200
+            except httpx.TransportError:
+                return False
+    return False
+
+
+def talk(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
+    """Sends bytes to a port as they are and returns all that comes back until the other side closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+        connection.sendall(sent)
+        received = b""
+        while chunk := connection.recv(65_536):
+            received += chunk
+        return received
+
+
+def together(*steps: Callable[[], Any]) -> list[Any]:
+    """Runs blocking calls at the same time, each in a thread, and returns what they returned."""
+
+    async def run() -> list[Any]:
+        return await asyncio.gather(*(asyncio.to_thread(step) for step in steps))
+
+    return asyncio.run(run())

@@ -1,0 +1,66 @@
+"""Admission: who is refused, and when they may come again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.admission import JITTER, RETRY_LEAST_S, RETRY_MOST_S, Cluster, Grace, admit, retry_after_s
+from shared.errors import NoWorker, RedbatchError, RedisUnreachable
+
+GRACE = Grace(redis_s=5.0, worker_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "error"),
+    [
+        (Cluster(), None),
+        (Cluster(redis_down_s=5.0), None),
+        (Cluster(redis_down_s=5.1), RedisUnreachable),
+        (Cluster(redis_down_s=5.1, worker_unseen_s=None), RedisUnreachable),
+        (Cluster(worker_unseen_s=None), NoWorker),
+        (Cluster(worker_unseen_s=60.0), None),
+        (Cluster(worker_unseen_s=60.1), NoWorker),
+        (Cluster(tokens=10**9, tokens_per_s=1.0), None),
+    ],
+)
+def test_a_request_is_refused_past_a_grace_and_not_before(cluster: Cluster, error: type[RedbatchError] | None) -> None:
+    """Redis' absence is told before a worker's; a deep queue alone is no reason, its bound is kept in Redis."""
+    refusal = admit(cluster, GRACE)
+    assert (None if refusal is None else type(refusal)) is error
+    assert refusal is None or refusal.retry_after_s == RETRY_LEAST_S
+
+
+def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
+    """The message names the seconds, so that an operator knows when it began."""
+    refused = admit(Cluster(redis_down_s=12.2), GRACE), admit(Cluster(worker_unseen_s=77.0), GRACE)
+    assert [str(each) for each in refused] == [
+        "Redis has not answered for 12 s: try again later.",
+        "No worker has lived for 77 s: start one, then try again.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rate", "share", "expected"),
+    [
+        (0, 0.0, 0.0, RETRY_LEAST_S),
+        (10**6, 0.0, 0.0, RETRY_LEAST_S),
+        (100, 1_000.0, 0.0, RETRY_LEAST_S),
+        (10_000, 1_000.0, 0.0, 5.0),
+        (10_000, 1_000.0, 1.0, 5.0 * (1 + JITTER)),
+        (10**9, 1.0, 0.0, RETRY_MOST_S),
+    ],
+)
+def test_half_of_the_backlog_is_done_when_a_refused_request_comes_again(
+    tokens: int, rate: float, share: float, expected: float
+) -> None:
+    """The wait follows the measured rate within its bounds, and grows with the client's place in the jitter."""
+    assert expected == retry_after_s(Cluster(tokens=tokens, tokens_per_s=rate), share)
+
+
+@given(st.integers(0, 10**9), st.floats(0, 10**9), st.floats(0, 1))
+def test_the_wait_stays_within_its_bounds(tokens: int, rate: float, share: float) -> None:
+    """Whatever was measured, nobody is told to come at once or after a minute."""
+    wait = retry_after_s(Cluster(tokens=tokens, tokens_per_s=rate), share)
+    assert RETRY_LEAST_S <= wait <= RETRY_MOST_S * (1 + JITTER)

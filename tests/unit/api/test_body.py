@@ -1,0 +1,166 @@
+"""Bodies: any bytes give a request or an error of the client's own, which never repeats the client's text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.body import MAX_TIMEOUT_MS, EmbedRequest, parse_embed
+from api.settings import GatewaySettings
+from shared.errors import InvalidRequest, RequestError, TooLarge
+
+SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
+MARK = "zqxjv"
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner), max_leaves=9
+)
+bodies = st.fixed_dictionaries({}, optional={"text": values, "texts": values, "timeout_ms": values, "other": values})
+jsonish = st.one_of(
+    st.binary(max_size=60),
+    values.map(lambda value: json.dumps(value).encode()),
+    bodies.map(lambda value: json.dumps(value).encode()),
+    bodies.map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")),
+    st.tuples(bodies, st.integers(0, 60)).map(lambda pair: json.dumps(pair[0]).encode()[: pair[1]]),
+)
+headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
+
+
+def parse(body: object, header: str | None = None) -> EmbedRequest:
+    """Reads a body that is given as a value."""
+    return parse_embed(json.dumps(body).encode(), header, SETTINGS)
+
+
+@given(jsonish, headers)
+def test_any_bytes_give_a_request_or_a_request_error(body: bytes, header: str | None) -> None:
+    """Nothing else is ever raised, and what is taken keeps to the limits."""
+    try:
+        asked = parse_embed(body, header, SETTINGS)
+    except RequestError:
+        return
+    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
+    assert all(1 <= len(text) <= SETTINGS.max_input_chars for text in asked.inputs)
+    assert 1 <= asked.timeout_ms <= MAX_TIMEOUT_MS
+
+
+@given(st.data())
+def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
+    """Logs and error pages hold no text of a client, wherever in a wrong body it stands."""
+    marked = st.sampled_from([MARK, MARK * 20, [MARK], {MARK: MARK}, [[MARK]], [MARK, 1], [MARK, ""]])
+    body = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "texts", "timeout_ms", MARK), marked)))
+    text = json.dumps(body)
+    cut = data.draw(st.integers(0, len(text)))
+    said = ""
+    try:
+        parse_embed(text[:cut].encode(), data.draw(st.sampled_from([None, MARK])), SETTINGS)
+    except RequestError as error:
+        said = error.message
+    assert MARK not in said
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "single"),
+    [
+        ({"text": "a"}, ("a",), True),
+        ({"text": "a", "texts": None}, ("a",), True),
+        ({"texts": ["a"]}, ("a",), False),
+        ({"texts": ["b", "a"], "text": None, "model": "x"}, ("b", "a"), False),
+        ({"text": "\0"}, ("\0",), True),
+        ({"text": "😀 é"}, ("😀 é",), True),
+    ],
+)
+def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single: bool) -> None:
+    """A null is as good as nothing, fields that are not known are passed over, and any character is a character."""
+    asked = parse(body)
+    assert (asked.inputs, asked.single) == (inputs, single)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "either"),
+        ({"text": None}, "either"),
+        ({"text": "a", "texts": ["a"]}, "either"),
+        ({"texts": []}, "texts is empty"),
+        ({"text": ""}, "text is empty"),
+        ({"texts": ["a", "b", ""]}, r"texts\[2\] is empty"),
+        ({"text": 1}, r"^text: .*string"),
+        ({"text": ["a"]}, r"^text: .*string"),
+        ({"texts": "a"}, r"^texts: .*(list|array)"),
+        ({"texts": {"0": "a"}}, r"^texts: "),
+        ({"texts": ["a", None]}, r"^texts\.1: .*string"),
+        ([], r"^body: .*Send "),
+        ("a", r"^body: .*Send "),
+        (None, r"^body: .*Send "),
+    ],
+)
+def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, message: str) -> None:
+    """The message names the field."""
+    with pytest.raises(InvalidRequest, match=message):
+        parse(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"text": "a"',
+        b'{"text": "a"} x',
+        b'{"text": NaN}',
+        b'{"text": "\xff"}',
+        b'{"text": "\\ud800"}',
+        b'{"text": "\xed\xa0\x80"}',
+        b'{"text": "a\nb"}',
+        b"[" * 100_000,
+        b'{"text": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"x": ' + b'{"x": ' * 5_000,
+        b'{"timeout_ms": ' + b"9" * 5_000 + b', "text": "a"}',
+    ],
+)
+def test_malformed_json_is_refused(body: bytes) -> None:
+    """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
+    with pytest.raises(InvalidRequest):
+        parse_embed(body, None, SETTINGS)
+
+
+def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
+    """At the limit a request is taken, and over it the message names the limit."""
+    assert len(parse({"texts": ["a"] * 8}).inputs) == 8
+    assert len(parse({"text": "é" * 50}).inputs[0]) == 50
+    with pytest.raises(TooLarge, match="9 inputs are over the limit of 8"):
+        parse({"texts": ["a"] * 9})
+    with pytest.raises(TooLarge, match="Input 1 has 51 characters, over the limit of 50"):
+        parse({"texts": ["a", "b" * 51]})
+
+
+@pytest.mark.parametrize(
+    ("field", "header", "timeout_ms"),
+    [(None, None, 10_100), (None, "1", 1), (None, "300000", 300_000), (7, "9", 7), (300_000, None, 300_000)],
+)
+def test_the_timeout_comes_from_the_body_the_header_or_the_number_of_inputs(
+    field: int | None, header: str | None, timeout_ms: int
+) -> None:
+    """The body's goes before the header's, and without either it is 10 s and 50 ms for each input."""
+    assert parse({"texts": ["a", "b"], "timeout_ms": field}, header).timeout_ms == timeout_ms
+
+
+@pytest.mark.parametrize("field", [0, -1, 300_001, 1.5, "10", True, [1], 10**30])
+def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
+    """It is a whole number from 1 to 300,000."""
+    with pytest.raises(InvalidRequest, match="timeout_ms"):
+        parse({"text": "a", "timeout_ms": field})
+
+
+@pytest.mark.parametrize(
+    "header", ["", "0", "-1", "+5", "300001", "1.5", "1e3", " 5", "abc", "²", "٣", "0" * 9 + "19", "1" * 5_000]
+)
+def test_a_bad_timeout_in_the_header_is_refused(header: str) -> None:
+    """The same holds for X-Timeout-Ms, however long it is and whatever digits it is made of."""
+    with pytest.raises(InvalidRequest, match="X-Timeout-Ms"):
+        parse({"text": "a"}, header)

@@ -1,0 +1,58 @@
+"""Errors over HTTP: every class of the tree has a status, and one shape."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from api.errors import STATUS, error_body, retry_headers, status_of
+from api.openapi import EMBED_RESPONSES
+from shared.errors import QueueFull, RedbatchError, error_tree
+
+EXPECTED = {
+    "RedbatchError": 500,
+    "RequestError": 400,
+    "InvalidRequest": 400,
+    "UnsupportedMediaType": 415,
+    "TooLarge": 413,
+    "Overloaded": 429,
+    "QueueFull": 429,
+    "Unavailable": 503,
+    "RedisUnreachable": 503,
+    "NoWorker": 503,
+    "DeadlineExceeded": 504,
+    "ModelError": 500,
+    "InputFailed": 500,
+    "InternalError": 500,
+}
+
+
+def test_every_class_of_the_tree_has_its_status() -> None:
+    """A class that is added to the tree must be added here, with the status that clients will see."""
+    assert {cls.__name__: status_of(cls("")) for cls in error_tree()} == EXPECTED
+
+
+def test_no_row_of_the_table_is_idle() -> None:
+    """Each class in the table is one of the tree."""
+    assert set(STATUS) <= set(error_tree())
+
+
+def test_the_documented_statuses_are_those_that_can_be_answered() -> None:
+    """The OpenAPI page tells of each status of the table, and of no other."""
+    assert set(EMBED_RESPONSES) == {200, *EXPECTED.values()}
+
+
+def test_an_error_is_told_in_one_shape() -> None:
+    """The body has an error with a code, a message and the request's id, and nothing else."""
+    told = json.loads(error_body("queue_full", "Full.", "r-1"))
+    assert told == {"error": {"code": "queue_full", "message": "Full.", "request_id": "r-1"}}
+
+
+@pytest.mark.parametrize(
+    ("after_s", "header"), [(None, None), (0.0, "1"), (0.2, "1"), (1.0, "1"), (1.01, "2"), (29.5, "30")]
+)
+def test_retry_after_is_in_whole_seconds_and_never_too_early(after_s: float | None, header: str | None) -> None:
+    """Seconds are rounded up, at least to one; an error that cannot be tried again has no such header."""
+    error: RedbatchError = QueueFull("", retry_after_s=after_s)
+    assert retry_headers(error).get("retry-after") == header

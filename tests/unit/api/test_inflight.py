@@ -1,0 +1,143 @@
+"""One request on its way: which replies count, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import replace
+
+import pytest
+
+from api.inflight import InFlight
+from shared.errors import DeadlineExceeded, InputFailed, InternalError
+from shared.messages import Draft, Failure, Ref, Vectors
+
+ID = "a" * 32
+
+
+def vectors(position: int, n: int = 2, value: float = 0.0, dim: int = 1) -> Vectors:
+    """Returns a reply whose every number is `value`."""
+    return Vectors(ID, position, n, dim, struct.pack("<f", value) * n * dim)
+
+
+def make_request() -> InFlight:
+    """Returns a request of two entries, of two inputs each."""
+    return InFlight(ID, [Draft(0, 2, 10, b""), Draft(2, 2, 10, b"")], 0.0)
+
+
+async def test_answers_are_put_together_by_position() -> None:
+    """Whatever order replies come in, the answer is in the order of the request."""
+    request = make_request()
+    assert request.take(vectors(2, value=2.0))
+    assert not request.done
+    assert request.take(vectors(0, value=1.0))
+    assert await request.answer == [vectors(0, value=1.0), vectors(2, value=2.0)]
+
+
+async def test_the_first_answer_for_a_position_counts() -> None:
+    """An entry that ran twice is answered once; the second answer is dropped."""
+    request = make_request()
+    assert [request.take(vectors(0, value=each)) for each in (1.0, 9.0)] == [True, False]
+    assert request.take(vectors(2, value=2.0))
+    assert not request.take(vectors(2, value=9.0))
+    assert (await request.answer)[0] == vectors(0, value=1.0)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        replace(vectors(0), request_id="b" * 32),
+        vectors(0, n=1),
+        vectors(0, n=3),
+        vectors(1),
+        vectors(4),
+        Failure("b" * 32, 0, 2, "internal", ""),
+        Failure(ID, 1, 2, "internal", ""),
+    ],
+)
+async def test_a_reply_that_does_not_fit_is_dropped(reply: Vectors | Failure) -> None:
+    """Another request's id, a wrong number of inputs or a position that was not asked leaves the request waiting."""
+    request = make_request()
+    assert not request.take(reply)
+    assert not request.done
+    request.close()
+
+
+async def test_one_failed_entry_fails_the_request() -> None:
+    """A request is answered whole or with an error, and nothing comes after that."""
+    request = make_request()
+    assert request.take(vectors(0))
+    assert request.take(Failure(ID, 2, 2, "input_failed", "Input 2 failed."))
+    assert not request.take(vectors(2))
+    with pytest.raises(InputFailed, match=r"Input 2 failed\."):
+        await request.answer
+
+
+async def test_an_unknown_code_is_an_internal_error() -> None:
+    """A worker of a later version may know codes that this gateway does not."""
+    request = make_request()
+    request.take(Failure(ID, 0, 2, "brand_new", "?"))
+    with pytest.raises(InternalError):
+        await request.answer
+
+
+async def test_vectors_of_different_lengths_are_refused() -> None:
+    """Two models under one queue name are a fault of the set-up, and no answer is made of both."""
+    request = make_request()
+    request.take(vectors(0, dim=3))
+    request.take(vectors(2, dim=4))
+    with pytest.raises(InternalError, match="different models"):
+        await request.answer
+
+
+async def test_only_the_first_end_counts() -> None:
+    """An error after the answer, or after another error, changes nothing."""
+    request = make_request()
+    request.fail(DeadlineExceeded("late"))
+    request.fail(InternalError("later"))
+    with pytest.raises(DeadlineExceeded):
+        await request.answer
+
+
+async def test_what_is_outstanding_is_in_the_stream_and_unanswered() -> None:
+    """An entry counts from when its place is known until it is answered or found lost."""
+    request = make_request()
+    assert (request.submitted, request.outstanding()) == (False, {})
+    refs = {position: Ref(0, b"1-%d" % position, 2, 10) for position in (0, 2)}
+    for position, ref in refs.items():
+        request.place(position, ref)
+    assert (request.submitted, request.outstanding()) == (True, refs)
+    request.take(vectors(0))
+    assert request.outstanding() == {2: refs[2]}
+    assert request.lose(2) == request.drafts[2]
+    assert request.outstanding() == {}
+    request.close()
+
+
+async def test_an_answered_entry_is_not_lost() -> None:
+    """An entry that left the stream because it was answered is not added again."""
+    request = make_request()
+    request.place(0, Ref(0, b"1-0", 2, 10))
+    request.take(vectors(0))
+    assert request.lose(0) is None
+    request.close()
+
+
+@pytest.mark.parametrize("end", ["nothing", "an answer", "an error", "a cancel"])
+async def test_closing_leaves_nothing_behind(end: str) -> None:
+    """However it ended, a request that nobody waits for is done, and its error is no `never retrieved` warning."""
+    request = make_request()
+    if end == "an answer":
+        request.take(vectors(0))
+        request.take(vectors(2))
+    elif end == "an error":
+        request.fail(InternalError(""))
+    elif end == "a cancel":
+        request.answer.cancel()
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    request.close()
+    assert request.done
+    assert not request.take(vectors(0))
+    del request
+    assert told == []

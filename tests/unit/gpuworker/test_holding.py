@@ -1,0 +1,68 @@
+"""What a worker has in its hands."""
+
+from __future__ import annotations
+
+from gpuworker.credits import Held
+from gpuworker.holding import Hands, key_of
+from shared.messages import Entry, Ref
+
+
+def entry(number: int, cost: int = 10, attempts: int = 0) -> Entry:
+    """Returns an entry of the first lane."""
+    ref = Ref(0, f"{number}-0".encode(), 1, cost)
+    return Entry(ref, 1, f"r{number}", 0, 10_000, "", "", b"", attempts)
+
+
+def test_names_tell_lanes_apart() -> None:
+    """Two lanes may hold the same stream id."""
+    other = Entry(Ref(1, b"5-0", 1, 1), 1, "r", 0, 0, "", "", b"")
+    assert (key_of(entry(5)), key_of(other)) == ("0/5-0", "1/5-0")
+
+
+def test_counts_what_it_holds_until_it_is_released() -> None:
+    """Entries and tokens rise with a take and fall with a release; a second release changes nothing."""
+    hands = Hands()
+    hands.take(entry(1, cost=7), ("a",))
+    hands.take(entry(2, cost=5), ("b",))
+    assert (hands.held, len(hands), "0/1-0" in hands) == (Held(2, 12), 2, True)
+    hands.release(["0/1-0", "0/9-0"])
+    hands.release(["0/1-0"])
+    assert (hands.held, len(hands), hands.get("0/1-0")) == (Held(1, 5), 1, None)
+
+
+def test_release_wakes_whoever_waits_for_room() -> None:
+    """The claimer sleeps on it."""
+    hands = Hands()
+    assert not hands.freed.is_set()
+    hands.release([])
+    assert hands.freed.is_set()
+
+
+def test_begun_are_those_that_run_now() -> None:
+    """What has begun and is answered is not owed any more, and unknown keys are passed over."""
+    hands = Hands()
+    holdings = [hands.take(entry(number), ("x",)) for number in range(3)]
+    assert [each.request_id for each in hands.begin(["0/0-0", "0/1-0", "0/7-0"])] == ["r0", "r1"]
+    holdings[0].answered = True
+    assert [each.request_id for each in hands.begin(["0/2-0"])] == ["r1", "r2"]
+    assert hands.begun == 3
+
+
+def test_an_interrupted_run_is_an_attempt_of_the_begun_alone() -> None:
+    """A dead engine counts for what it ran, not for what waited, and not for what is answered already."""
+    hands = Hands()
+    begun, answered, waiting = (hands.take(entry(number, attempts=1), ("x",)) for number in range(3))
+    hands.begin([key_of(begun.entry), key_of(answered.entry)])
+    answered.answered = True
+    assert hands.interrupt() == [begun, waiting]
+    assert [each.entry.attempts for each in hands.all()] == [2, 1, 1]
+    assert hands.interrupt() == [begun, waiting]
+    assert [each.entry.attempts for each in hands.all()] == [2, 1, 1]
+
+
+def test_an_entry_on_its_way_to_others_is_not_run() -> None:
+    """What has no inputs was not understood here and is about to be handed back: a new engine gets none of it."""
+    hands = Hands()
+    hands.take(entry(1), ())
+    known = hands.take(entry(2), ("x",))
+    assert hands.interrupt() == [known]
