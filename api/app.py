@@ -35,6 +35,7 @@ def make_app(state: State) -> FastAPI:
         version=__version__,
         summary="Text embeddings, batched over a cluster",
         lifespan=lifespan,
+        redirect_slashes=False,  # behind TLS it would send clients, with their texts, to plain http
     )
     app.state.redbatch = state
     app.include_router(router)

@@ -38,7 +38,7 @@ class Monitor:
         self._pulse: Pulse | None = None
         self._down_since: float | None = None
         self._worker_seen_at: float | None = None
-        self._epoch: bytes | None = None
+        self._epoch = b""
         self._lost = asyncio.Event()
         self._round = time.monotonic()
 
@@ -82,8 +82,8 @@ class Monitor:
             self._worker_seen_at = max(seen_at, self._worker_seen_at or seen_at)
 
     def saw_epoch(self, epoch: bytes) -> None:
-        """Takes in the epoch that an answer of Redis carried."""
-        if self._epoch is not None and epoch != self._epoch:
+        """Takes in the epoch that an answer of Redis carried; empty means that there is none now."""
+        if self._epoch and epoch != self._epoch:
             self._lost.set()
         self._epoch = epoch
 

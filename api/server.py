@@ -16,7 +16,7 @@ from api.app import CloseWhileDraining, make_app
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from api.state import State
-from redbatch.admin import AdminServer
+from redbatch.admin import AdminServer, PortTaken
 
 log = structlog.get_logger()
 
@@ -102,5 +102,9 @@ def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
         except OSError as error:
             sys.stderr.write(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}\n")
             return 1
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(settings, listen))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(settings, listen))
+    except PortTaken as error:
+        sys.stderr.write(f"{error}\n")
+        return 1

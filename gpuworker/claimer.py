@@ -24,7 +24,9 @@ from shared.queue import GroupMissing, Link
 
 log = structlog.get_logger()
 
-RETRY_PAUSE_S = 0.2
+RETRY_FIRST_S = 0.05
+RETRY_MOST_S = 1.0
+LOADING_PAUSE_S = 0.2
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
 """When to look again after the share of others was left to them."""
@@ -44,25 +46,28 @@ class Claimer:
     async def run(self) -> None:
         """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
         lost = True  # a worker that comes back under its old name may have left entries pending
+        pause_s = RETRY_FIRST_S
         while not self.stopping:
             try:
                 if lost:
                     await self._recover()
                     lost = False
                 await self._claim_once()
+                pause_s = RETRY_FIRST_S
             except GroupMissing:
                 await self._join()
             except RedisUnreachable as error:
                 lost = True
                 log.warning("cannot claim", reason=error.message)
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MOST_S)
 
     async def _claim_once(self) -> None:
         context = self._context
         context.hands.freed.clear()
         allowed = credit(context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
         if allowed is None or not self._engine.ready:
-            await _wait(context.hands.freed, FULL_PAUSE_S if self._engine.ready else RETRY_PAUSE_S)
+            await _wait(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
         allowance = Allowance(allowed.entries, allowed.tokens, context.workers, len(context.hands))
         claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
@@ -90,7 +95,7 @@ class Claimer:
             if await delivery.join(self._link, self._context.keys):
                 log.info("consumer group made", queue=self._context.keys.queue)
         except RedisUnreachable:
-            await asyncio.sleep(RETRY_PAUSE_S)
+            await asyncio.sleep(RETRY_FIRST_S)
 
     def accept(self, claimed: Claimed) -> None:
         """Takes claimed entries in hand and brings them to the engine."""

@@ -19,7 +19,8 @@ from shared.queue import GroupMissing, Link
 
 log = structlog.get_logger()
 
-RETRY_PAUSE_S = 0.2
+RETRY_FIRST_S = 0.05
+RETRY_MOST_S = 1.0
 MOST_ANSWERS = 256
 MOST_BYTES = 8 * 2**20
 
@@ -66,17 +67,20 @@ class Committer:
 
     async def run(self) -> None:
         """Works until cancelled."""
+        pause_s = RETRY_FIRST_S
         while True:
             await self._wake.wait()
             self._wake.clear()
             try:
                 await self._work()
+                pause_s = RETRY_FIRST_S
             except GroupMissing:
                 await self._join()
             except RedisUnreachable as error:
                 log.warning("cannot commit", reason=error.message)
                 self._wake.set()
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MOST_S)
 
     async def _work(self) -> None:
         context = self._context
@@ -119,4 +123,4 @@ class Committer:
         try:
             await delivery.join(self._link, self._context.keys)
         except RedisUnreachable:
-            await asyncio.sleep(RETRY_PAUSE_S)
+            await asyncio.sleep(RETRY_FIRST_S)

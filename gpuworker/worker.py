@@ -25,7 +25,7 @@ from gpuworker.models import ModelError, parse_model
 from gpuworker.pacemaker import Pacemaker
 from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
-from redbatch.admin import AdminServer
+from redbatch.admin import AdminServer, PortTaken
 from shared import delivery
 from shared.errors import RedisUnreachable
 from shared.queue import Queue
@@ -183,5 +183,9 @@ def run(settings: WorkerSettings) -> int:
     async def main() -> int:
         return await Worker(settings).run()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main())
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+    except PortTaken as error:
+        sys.stderr.write(f"{error}\n")
+        return 1

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
+class PortTaken(Exception):
+    """The admin port cannot be bound; the message says which, in one line."""
+
+
 class AdminServer:
     """Serves GET /metrics, /livez and /readyz.
 
@@ -45,9 +49,17 @@ class AdminServer:
         return self._server.server_port if self._server else self._address[1]
 
     def start(self) -> None:
-        """Binds the port and serves in a daemon thread. Raises OSError when the port is taken."""
+        """Binds the port and serves in a daemon thread.
+
+        Raises:
+            PortTaken: the address cannot be bound.
+        """
         kind = _Server6 if ":" in self._address[0] else _Server
-        self._server = kind(self._address, _QuietHandler)
+        try:
+            self._server = kind(self._address, _QuietHandler)
+        except OSError as error:
+            host, port = self._address
+            raise PortTaken(f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another") from error
         self._server.set_app(self._application)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="admin", daemon=True

@@ -48,7 +48,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """Which entries a reclaim looks for: not renewed for `idle_ms`, held by `owner` (anyone if empty), `most` at once."""
+    """What a reclaim looks for: entries not renewed for `idle_ms`, of `owner` or of anyone, `most` at once."""
 
     idle_ms: int
     owner: str = ""

@@ -84,7 +84,7 @@ def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> in
 
 def _reap() -> set[int]:
     """Returns the engines that have ended."""
-    ended = set()
+    ended: set[int] = set()
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -11,10 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan, Waiting, plan
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Work
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FEED_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
@@ -85,10 +90,12 @@ class Pipeline:
             with self._changed:
                 self._changed.wait_for(lambda: self._inbox or self._may_prepare())
                 works = self._take_inbox()
-                prepared = None if works else self._plan_ahead()
+                prepared, expired = ((), []) if works else self._plan_ahead()
             if works:
                 self._tokenize(works)
-            elif prepared:
+            if expired:
+                self._ran(Ran(failed=expired))
+            if prepared:
                 self._prepare(prepared)
 
     def _take_inbox(self) -> list[Work]:
@@ -132,11 +139,8 @@ class Pipeline:
         """A batch is made ahead only when one runs, none is ready, and a full one can be."""
         return self._running and self._ready is None and bool(self._shelf) and self._plan().full
 
-    def _plan_ahead(self) -> tuple[Item, ...]:
-        if not self._may_prepare():
-            return ()
-        items, _ = self._take(self._plan())
-        return items
+    def _plan_ahead(self) -> tuple[tuple[Item, ...], list[Failed]]:
+        return self._take(self._plan()) if self._may_prepare() else ((), [])
 
     def _prepare(self, items: tuple[Item, ...]) -> None:
         batch = self._collate(items)
@@ -162,7 +166,8 @@ class Pipeline:
         with self._changed:
             late = [item.work for item in batch.items if item.waiting.deadline <= now]
             failed = [Failed(work.key, "deadline_exceeded", LATE) for work in late if self._close(work)]
-            self._sweep()
+            if failed:
+                self._sweep()
         if failed:
             self._ran(Ran(failed=failed))
         return tuple(item for item in batch.items if not item.work.over)
@@ -180,7 +185,8 @@ class Pipeline:
                 made = self._plan()
                 items, expired = self._take(made)
                 self._running = bool(items)
-                self._changed.notify_all()
+                if items:
+                    self._changed.notify_all()
                 if not items and not expired:
                     self._changed.wait(None if made.wake_at is None else max(0.0, made.wake_at - time.monotonic()))
                     continue
@@ -218,11 +224,7 @@ class Pipeline:
     def _compute(self, batch: Batch, ran: Ran) -> None:
         """Runs a batch; one that fails is halved until the inputs that fail are alone."""
         try:
-            if batch.error is not None:
-                raise batch.error
-            vectors = self._backend.run(batch.collated)
-            if len(vectors) != len(batch.items):
-                raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.items)} inputs")  # noqa: TRY301
+            vectors = self._vectors(batch)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
             if len(batch.items) == 1:
                 work = batch.items[0].work
@@ -241,6 +243,14 @@ class Pipeline:
                 work.left -= 1
                 if work.left == 0 and self._close(work):
                     ran.done.append(work)
+
+    def _vectors(self, batch: Batch) -> NDArray[np.float32]:
+        if batch.error is not None:
+            raise batch.error
+        vectors = self._backend.run(batch.collated)
+        if len(vectors) != len(batch.items):
+            raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.items)} inputs")
+        return vectors
 
     # -- the shelf, under the lock ------------------------------------------------------------------------------------
 

@@ -4,15 +4,11 @@
 -- ARGV[1]   group      ARGV[2] what heartbeat keys begin with
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
--- Returns {now_ms, epoch, inputs, tokens, entries, pending, id of the oldest entry or "",
+-- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, entries, pending, id of the oldest entry or "",
 --          time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...}}.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local epoch = redis.call('GET', KEYS[1])
-if not epoch then
-  epoch = time[1] .. '.' .. time[2]
-  redis.call('SET', KEYS[1], epoch)
-end
+local epoch = redis.call('GET', KEYS[1]) or ''
 local entries, pending, oldest = 0, 0, ''
 for i = 4, #KEYS do
   entries = entries + redis.call('XLEN', KEYS[i])

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -26,6 +26,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 START_S = 30.0
+TITLES = ("redbatch gateway", "redbatch worker")
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Up:
     process: subprocess.Popen[bytes]
     log: Path
     folder: Path
+    seen: list[psutil.Process] = field(default_factory=list)
 
     @property
     def output(self) -> str:
@@ -53,7 +55,8 @@ class Up:
 
     def family(self) -> list[psutil.Process]:
         """All processes that came of it."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+        self.seen += psutil.Process(self.process.pid).children(recursive=True)
+        return self.seen
 
     async def ready(self) -> Up:
         """Waits until it says how to use it."""
@@ -124,12 +127,11 @@ def start(tmp_path: Path, folder: Path) -> Iterator[Start]:
 
 def end(up: Up) -> None:
     """Kills what still runs."""
-    if up.process.poll() is not None:
-        return
-    family = up.family()
-    up.process.kill()
-    up.process.wait()
-    for each in family:
+    if up.process.poll() is None:
+        up.family()
+        up.process.kill()
+        up.process.wait()
+    for each in running(up.seen):
         with suppress(psutil.NoSuchProcess):
             each.kill()
 
@@ -161,7 +163,7 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     """The printed request works, `ps` shows what runs, Ctrl-C ends it with 0, and no process or folder is left."""
     up = await start("--gateways", "2", "--workers", "2").ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
-    assert [len(up.children(title)) for title in ("redbatch gateway", "redbatch worker")] == [2, 2]
+    await wait_until(lambda: [len(up.children(title)) for title in TITLES] == [2, 2], "all have their titles")
     family = up.family()
     up.process.send_signal(signal.SIGINT)
     assert await up.ended() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Callable, Sequence
@@ -96,24 +97,24 @@ class House:
     """
 
     def __init__(self, processes: Processes, redis_url: str, queue: str) -> None:
-        self._processes = processes
+        self.processes = processes
         self.redis_url = redis_url
         self.queue = queue
         self.keys = Keys(queue)
 
     def env(self, **settings: object) -> dict[str, str]:
         """Returns the environment of a process with these settings."""
-        common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0} | settings
+        common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0} | settings
         return {f"REDBATCH_{name.upper()}": str(value) for name, value in common.items()}
 
     async def gateway(self, **settings: object) -> Gateway:
         """Starts a gateway; it listens, and may miss a worker."""
-        program = await self._processes.start("gateway", "api", self.env(**settings), listens)
+        program = await self.processes.start("gateway", "api", self.env(**settings), listens)
         return where(program)
 
     async def worker(self, model: str = "null", **settings: object) -> Program:
         """Starts a worker and waits until it is ready."""
-        return await self._processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
+        return await self.processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
 
     def check(self) -> None:
         """Looks at what is left in the queue once everybody has gone."""
@@ -155,8 +156,9 @@ def talk(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(sent)
         received = b""
-        while chunk := connection.recv(65_536):
-            received += chunk
+        with contextlib.suppress(ConnectionResetError):  # the other side did not read all that was sent
+            while chunk := connection.recv(65_536):
+                received += chunk
         return received
 
 

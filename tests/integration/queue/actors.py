@@ -85,9 +85,7 @@ class Worker:
         self, entries: int = 256, tokens: int = 10**9, workers: int = 1, held: int = 0
     ) -> tuple[Entry, ...]:
         """Claims what it may; nothing of it may be malformed."""
-        claimed = await delivery.claim(
-            self.link, self.keys, self.name, Allowance(entries, tokens, workers, held)
-        )
+        claimed = await delivery.claim(self.link, self.keys, self.name, Allowance(entries, tokens, workers, held))
         assert claimed.malformed == ()
         return claimed.entries
 

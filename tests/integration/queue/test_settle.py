@@ -102,8 +102,8 @@ async def test_the_pulse_shows_the_queue(queue: Queue, gateway: Gateway, worker:
     now, _ = await worker.beat()
     shown = await submission.pulse(link, queue.keys)
     assert (shown.inputs, shown.tokens, shown.entries, shown.pending, shown.waiting) == (6, 15, 3, 1, 2)
-    assert shown.oldest_ms == submitted.now_ms
-    assert shown.oldest_age_ms == shown.now_ms - submitted.now_ms
+    assert shown.oldest_ms == int(submitted.outcomes[0].refs[0].entry_id.split(b"-")[0])
+    assert shown.oldest_age_ms == shown.now_ms - shown.oldest_ms
     assert shown.last_heartbeat_ms == now
     assert [(beat.worker, beat.dim, beat.state) for beat in shown.workers] == [("worker-1", 384, "ready")]
     assert shown.epoch == empty.epoch == submitted.epoch

@@ -77,9 +77,9 @@ async def test_a_stream_that_ends_within_a_frame_has_ended(length: int) -> None:
 )
 async def test_what_is_no_header_is_refused(header: bytes) -> None:
     """Only a map with a kind is a header; nothing else is guessed at."""
-    with pytest.raises(frames.FrameError, match="header|kind"):
+    with pytest.raises(frames.FrameError, match=r"header|kind"):
         frames.read(io.BytesIO(framed(header, b"12")))
-    with pytest.raises(frames.FrameError, match="header|kind"):
+    with pytest.raises(frames.FrameError, match=r"header|kind"):
         await read_async(framed(header, b"12"))
 
 

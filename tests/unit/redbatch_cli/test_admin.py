@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from redbatch.admin import AdminServer
+from redbatch.admin import AdminServer, PortTaken
 
 
 @dataclass
@@ -87,12 +87,12 @@ def test_it_writes_no_access_log(client: httpx.Client, capfd: pytest.CaptureFixt
 
 
 def test_stop_frees_the_port() -> None:
-    """After stop nobody listens; stopping again does nothing; a taken port is an OSError at the start."""
+    """After stop nobody listens; stopping again does nothing; a taken port is told by its number."""
     server = AdminServer("127.0.0.1", 0, list, lambda: True, CollectorRegistry())
     server.start()
     port = server.port
     second = AdminServer("127.0.0.1", port, list, lambda: True, CollectorRegistry())
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(PortTaken, match="in use"):
         second.start()
     server.stop()
     server.stop()

@@ -1,0 +1,75 @@
+"""The rest of what a gateway shows: health, documents, metrics, logs."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from tests.integration.gateway.house import Gateway, House, digits_of, lines_of
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+
+def test_health_is_exactly_ok(served: Gateway) -> None:
+    """For people and simple probes."""
+    answer = httpx.get(f"{served.url}/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_both_ports_tell_the_same_health(served: Gateway, path: str) -> None:
+    """The main port and the admin port."""
+    for base in (served.url, served.admin):
+        answer = httpx.get(f"{base}{path}")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -> None:
+    """Both documents are there; FastAPI's own validation errors appear nowhere."""
+    assert httpx.get(f"{served.url}/docs").status_code == 200
+    answer = httpx.get(f"{served.url}/openapi.json")
+    assert answer.status_code == 200
+    for word in ("HTTPValidationError", "ValidationError", '"422"', '"detail"'):
+        assert word not in answer.text
+    embed = answer.json()["paths"]["/embed"]["post"]
+    assert set(embed["responses"]) == {"200", "400", "413", "415", "429", "500", "503", "504"}
+    fields = embed["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert set(fields) == {"text", "texts", "timeout_ms"}
+    assert {each["name"] for each in embed["parameters"]} == {"X-Timeout-Ms", "X-Request-Id"}
+
+
+def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
+    """They count what was answered; the main port, which the world sees, has none."""
+    served.embed({"texts": ["a", "b"]})
+    text = httpx.get(f"{served.admin}/metrics").text
+    assert re.search(r'^redbatch_requests_total\{code="200",route="/embed"\} [1-9]', text, re.MULTILINE)
+    assert "redbatch_redis_up 1.0" in text
+    assert 'redbatch_workers{state="ready"} 1.0' in text
+    assert httpx.get(f"{served.url}/metrics").status_code == 404
+
+
+async def test_logs_are_json_and_hold_neither_texts_nor_vectors(house: House) -> None:
+    """At the most talkative level, with texts that are served, refused and not even JSON."""
+    gateway = await house.gateway(log_level="debug", max_input_chars=40)
+    await house.worker(log_level="debug")
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    mark = "zqxjv-marker"
+    for body in ({"text": mark}, {"texts": [mark, 1]}, {"text": [mark]}, {"text": mark * 9}, {mark: mark}):
+        gateway.embed(body, x_request_id="seen-in-logs")
+    httpx.post(f"{gateway.url}/embed", content=b'{"text": "zqxjv-marker')
+    httpx.post(f"{gateway.url}/embed", content=b"zqxjv-marker", headers={"content-type": "text/plain"})
+    lines = lines_of(gateway.program)
+    assert all({"ts", "level", "msg", "service"} <= set(line) for line in lines)
+    assert {line.get("request_id") for line in lines} >= {"seen-in-logs"}
+    number = re.escape(str(np_first(mark))[:6])
+    for program in (each for each in house.processes._all):
+        assert mark not in program.output
+        assert re.search(number, program.output) is None
+
+
+def np_first(text: str) -> float:
+    """Returns the first number of a text's vector."""
+    return float(memoryview(digits_of(text)).cast("f")[0])

@@ -1,0 +1,26 @@
+"""The house that every test of the worker lives in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+import redis.asyncio
+
+from shared import delivery
+from shared.queue import Queue
+from tests.integration.queue.actors import Gateway
+from tests.integration.worker.house import House
+from tests.processes import Processes
+
+
+@pytest_asyncio.fixture
+async def house(
+    redis_url: str, queue: Queue, raw: redis.asyncio.Redis, tmp_path: Path, leaves_nothing: None
+) -> AsyncIterator[House]:
+    """A queue with its group; workers are started by the test, and all of them end with it."""
+    link = queue.link("look")
+    await delivery.join(link, queue.keys)
+    async with Processes(tmp_path) as processes:
+        yield House(redis_url, processes, queue, raw, link, Gateway(queue.link("submit"), queue.keys))

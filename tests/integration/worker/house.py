@@ -1,0 +1,181 @@
+"""A queue, the workers that a test starts on it, and a gateway that asks them and looks at every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+import redis.asyncio
+
+from gpuworker.backends.hashing import REPEATS
+from shared.codec import decode_reply, encode_body
+from shared.keys import GROUP, Keys
+from shared.messages import EMBED, Body, Draft, Failure, Reply, Vectors
+from shared.queue import Link, Queue
+from shared.submission import Submission
+from tests.integration.queue.actors import Gateway
+from tests.processes import Processes, Program, worker_ready
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TIMEOUT_MS = 30_000
+ANSWER_S = 20.0
+
+
+def hash_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Returns the vectors of the models `null` and `simulated`."""
+    digests = b"".join(hashlib.sha256(text.encode()).digest() for text in texts)
+    rows = np.frombuffer(digests, dtype=np.uint8).astype(np.float32).reshape(len(texts), 32) / np.float32(255)
+    return np.tile(rows, (1, REPEATS))
+
+
+def vectors_of(reply: Reply) -> NDArray[np.float32]:
+    """Returns the vectors of a reply, which must not be an error."""
+    assert isinstance(reply, Vectors), reply
+    return np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request of one entry that is on its way: its texts, and the id under which the reply comes."""
+
+    request_id: str
+    texts: tuple[str, ...]
+
+    def check(self, reply: Reply) -> None:
+        """Sees that a reply is the answer of a hashing model to exactly these texts."""
+        assert reply.request_id == self.request_id
+        assert np.array_equal(vectors_of(reply), hash_vectors(self.texts))
+
+
+@dataclass
+class House:
+    """Everything around a worker that is under test."""
+
+    url: str
+    processes: Processes
+    queue: Queue
+    raw: redis.asyncio.Redis
+    link: Link
+    gateway: Gateway
+    workers: list[Program] = field(default_factory=list)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the test's queue."""
+        return self.queue.keys
+
+    @property
+    def lane(self) -> str:
+        """The stream."""
+        return self.keys.lanes[0]
+
+    async def worker(self, model: str = "null", *, ready: bool = True, **settings: object) -> Program:
+        """Starts a worker; settings are given by their names: `reclaim_idle_ms=500`."""
+        env = {f"REDBATCH_{name.upper()}": str(value) for name, value in settings.items()}
+        env |= {"REDBATCH_REDIS_URL": self.url, "REDBATCH_QUEUE": self.keys.queue, "REDBATCH_MODEL": model}
+        env.setdefault("REDBATCH_ADMIN_PORT", "0")
+        condition = worker_ready(self.link, self.keys) if ready else None
+        program = await self.processes.start(f"worker{len(self.workers)}", "gpuworker", env, condition)
+        self.workers.append(program)
+        return program
+
+    async def ask(self, *texts: str, timeout_ms: int = TIMEOUT_MS) -> Asked:
+        """Submits one entry with these texts."""
+        return (await self.ask_many([texts], timeout_ms=timeout_ms))[0]
+
+    async def ask_many(self, entries: Iterable[Sequence[str]], *, timeout_ms: int = TIMEOUT_MS) -> list[Asked]:
+        """Submits entries in one call, each the only one of a request of its own."""
+        asked = [Asked(uuid.uuid4().hex, tuple(texts)) for texts in entries]
+        await self.gateway.add(
+            *(
+                Submission(each.request_id, (_draft(Body(EMBED, each.texts), len(each.texts)),), timeout_ms)
+                for each in asked
+            )
+        )
+        return asked
+
+    async def submit(self, body: Body, timeout_ms: int = TIMEOUT_MS) -> str:
+        """Submits one entry with this body; returns its request id."""
+        request_id = uuid.uuid4().hex
+        await self.gateway.add(Submission(request_id, (_draft(body, len(body.inputs)),), timeout_ms))
+        return request_id
+
+    async def answer(self, request_id: str, timeout_s: float = ANSWER_S) -> Reply:
+        """Waits for the answer to a request."""
+        key, found = self.keys.reply(request_id), []
+
+        async def there() -> bool:
+            value: Any = await self.raw.execute_command("LPOP", key)
+            found.extend([] if value is None else [value])
+            return bool(found)
+
+        await wait_until(there, "the request is answered", timeout_s=timeout_s)
+        return decode_reply(found[0])
+
+    async def check(self, asked: Iterable[Asked], timeout_s: float = ANSWER_S) -> None:
+        """Waits for the answers and sees that each is right."""
+        for each in asked:
+            each.check(await self.answer(each.request_id, timeout_s))
+
+    async def code(self, request_id: str, timeout_s: float = ANSWER_S) -> str:
+        """Waits for the error that answers a request, and returns its code."""
+        reply = await self.answer(request_id, timeout_s)
+        assert isinstance(reply, Failure), reply
+        return reply.code
+
+    async def begun(self) -> set[str]:
+        """The entries whose run some worker has begun, as lane/id."""
+        names: set[str] = set()
+        async for key in self.raw.scan_iter(match=self.keys.begun("*")):
+            value: Any = await self.raw.get(key)
+            names |= set((value or b"").decode().split())
+        return names
+
+    async def pending(self) -> list[dict[str, Any]]:
+        """What is claimed: message_id, consumer, times_delivered (one more than the attempts)."""
+        return list(await self.raw.xpending_range(self.lane, GROUP, "-", "+", 10_000))
+
+    async def consumers(self) -> set[str]:
+        """The names in the group."""
+        rows: Any = await self.raw.xinfo_consumers(self.lane, GROUP)
+        return {row["name"].decode() for row in rows}
+
+    async def empty(self) -> bool:
+        """Whether nothing waits, is claimed, or lies ready."""
+        replies = [key async for key in self.raw.scan_iter(match=self.keys.reply("*"))]
+        return not replies and await self.raw.xlen(self.lane) == 0 and await self.pending() == []
+
+
+def _draft(body: Body, n: int) -> Draft:
+    return Draft(0, n, sum(len(text) // 4 + 1 for text in body.inputs), encode_body(body))
+
+
+async def admin(program: Program, path: str) -> httpx.Response:
+    """Asks a worker's admin port, which it has told in its first log line."""
+    port = program.logged("worker starts")[0]["admin_port"]
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        return await client.get(path)
+
+
+async def metric(program: Program, name: str) -> float:
+    """Returns the sum of a metric's values over its labels; 0 when it was never set."""
+    lines = (await admin(program, "/metrics")).text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+
+async def gather_checked(house: House, batches: Iterable[Sequence[Sequence[str]]]) -> None:
+    """Submits several lots of entries at once and checks every answer."""
+
+    async def one(entries: Sequence[Sequence[str]]) -> None:
+        await house.check(await house.ask_many(entries))
+
+    await asyncio.gather(*(one(entries) for entries in batches))

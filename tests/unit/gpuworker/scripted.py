@@ -1,0 +1,129 @@
+"""A backend whose every step a test can see, hold up and let fail; and a pipeline around it whose words are collected."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuworker.batching import Limits
+from gpuworker.engine.pipeline import Pipeline
+from gpuworker.engine.work import Ran, Work
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DIM = 4
+LONG_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A tokenized input: a text, as many tokens as it has characters."""
+
+    text: str
+
+    @property
+    def tokens(self) -> int:
+        """Its length."""
+        return len(self.text)
+
+
+def vector_of(text: str) -> list[float]:
+    """Returns the vector of a text, which no other text has."""
+    return [byte / 255 for byte in hashlib.sha256(text.encode()).digest()[:DIM]]
+
+
+@dataclass
+class Scripted:
+    """A model that fails on texts that say so: `!token`, `!collate`, `!run`, or `!less` (one vector too few).
+
+    `held` lets no batch run until it is set free; `batches` and `collated` list what was run and made ready to run.
+    """
+
+    dim: int = DIM
+    device: str = "cpu"
+    max_batch_tokens: int = 1_000
+    batches: list[list[str]] = field(default_factory=list)
+    collated: list[list[str]] = field(default_factory=list)
+    free: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.free.set()
+
+    def tokenize(self, texts: Sequence[str]) -> list[Text]:
+        """Wraps each text."""
+        if any("!token" in text for text in texts):
+            raise ValueError("a text that cannot be read")
+        return [Text(text) for text in texts]
+
+    def collate(self, inputs: Sequence[Any]) -> list[str]:
+        """Lists the texts."""
+        texts = [each.text for each in inputs]
+        self.collated.append(texts)
+        if any("!collate" in text for text in texts):
+            raise MemoryError("no room for this batch")
+        return texts
+
+    def run(self, batch: list[str]) -> NDArray[np.float32]:
+        """Returns the vectors once it is free to."""
+        self.batches.append(batch)
+        assert self.free.wait(LONG_S)
+        if any("!run" in text for text in batch):
+            raise RuntimeError("a text that cannot be run")
+        vectors = [vector_of(text) for text in batch if "!less" not in text]
+        return np.asarray(vectors, dtype=np.float32).reshape(len(vectors), DIM)
+
+    def warmup(self) -> None:
+        """Does nothing."""
+
+
+@dataclass
+class Line:
+    """A running pipeline and all that it said."""
+
+    backend: Scripted
+    limits: Limits
+    begun: list[str] = field(default_factory=list)
+    rans: list[Ran] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pipeline = Pipeline(self.backend, self.limits, self.begun.extend, self.rans.append)
+        self.pipeline.start()
+
+    def add(self, *works: Work) -> None:
+        """Brings entries to the pipeline."""
+        self.pipeline.add(works)
+
+    @property
+    def done(self) -> dict[str, Work]:
+        """The entries that came back with vectors, by key."""
+        return {work.key: work for ran in list(self.rans) for work in ran.done}
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The codes of the entries that came back with an error, by key."""
+        return {failure.key: failure.code for ran in list(self.rans) for failure in ran.failed}
+
+    @property
+    def answers(self) -> list[str]:
+        """The keys of all that came back, however often they did."""
+        rans = list(self.rans)
+        return [each.key for ran in rans for each in ran.done] + [each.key for ran in rans for each in ran.failed]
+
+
+def work(key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, alone: bool = False) -> Work:
+    """Returns an entry with these inputs, or with its key as the only one, that has arrived now."""
+    now = time.monotonic()
+    return Work(key, texts or (key,), now if since is None else since, now + timeout_s, alone)
+
+
+def right(answered: Work) -> bool:
+    """Whether each row is the vector of the input at its place."""
+    found = np.asarray(answered.rows, dtype=np.float32)
+    return np.array_equal(found, np.asarray([vector_of(text) for text in answered.texts], dtype=np.float32))

@@ -1,0 +1,246 @@
+"""Which inputs make the next batch: properties that hold for whatever waits, and the cases they do not name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuworker.batching import Limits, Plan, Waiting, plan
+
+TICK_S = 0.05
+times = st.integers(0, 40).map(lambda ticks: ticks * TICK_S)
+NOW = 20 * TICK_S
+
+
+@st.composite
+def waitings(draw: st.DrawFn) -> list[Waiting]:
+    """What may wait at NOW, in the order of arrival; many are of one length, and some of one age."""
+    since = sorted(draw(st.lists(st.integers(0, 20).map(lambda ticks: ticks * TICK_S), max_size=30)))
+    return [
+        Waiting(draw(st.integers(1, 12)), each, draw(st.sampled_from([0.5, NOW, 1.05, 1.2, 9.0])), draw(ALONE))
+        for each in since
+    ]
+
+
+ALONE = st.sampled_from([False, False, False, True])
+bounds = st.builds(
+    Limits,
+    max_size=st.integers(1, 10),
+    max_tokens=st.integers(1, 60),
+    wait_s=st.sampled_from([0.0, 0.1, 0.5, 2.0]),
+    age_bound_s=st.sampled_from([0.0, 0.2, 100.0]),
+    reserve_s=st.sampled_from([0.0, 0.1]),
+)
+
+
+def live(waiting: Sequence[Waiting], now: float = NOW) -> list[int]:
+    """Returns the indices of what may still run."""
+    return [i for i, each in enumerate(waiting) if each.deadline > now]
+
+
+def padded(waiting: Sequence[Waiting], batch: Sequence[int]) -> int:
+    """Returns what a batch costs."""
+    return max(waiting[i].tokens for i in batch) * len(batch)
+
+
+@given(waitings(), bounds)
+def test_each_input_has_one_fate(waiting: list[Waiting], limits: Limits) -> None:
+    """Nothing is planned twice or past its deadline, and the expired are exactly those whose deadline has passed."""
+    made = plan(waiting, limits, NOW)
+    assert made.expired == tuple(i for i, each in enumerate(waiting) if each.deadline <= NOW)
+    assert len(set(made.batch)) == len(made.batch)
+    assert set(made.batch) <= set(live(waiting))
+
+
+@given(waitings(), bounds)
+def test_a_batch_keeps_its_limits(waiting: list[Waiting], limits: Limits) -> None:
+    """At most so many inputs and so many tokens with padding; a single input may be longer than that."""
+    batch = plan(waiting, limits, NOW).batch
+    assert len(batch) <= limits.max_size
+    assert len(batch) <= 1 or padded(waiting, batch) <= limits.max_tokens
+
+
+@given(waitings(), bounds)
+def test_the_oldest_goes_first_past_the_age_bound(waiting: list[Waiting], limits: Limits) -> None:
+    """Whatever fits better, a batch never leaves behind an input that has waited longest and too long."""
+    batch = plan(waiting, limits, NOW).batch
+    if not batch:
+        return
+    first = min(waiting[i].since for i in live(waiting))
+    if NOW - first >= limits.age_bound_s:
+        assert first in [waiting[i].since for i in batch]
+
+
+@given(waitings(), bounds)
+def test_equals_stay_in_the_order_of_arrival(waiting: list[Waiting], limits: Limits) -> None:
+    """Of two inputs of one length, the later is not in a batch without the earlier, nor before it."""
+    batch = plan(waiting, limits, NOW).batch
+    for at, i in enumerate(batch):
+        rivals = [j for j in live(waiting) if j < i and waiting[j].tokens == waiting[i].tokens]
+        assert all(j in batch[:at] for j in rivals if waiting[j].alone == waiting[i].alone)
+
+
+@given(waitings(), bounds)
+def test_who_is_alone_shares_no_batch(waiting: list[Waiting], limits: Limits) -> None:
+    """A suspect runs by itself."""
+    batch = plan(waiting, limits, NOW).batch
+    assert len(batch) <= 1 or not any(waiting[i].alone for i in batch)
+
+
+@given(waitings(), bounds)
+def test_without_a_wait_an_idle_engine_always_works(waiting: list[Waiting], limits: Limits) -> None:
+    """With a wait of 0 there is a batch whenever an input may still run."""
+    limits = Limits(limits.max_size, limits.max_tokens, 0.0, limits.age_bound_s, limits.reserve_s)
+    made = plan(waiting, limits, NOW)
+    assert bool(made.batch) == bool(live(waiting))
+    assert made.wake_at is None
+
+
+@given(waitings(), bounds)
+def test_a_wait_is_for_a_batch_that_could_grow_and_ends_in_time(waiting: list[Waiting], limits: Limits) -> None:
+    """There is a batch, or a later time to look again: from the first input, and before the oldest deadline."""
+    made = plan(waiting, limits, NOW)
+    shared = [waiting[i] for i in live(waiting) if not waiting[i].alone]
+    assert made.batch == () or made.wake_at is None
+    if made.wake_at is None:
+        return
+    assert not made.full
+    assert made.wake_at > NOW
+    ends = min(each.since for each in shared) + limits.wait_s, min(each.deadline for each in shared) - limits.reserve_s
+    assert made.wake_at == min(ends)
+
+
+@given(waitings(), bounds)
+def test_a_full_batch_has_no_room_for_what_was_left(waiting: list[Waiting], limits: Limits) -> None:
+    """When a batch claims to be full, adding any input that waits, or one as long as the longest, breaks a limit."""
+    made = plan(waiting, limits, NOW)
+    if not made.full or any(waiting[i].alone for i in made.batch):
+        return
+    others = [i for i in live(waiting) if i not in made.batch and not waiting[i].alone]
+    if others:
+        nearest = [*made.batch, min(others, key=lambda i: abs(waiting[i].tokens - waiting[made.batch[0]].tokens))]
+        longest = max(waiting[i].tokens for i in live(waiting) if not waiting[i].alone)
+        assert len(nearest) > limits.max_size or longest * len(nearest) > limits.max_tokens
+    else:
+        longest = max(waiting[i].tokens for i in made.batch)
+        assert len(made.batch) == limits.max_size or longest * (len(made.batch) + 1) > limits.max_tokens
+
+
+def run_all(arrivals: Sequence[Waiting], limits: Limits, run_s: float) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Plans on a clock of its own until nothing waits; returns the batches and the expired, by place in `arrivals`."""
+    now, left = 0.0, list(range(len(arrivals)))
+    batches: list[tuple[int, ...]] = []
+    expired: list[int] = []
+    while left:
+        there = [i for i in left if arrivals[i].since <= now]
+        made = plan([arrivals[i] for i in there], limits, now)
+        gone = {there[i] for i in (*made.batch, *made.expired)}
+        left = [i for i in left if i not in gone]
+        expired += [there[i] for i in made.expired]
+        if made.batch:
+            batches.append(tuple(there[i] for i in made.batch))
+            now += run_s
+        elif left and not gone:
+            coming = [arrivals[i].since for i in left if arrivals[i].since > now]
+            now = min([*coming, *([] if made.wake_at is None else [made.wake_at])])
+    return batches, expired
+
+
+@given(waitings(), bounds, st.sampled_from([0.0, 0.03, 0.4]))
+def test_planned_until_empty_each_input_runs_once_or_expires(
+    waiting: list[Waiting], limits: Limits, run_s: float
+) -> None:
+    """Over the whole life of what arrives, nothing is lost or doubled, and no plan waits for ever."""
+    batches, expired = run_all(waiting, limits, run_s)
+    ran = [i for batch in batches for i in batch]
+    assert sorted(ran + expired) == list(range(len(waiting)))
+
+
+@given(st.integers(1, 20), st.integers(1, 8))
+def test_suspects_do_not_starve(number: int, max_size: int) -> None:
+    """One that must run alone has its turn although others arrive faster than the engine runs them."""
+    arrivals = [Waiting(5, 0.0, 1e9, alone=True)]
+    arrivals += [Waiting(5, i * 0.01, 1e9) for i in range(number * 50)]
+    batches, _ = run_all(arrivals, Limits(max_size, 10_000), run_s=0.01 * max_size)
+    assert batches.index((0,)) <= 0.2 / (0.01 * max_size) + 1
+
+
+@given(st.lists(st.integers(1, 512), min_size=2, max_size=60), st.integers(1, 8))
+def test_under_a_constant_stream_nothing_waits_much_beyond_its_bound(lengths: list[int], max_size: int) -> None:
+    """Below capacity, the age of an input when it runs is at most the bound, and the runs it had to wait for."""
+    arrivals = [Waiting(tokens, i * 0.01, 1e9) for i, tokens in enumerate(lengths)]
+    limits, run_s = Limits(max_size, 512 * max_size), 0.009
+    now, done, left = 0.0, [], list(range(len(arrivals)))
+    while left:
+        there = [i for i in left if arrivals[i].since <= now]
+        made = plan([arrivals[i] for i in there], limits, now)
+        done += [now - arrivals[there[i]].since for i in made.batch]
+        left = [i for i in left if i not in {there[i] for i in made.batch}]
+        now = now + run_s if made.batch else min(arrivals[i].since for i in left)
+    assert max(done) <= limits.age_bound_s + 2 * run_s
+
+
+def test_nothing_waits_nothing_is_planned() -> None:
+    """No inputs, no plan."""
+    assert plan([], Limits(8, 100), 0.0) == Plan()
+
+
+@pytest.mark.parametrize("now", [0.3, 0.5, 0.7999])
+def test_a_wait_is_honoured_to_its_end(now: float) -> None:
+    """From the first input on, however many come after it, until the batch is full or the time is over."""
+    limits = Limits(4, 1_000, wait_s=0.5, age_bound_s=0.1)
+    some = [Waiting(10, 0.3, 9.0), Waiting(12, 0.4, 9.0)]
+    made = plan(some, limits, now)
+    assert made.batch == ()
+    assert made.wake_at == pytest.approx(0.8)
+    assert plan(some, limits, 0.8).batch == (0, 1)
+    more = [*some, Waiting(10, now, 9.0), Waiting(10, now, 9.0)]
+    assert plan(more, limits, now).full
+    assert len(plan(more, limits, now).batch) == 4
+
+
+def test_a_wait_leaves_time_to_run_before_the_oldest_deadline() -> None:
+    """The reserve is kept for the run itself."""
+    limits = Limits(4, 1_000, wait_s=5.0, reserve_s=0.2)
+    waiting = [Waiting(10, 0.0, 9.0), Waiting(10, 0.0, 1.0)]
+    assert plan(waiting, limits, 0.5).wake_at == pytest.approx(0.8)
+    assert plan(waiting, limits, 0.8).batch == (0, 1)
+
+
+def test_before_the_bound_the_richest_run_goes_and_after_it_the_oldest() -> None:
+    """The most tokens for one run of the model; until an input has waited too long."""
+    limits = Limits(2, 200, age_bound_s=0.2)
+    waiting = [Waiting(3, 0.0, 9.0), Waiting(100, 0.1, 9.0), Waiting(4, 0.1, 9.0), Waiting(90, 0.1, 9.0)]
+    assert plan(waiting, limits, 0.15).batch == (3, 1)
+    assert plan(waiting, limits, 0.2).batch == (0, 2)
+
+
+def test_the_oldest_takes_its_nearest_in_length_along() -> None:
+    """Neighbours on both sides, the nearer first."""
+    waiting = [Waiting(50, 0.0, 9.0), *(Waiting(tokens, 0.1, 9.0) for tokens in (10, 45, 54, 70, 47))]
+    batch = plan(waiting, Limits(4, 1_000, age_bound_s=0.0), 1.0).batch
+    assert sorted(waiting[i].tokens for i in batch) == [45, 47, 50, 54]
+
+
+def test_an_oldest_that_arrived_later_is_not_overtaken_by_its_equals() -> None:
+    """One that comes back from a dead worker is older than what arrived before it, and keeps its place."""
+    waiting = [*(Waiting(5, 1.0, 9.0) for _ in range(6)), Waiting(5, 0.0, 9.0), Waiting(9, 1.0, 9.0)]
+    assert 6 in plan(waiting, Limits(2, 1_000), 1.1).batch
+
+
+def test_what_is_too_long_for_a_batch_runs_by_itself() -> None:
+    """It has been cut to what the model takes, so it runs."""
+    assert plan([Waiting(900, 0.0, 9.0), Waiting(5, 0.0, 9.0)], Limits(8, 100, age_bound_s=0.0), 0.0).batch == (0,)
+
+
+def test_little_of_a_batch_is_padding() -> None:
+    """Of 256 log-normal lengths, as traffic has them, less than a tenth of what the model runs is padding."""
+    rng = random.Random(7)
+    lengths = [min(512, max(3, round(rng.lognormvariate(4.0, 0.8)))) for _ in range(256)]
+    batches, _ = run_all([Waiting(tokens, 0.0, 1e9) for tokens in lengths], Limits(64, 1_024), run_s=0.0)
+    cost = sum(max(lengths[i] for i in batch) * len(batch) for batch in batches)
+    assert 1 - sum(lengths) / cost < 0.10

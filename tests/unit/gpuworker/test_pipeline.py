@@ -1,0 +1,306 @@
+"""The engine's pipeline with a model that does as the test says: what it runs together, and what it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gpuworker.batching import Limits
+from tests.unit.gpuworker.scripted import Line, Scripted, right, work
+from tests.waiting import wait_until
+
+MakeLine = Callable[..., Line]
+LIMITS = Limits(max_size=8, max_tokens=1_000)
+
+
+@pytest.fixture
+def make_line() -> Iterator[MakeLine]:
+    """Makes pipelines; whatever they still hold up is let go after the test, so that no thread waits for ever."""
+    lines: list[Line] = []
+
+    def make(limits: Limits = LIMITS, *, held: bool = False) -> Line:
+        backend = Scripted()
+        if held:
+            backend.free.clear()
+        lines.append(Line(backend, limits))
+        return lines[-1]
+
+    yield make
+    for line in lines:
+        line.backend.free.set()
+
+
+async def busy(line: Line) -> None:
+    """Has the held pipeline run one entry, named `first`, that goes on until it is set free."""
+    line.add(work("first"))
+    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
+
+
+async def answered(line: Line, number: int) -> None:
+    """Waits until so many entries have come back, and sees that none came twice."""
+    await wait_until(lambda: len(line.answers) >= number, f"{number} entries are answered, of {line.answers}")
+    assert len(set(line.answers)) == len(line.answers)
+
+
+async def test_an_entry_of_many_inputs_comes_back_whole_and_in_order(make_line: MakeLine) -> None:
+    """Its inputs may go into several batches, sorted by length; its rows are in its own order."""
+    line = make_line(Limits(max_size=3, max_tokens=1_000))
+    texts = [("x" * (17 * i % 23 + 1)) + str(i) for i in range(20)]
+    line.add(work("long", *texts), work("short", "a"))
+    await answered(line, 2)
+    assert line.failed == {}
+    assert all(right(each) for each in line.done.values())
+    assert len(line.backend.batches) >= 7
+    assert sum(ran.size for ran in line.rans) == 21
+
+
+async def test_inputs_of_many_entries_share_a_batch(make_line: MakeLine) -> None:
+    """What arrives while a batch runs makes the next one, and each entry knows its size."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(*(work(f"e{i}") for i in range(5)))
+    line.backend.free.set()
+    await answered(line, 6)
+    assert [len(batch) for batch in line.backend.batches] == [1, 5]
+    assert {key: each.size for key, each in line.done.items()} == {"first": 1} | {f"e{i}": 5 for i in range(5)}
+    assert all(right(each) for each in line.done.values())
+
+
+@pytest.mark.parametrize("fault", ["!run", "!collate"])
+async def test_an_error_in_a_batch_fails_its_cause_alone(make_line: MakeLine, fault: str) -> None:
+    """The batch is halved until the culprit is by itself; its neighbours get their own vectors."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(*(work(f"e{i}", f"{i} {fault}" if i in (2, 5) else f"{i} text") for i in range(8)))
+    line.backend.free.set()
+    await answered(line, 9)
+    assert line.failed == {"e2": "input_failed", "e5": "input_failed"}
+    assert all(right(each) for each in line.done.values())
+
+
+async def test_a_model_that_gives_too_few_vectors_is_not_believed(make_line: MakeLine) -> None:
+    """Nobody gets a neighbour's vector because one is missing."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("a", "one"), work("b", "!less"), work("c", "two"))
+    line.backend.free.set()
+    await answered(line, 4)
+    assert line.failed == {"b": "input_failed"}
+    assert all(right(each) for each in line.done.values())
+
+
+async def test_one_bad_input_fails_its_whole_entry(make_line: MakeLine) -> None:
+    """An entry has one answer, and what else it had to run is not run in vain."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000))
+    line.add(work("a", "!run", "22222", "333333", "4444444"), work("b", "55555555"))
+    await answered(line, 2)
+    assert line.failed == {"a": "input_failed"}
+    assert right(line.done["b"])
+
+
+async def test_a_text_that_cannot_be_tokenized_fails_its_entry_alone(make_line: MakeLine) -> None:
+    """Those that are tokenized in the same call are run."""
+    line = make_line()
+    line.add(work("a", "one"), work("b", "two", "!token"), work("c", "three"))
+    await answered(line, 3)
+    assert line.failed == {"b": "input_failed"}
+    assert all(right(each) for each in line.done.values())
+
+
+async def test_the_text_of_an_error_is_not_told(make_line: MakeLine) -> None:
+    """A model's message may quote its input: a client is told the kind of error only."""
+    line = make_line()
+    line.add(work("a", "!run secret"))
+    await answered(line, 1)
+    messages = [failure.message for ran in line.rans for failure in ran.failed]
+    assert messages == ["The model failed on this input (RuntimeError)."]
+
+
+async def test_what_has_expired_is_answered_and_never_run(make_line: MakeLine) -> None:
+    """Also when it expires while another batch runs."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("late", timeout_s=0.05), work("dead", timeout_s=-1.0), work("good"))
+    until = time.monotonic() + 0.05
+    await wait_until(lambda: time.monotonic() > until, "the deadline has passed")
+    line.backend.free.set()
+    await answered(line, 4)
+    assert line.failed == {"late": "deadline_exceeded", "dead": "deadline_exceeded"}
+    assert line.backend.batches == [["first"], ["good"]]
+
+
+async def test_what_expires_beside_a_full_batch_is_answered_too(make_line: MakeLine) -> None:
+    """The batch that is made ahead finds it first, while another runs; it is told at once."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(line)
+    line.add(work("dead", timeout_s=-1.0), work("a"), work("b"))
+    await wait_until(lambda: line.failed == {"dead": "deadline_exceeded"}, "the expired entry is answered")
+    assert line.backend.batches == [["first"]]
+    line.backend.free.set()
+    await answered(line, 4)
+
+
+async def test_a_ready_batch_is_not_run_for_those_who_are_late(make_line: MakeLine) -> None:
+    """A deadline that passes while a batch is held ready counts as any other."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(line)
+    line.add(work("late", timeout_s=0.1), work("good"))
+    await wait_until(lambda: ["late", "good"] in line.backend.collated, "a batch is ready")
+    until = time.monotonic() + 0.1
+    await wait_until(lambda: time.monotonic() > until, "the deadline has passed")
+    line.backend.free.set()
+    await answered(line, 3)
+    assert line.failed == {"late": "deadline_exceeded"}
+    assert line.backend.batches == [["first"], ["good"]]
+
+
+async def test_what_is_dropped_is_not_run(make_line: MakeLine) -> None:
+    """Nobody waits for it: it is forgotten without an answer, on the shelf and in the ready batch alike."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(line)
+    line.add(*(work(key) for key in ("aa", "bb", "ccc", "ddd", "eeee")))
+    await wait_until(lambda: len(line.backend.collated) == 2, "a batch is ready")
+    line.pipeline.drop(["aa", "ccc", "eeee", "unknown"])
+    line.backend.free.set()
+    await answered(line, 3)
+    assert set(line.done) == {"first", "bb", "ddd"}
+    assert sorted(text for batch in line.backend.batches for text in batch) == ["bb", "ddd", "first"]
+
+
+async def test_an_entry_that_was_dropped_may_come_again(make_line: MakeLine) -> None:
+    """Its first life, still running, neither answers for it nor takes the second with it."""
+    line = make_line(held=True)
+    await busy(line)
+    line.pipeline.drop(["first"])
+    line.add(work("first", "again"), work("other", "more"))
+    line.backend.free.set()
+    await answered(line, 2)
+    assert line.done["first"].texts == ("again",)
+    assert all(right(each) for each in line.done.values())
+
+
+async def test_a_second_life_is_given_up_like_a_first(make_line: MakeLine) -> None:
+    """The end of the run that was dropped does not hide the same entry from a drain."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000, wait_s=20.0), held=True)
+    line.add(work("first", "x", "y"))
+    await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
+    line.pipeline.drop(["first"])
+    line.add(work("first", "again"))
+    line.backend.free.set()
+    await wait_until(lambda: len(line.rans) == 1, "the run that was dropped has ended")
+    assert line.pipeline.drain() == ["first"]
+    assert line.answers == []
+
+
+async def test_a_drain_returns_what_has_not_begun_and_finishes_the_rest(make_line: MakeLine) -> None:
+    """An entry of which one input runs is finished to its last; a batch that is only ready is given back."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    line.add(work("half", "11", "22", "333", "444"))
+    await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
+    line.add(work("a"), work("b"), work("c"))
+    assert sorted(line.pipeline.drain()) == ["a", "b", "c"]
+    line.backend.free.set()
+    await answered(line, 1)
+    assert right(line.done["half"])
+    assert {text for batch in line.backend.batches for text in batch} == {"11", "22", "333", "444"}
+
+
+async def test_begun_is_told_before_the_run_and_once(make_line: MakeLine) -> None:
+    """With the first of its inputs an entry has begun; what waits has not."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    line.add(work("half", "11", "22", "333"))
+    await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
+    line.add(work("next"))
+    assert line.begun == ["half"]
+    line.backend.free.set()
+    await answered(line, 2)
+    assert line.begun == ["half", "next"]
+
+
+async def test_a_full_batch_is_ready_while_another_runs(make_line: MakeLine) -> None:
+    """The device finds it collated; one only, so that what comes later still has a choice."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(line)
+    line.add(*(work(f"e{i}") for i in range(6)))
+    await wait_until(lambda: len(line.backend.collated) == 2, "a batch is ready")
+    assert line.backend.batches == [["first"]]
+    line.backend.free.set()
+    await answered(line, 7)
+    assert len(line.backend.collated) == len(line.backend.batches) == 4
+
+
+async def test_what_waits_already_is_made_ready_when_a_run_begins(make_line: MakeLine) -> None:
+    """Nothing new has to arrive for it: all came at once, and the second batch is collated beside the first."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    line.add(work("all", *(f"text {i}" for i in range(6))))
+    await wait_until(lambda: len(line.backend.collated) == 2, "a batch is ready")
+    assert len(line.backend.batches) == 1
+    line.backend.free.set()
+    await answered(line, 1)
+
+
+async def test_a_partial_batch_grows_until_the_device_is_free(make_line: MakeLine) -> None:
+    """It is not collated before: what arrives meanwhile goes with it."""
+    line = make_line(held=True)
+    await busy(line)
+    for i in range(5):
+        line.add(work(f"e{i}"))
+    assert line.backend.collated == [["first"]]
+    line.backend.free.set()
+    await answered(line, 6)
+    assert sorted(line.backend.batches[1]) == [f"e{i}" for i in range(5)]
+
+
+async def test_one_that_is_alone_shares_no_batch(make_line: MakeLine) -> None:
+    """A suspect runs by itself, and so does each of its inputs."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("suspect", "111", "222", alone=True), work("a"), work("b"))
+    line.backend.free.set()
+    await answered(line, 4)
+    assert sorted(line.backend.batches) == [["111"], ["222"], ["a", "b"], ["first"]]
+
+
+async def test_a_wait_is_from_the_first_input_to_its_end(make_line: MakeLine) -> None:
+    """An idle engine waits so long for more, and no longer."""
+    line = make_line(Limits(max_size=8, max_tokens=1_000, wait_s=0.3))
+    began = time.monotonic()
+    line.add(work("a"))
+    line.add(work("b"))
+    await answered(line, 2)
+    assert [sorted(batch) for batch in line.backend.batches] == [["a", "b"]]
+    assert 0.3 <= (line.done["a"].began or 0.0) - began < 1.0
+
+
+async def test_a_full_batch_ends_the_wait(make_line: MakeLine) -> None:
+    """There is nothing left to wait for."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000, wait_s=20.0))
+    line.add(work("a"))
+    line.add(work("b"))
+    await answered(line, 2)
+    assert [sorted(batch) for batch in line.backend.batches] == [["a", "b"]]
+
+
+async def test_without_a_wait_an_idle_engine_starts_at_once(make_line: MakeLine) -> None:
+    """The first input of a quiet hour waits for nobody."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("next"))
+    line.backend.free.set()
+    await answered(line, 2)
+    assert line.rans[0].gap == 0.0
+    assert 0 <= line.rans[1].gap < 1.0
+
+
+async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> None:
+    """A batch is as long as its longest input, times its number."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("a", "1", "333", "55555"))
+    line.backend.free.set()
+    await answered(line, 2)
+    ran = line.rans[-1]
+    assert (ran.size, ran.tokens, ran.padded) == (3, 9, 15)
+    assert ran.seconds >= 0
