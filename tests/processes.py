@@ -66,13 +66,13 @@ class Program:
         """All that it and its descendants have written."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def logged(self, event: str) -> list[dict[str, Any]]:
-        """Returns the log lines with this event, as they were logged; lines that are no JSON are passed over."""
+    def logged(self, message: str) -> list[dict[str, Any]]:
+        """Returns the log lines with this message, as they were logged; lines that are no JSON are passed over."""
         found = []
         for line in self.output.splitlines():
             with contextlib.suppress(ValueError):
                 value = json.loads(line)
-                if isinstance(value, dict) and value.get("event") == event:
+                if isinstance(value, dict) and value.get("msg") == message:
                     found.append(value)
         return found
 
@@ -149,7 +149,7 @@ class Processes:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         slow = []
         for program in self._all:
             if program.running:
@@ -161,9 +161,7 @@ class Processes:
                 slow.append(program.name)
                 program.kill()
         left = self._remove_what_is_left()
-        if kind is not None:
-            sys.stdout.write("\n".join(program.last_words() for program in self._all))
-            return
+        sys.stdout.write("\n".join(program.last_words() for program in self._all))  # shown when the test fails
         assert (slow, left) == ([], []), "programs that did not stop, and processes that they left"
 
     def _remove_what_is_left(self) -> list[str]:

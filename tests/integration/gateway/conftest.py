@@ -6,11 +6,17 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
+import httpx
 import pytest
 import pytest_asyncio
 
+from redbatch.local_redis import LocalRedis
+from shared import delivery
+from shared.messages import Heartbeat
+from shared.queue import Queue
 from tests.integration.gateway.house import Gateway, House
 from tests.processes import Processes
+from tests.servers import server_binary
 from tests.waiting import wait_until
 
 READY_S = 20.0
@@ -43,3 +49,33 @@ async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPa
     """Processes of the test's own, around the test's queue."""
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
         yield House(processes, redis_url, queue_name)
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client with as many connections as it needs."""
+    async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def said_ready(queue: Queue) -> None:
+    """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
+    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[LocalRedis]:
+    """A Redis that the test may stop and start again, empty, on the same port."""
+    with LocalRedis(server_binary()) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def far_house(
+    own_redis: LocalRedis, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """Processes of the test's own, around a queue in the test's own Redis."""
+    async with Processes(tmp_path_factory.mktemp("far")) as processes:
+        yield House(processes, own_redis.url, queue_name)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -79,6 +78,11 @@ class Gateway:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return httpx.post(f"{self.url}/embed", json=body, headers=named, timeout=60)
 
+    async def send(self, client: httpx.AsyncClient, text: str, **headers: str) -> httpx.Response:
+        """Posts one text to /embed over a client's connections."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await client.post(f"{self.url}/embed", json={"text": text}, headers=named)
+
     def missing(self) -> list[str]:
         """Returns what /readyz says is missing."""
         answer = httpx.get(f"{self.url}/readyz")
@@ -104,8 +108,8 @@ class House:
 
     def env(self, **settings: object) -> dict[str, str]:
         """Returns the environment of a process with these settings."""
-        common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0} | settings
-        return {f"REDBATCH_{name.upper()}": str(value) for name, value in common.items()}
+        common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
+        return {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
 
     async def gateway(self, **settings: object) -> Gateway:
         """Starts a gateway; it listens, and may miss a worker."""
@@ -160,12 +164,3 @@ def talk(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
             while chunk := connection.recv(65_536):
                 received += chunk
         return received
-
-
-def together(*steps: Callable[[], Any]) -> list[Any]:
-    """Runs blocking calls at the same time, each in a thread, and returns what they returned."""
-
-    async def run() -> list[Any]:
-        return await asyncio.gather(*(asyncio.to_thread(step) for step in steps))
-
-    return asyncio.run(run())

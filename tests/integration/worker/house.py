@@ -15,12 +15,12 @@ import redis.asyncio
 
 from gpuworker.backends.hashing import REPEATS
 from shared.codec import decode_reply, encode_body
-from shared.keys import GROUP, Keys
-from shared.messages import EMBED, Body, Draft, Failure, Reply, Vectors
+from shared.keys import GROUP, RELEASED, Keys
+from shared.messages import EMBED, Body, Draft, Failure, Ref, Reply, Vectors
 from shared.queue import Link, Queue
-from shared.submission import Submission
+from shared.submission import Submission, cancel
 from tests.integration.queue.actors import Gateway
-from tests.processes import Processes, Program, worker_ready
+from tests.processes import Processes, Program, heartbeat_of, worker_ready
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -94,20 +94,18 @@ class House:
 
     async def ask_many(self, entries: Iterable[Sequence[str]], *, timeout_ms: int = TIMEOUT_MS) -> list[Asked]:
         """Submits entries in one call, each the only one of a request of its own."""
-        asked = [Asked(uuid.uuid4().hex, tuple(texts)) for texts in entries]
-        await self.gateway.add(
-            *(
-                Submission(each.request_id, (_draft(Body(EMBED, each.texts), len(each.texts)),), timeout_ms)
-                for each in asked
-            )
-        )
-        return asked
+        lots = [tuple(texts) for texts in entries]
+        submissions = [self.submission(Body(EMBED, texts), timeout_ms) for texts in lots]
+        await self.gateway.add(*submissions)
+        return [Asked(each.request_id, texts) for each, texts in zip(submissions, lots, strict=True)]
 
-    async def submit(self, body: Body, timeout_ms: int = TIMEOUT_MS) -> str:
-        """Submits one entry with this body; returns its request id."""
-        request_id = uuid.uuid4().hex
-        await self.gateway.add(Submission(request_id, (_draft(body, len(body.inputs)),), timeout_ms))
-        return request_id
+    def submission(self, body: Body, timeout_ms: int = TIMEOUT_MS) -> Submission:
+        """Returns a request of one entry with this body."""
+        return Submission(uuid.uuid4().hex, (_draft(body, len(body.inputs)),), timeout_ms)
+
+    async def cancel(self, refs: Sequence[Ref]) -> int:
+        """Takes entries back; returns how many were there."""
+        return await cancel(self.link, self.keys, refs, ())
 
     async def answer(self, request_id: str, timeout_s: float = ANSWER_S) -> Reply:
         """Waits for the answer to a request."""
@@ -139,6 +137,19 @@ class House:
             value: Any = await self.raw.get(key)
             names |= set((value or b"").decode().split())
         return names
+
+    async def has_begun(self) -> bool:
+        """Whether some worker has begun to run an entry."""
+        return bool(await self.begun())
+
+    async def is_idle(self, worker: Program) -> bool:
+        """Whether a worker says that it holds nothing."""
+        beat = await heartbeat_of(worker, self.link, self.keys)
+        return beat is not None and (beat.holds, beat.begun) == (0, 0)
+
+    async def released_is_gone(self) -> bool:
+        """Whether the name that keeps what was handed back has left the group."""
+        return RELEASED not in await self.consumers()
 
     async def pending(self) -> list[dict[str, Any]]:
         """What is claimed: message_id, consumer, times_delivered (one more than the attempts)."""

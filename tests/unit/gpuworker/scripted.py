@@ -1,4 +1,4 @@
-"""A backend whose every step a test can see, hold up and let fail; and a pipeline around it whose words are collected."""
+"""A backend whose steps a test can see, hold up and let fail; and a pipeline around it whose words are collected."""
 
 from __future__ import annotations
 

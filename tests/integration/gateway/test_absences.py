@@ -1,0 +1,125 @@
+"""What a gateway does without a worker, and without Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import httpx
+import pytest
+import redis.asyncio
+
+from redbatch.local_redis import LocalRedis
+from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+
+def refusal(gateway: Gateway) -> tuple[int, str, bool]:
+    """Returns the status and code of a request that should not be taken, and whether it may be tried again."""
+    answer = gateway.embed({"text": "a"}, x_timeout_ms="400")
+    code = error_of(answer)["code"] if answer.status_code != 200 else ""
+    return answer.status_code, code, "retry-after" in answer.headers
+
+
+async def test_a_queue_that_never_had_a_worker_is_refused(house: House) -> None:
+    """At once and with words, instead of a wait for nobody; /readyz names what is missing, /livez is well."""
+    gateway = await house.gateway()
+    began = time.monotonic()
+    assert await asyncio.to_thread(refusal, gateway) == (503, "no_worker", True)
+    assert time.monotonic() - began < 0.3
+    assert gateway.missing() == ["worker"]
+    for base in (gateway.url, gateway.admin):
+        assert httpx.get(f"{base}/livez").status_code == 200
+        assert httpx.get(f"{base}/readyz").json() == {"status": "unavailable", "missing": ["worker"]}
+
+
+async def test_the_restart_of_the_last_worker_fails_nobody(house: House) -> None:
+    """When it has left, requests are still taken, and the next worker serves them."""
+    gateway, worker = await asyncio.gather(house.gateway(), house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert await worker.stop() == 0
+    await wait_until(lambda: gateway.missing() == ["worker"], "the gateway sees that it has left")
+    sent = asyncio.create_task(asyncio.to_thread(gateway.embed, {"text": "a"}))
+    await house.worker()
+    answer = await sent
+    assert digits(answer.json()["embedding"]) == digits_of("a")
+
+
+async def test_past_the_grace_of_a_worker_requests_are_refused(house: House) -> None:
+    """Nobody has come in its place for worker_grace_s."""
+    gateway, worker = await asyncio.gather(house.gateway(worker_grace_s=1), house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    await worker.stop()
+    await wait_until(lambda: refusal(gateway) == (503, "no_worker", True), "requests are refused", poll_s=0.1)
+
+
+async def test_without_redis_requests_are_refused_past_a_grace(far_house: House, own_redis: LocalRedis) -> None:
+    """Within the grace they wait for Redis as long as their deadline allows; when it is back, empty, all goes on."""
+    gateway, _ = await asyncio.gather(far_house.gateway(redis_grace_s=1.5), far_house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    own_redis.stop()
+    assert await asyncio.to_thread(refusal, gateway) == (503, "redis_unreachable", True)
+    began = time.monotonic()
+    await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is gone")
+
+    def refused_at_once() -> bool:
+        asked = time.monotonic()
+        return refusal(gateway) == (503, "redis_unreachable", True) and time.monotonic() - asked < 0.2
+
+    await wait_until(refused_at_once, "requests are refused at once", poll_s=0.1)
+    assert time.monotonic() - began > 1.0
+    assert httpx.get(f"{gateway.url}/livez").status_code == 200
+    own_redis.start()
+    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
+
+
+async def test_a_gateway_that_starts_without_redis_serves_when_it_comes(
+    far_house: House, own_redis: LocalRedis
+) -> None:
+    """It does not end; it says what is missing."""
+    own_redis.stop()
+    gateway = await far_house.gateway()
+    assert gateway.missing() == ["redis"]
+    own_redis.start()
+    await asyncio.gather(far_house.worker(), wait_until(lambda: gateway.missing() != ["redis"], "Redis is there"))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees both")
+    assert gateway.embed({"text": "a"}).status_code == 200
+
+
+async def test_requests_survive_a_restart_of_redis_with_the_loss_of_its_data(
+    far_house: House, own_redis: LocalRedis, client: httpx.AsyncClient
+) -> None:
+    """Requests in the model, in the queue and just arriving are all answered with their own vectors, in one go."""
+    model = "simulated:base_ms=300,item_ms=0"
+    gateway, _ = await asyncio.gather(far_house.gateway(), far_house.worker(model, max_batch_size=4))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    texts = [f"text {i}" for i in range(24)]
+    sent = [asyncio.create_task(gateway.send(client, text, x_timeout_ms="20000")) for text in texts[:16]]
+    async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
+
+        async def claimed() -> bool:
+            return int((await raw.xpending(far_house.keys.lanes[0], "workers"))["pending"]) >= 4
+
+        await wait_until(claimed, "the worker has begun")
+    own_redis.stop()
+    sent += [asyncio.create_task(gateway.send(client, text, x_timeout_ms="20000")) for text in texts[16:]]
+    own_redis.start()
+    answers = await asyncio.gather(*sent)
+    assert [each.status_code for each in answers] == [200] * 24
+    assert [digits(each.json()["embedding"]) for each in answers] == [digits_of(text) for text in texts]
+
+
+async def test_after_the_loss_of_all_data_a_worker_is_not_taken_for_dead(
+    house: House, client: httpx.AsyncClient, raw: redis.asyncio.Redis
+) -> None:
+    """What the gateway knew of the fleet does not vanish with Redis' data: no request is refused meanwhile."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    until = time.monotonic() + 2.5
+    statuses = set()
+    await raw.flushall()
+    while time.monotonic() < until:
+        statuses.add((await gateway.send(client, "a")).status_code)
+    assert statuses == {200}

@@ -1,0 +1,73 @@
+"""The bound of the queue: exact, and one for all gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+
+import httpx
+import pytest
+import redis.asyncio
+
+from tests.integration.gateway.house import House, digits, digits_of, error_of, right
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+
+async def test_the_bound_is_exact_over_two_gateways(
+    house: House, client: httpx.AsyncClient, said_ready: None, raw: redis.asyncio.Redis
+) -> None:
+    """Of 200 requests at once, exactly the 50 that fit are taken, and answered; the others hear when to come again."""
+    one, two = await asyncio.gather(*(house.gateway(max_queue_inputs=50) for _ in range(2)))
+    texts = [f"text {i}" for i in range(200)]
+    sent = [
+        asyncio.create_task((one, two)[i % 2].send(client, text, x_timeout_ms="30000")) for i, text in enumerate(texts)
+    ]
+    await wait_until(lambda: sum(task.done() for task in sent) == 150, "all that do not fit are answered")
+    assert await raw.xlen(house.keys.lanes[0]) == 50
+    refused = [task.result() for task in sent if task.done()]
+    assert Counter((each.status_code, error_of(each)["code"]) for each in refused) == {(429, "queue_full"): 150}
+    assert all(1 <= int(each.headers["retry-after"]) <= 45 for each in refused)
+    await house.worker()
+    answers = await asyncio.gather(*sent)
+    taken = [(text, each) for text, each in zip(texts, answers, strict=True) if each.status_code == 200]
+    assert len(taken) == 50
+    assert all(digits(each.json()["embedding"]) == digits_of(text) for text, each in taken)
+
+
+async def test_a_request_fits_whole_or_not_at_all(
+    house: House, client: httpx.AsyncClient, said_ready: None, raw: redis.asyncio.Redis
+) -> None:
+    """Of a request with several entries none is in the queue when not all of them fit, and a smaller one still may."""
+    gateway = await house.gateway(max_queue_inputs=100)
+    texts = [f"text {i}" for i in range(70)]
+    headers = {"x-timeout-ms": "30000"}
+    first = asyncio.create_task(client.post(f"{gateway.url}/embed", json={"texts": texts}, headers=headers))
+
+    async def holds(number: int) -> bool:
+        return int(await raw.xlen(house.keys.lanes[0])) == number
+
+    await wait_until(lambda: holds(3), "the first request is in the queue")
+    assert (await client.post(f"{gateway.url}/embed", json={"texts": texts[:31]})).status_code == 429
+    assert await holds(3)
+    second = asyncio.create_task(client.post(f"{gateway.url}/embed", json={"texts": texts[:30]}, headers=headers))
+    await wait_until(lambda: holds(4), "the smaller request is in the queue")
+    await house.worker()
+    assert right(await first, texts)
+    assert right(await second, texts[:30])
+
+
+async def test_a_worker_that_hangs_fills_the_queue_and_no_more(house: House, client: httpx.AsyncClient) -> None:
+    """While the worker stands still the bound counts what it holds too; all that was taken is answered in the end."""
+    gateway, worker = await asyncio.gather(house.gateway(max_queue_inputs=20), house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    worker.signal(signal.SIGSTOP)
+    try:
+        sent = [asyncio.create_task(gateway.send(client, f"text {i}")) for i in range(60)]
+        await wait_until(lambda: sum(task.done() for task in sent) == 40, "all that do not fit are answered")
+    finally:
+        worker.signal(signal.SIGCONT)
+    answers = await asyncio.gather(*sent)
+    assert Counter(each.status_code for each in answers) == {200: 20, 429: 40}

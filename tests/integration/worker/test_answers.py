@@ -1,0 +1,203 @@
+"""What a worker answers, and what it leaves alone: real processes, and a model whose vectors tell their texts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuworker.backends.hashing import DIM
+from shared.codec import encode_body
+from shared.messages import EMBED, Body, Draft, Vectors
+from shared.submission import Submission
+from tests.integration.worker.house import House, admin, gather_checked, metric
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+async def xadd(house: House, **fields: object) -> None:
+    """Adds an entry by hand, as somebody with redis-cli would."""
+    await house.raw.execute_command("XADD", house.lane, "*", *(str(part) for pair in fields.items() for part in pair))
+
+
+async def test_every_answer_is_of_its_own_texts_and_nothing_is_left(house: House) -> None:
+    """Entries of 1 to 32 inputs, from many gateways' calls at once: after it stream, pending and replies are empty."""
+    worker = await house.worker()
+    rng = random.Random(11)
+    entries = [[f"{i} {j} \U0001f600é" for j in range(rng.choice([1, 1, 2, 7, 32]))] for i in range(400)]
+    await gather_checked(house, [entries[at : at + 40] for at in range(0, 400, 40)])
+    assert await house.empty()
+    assert await metric(worker, "redbatch_inputs_total") == sum(map(len, entries))
+    await wait_until(lambda: house.is_idle(worker), "the heartbeat says that nothing is held")
+
+
+async def test_a_reply_tells_its_timing(house: House) -> None:
+    """The time in the queue, the time in the model, and the size of its batch."""
+    await house.worker("simulated:base_ms=50,item_ms=0")
+    asked = await house.ask("one", "two")
+    reply = await house.answer(asked.request_id)
+    asked.check(reply)
+    assert isinstance(reply, Vectors)
+    assert reply.timing.batch_size == 2
+    assert 50 <= reply.timing.inference_ms < 1_000
+    assert 0 <= reply.timing.queue_ms < 1_000
+    assert reply.dim == DIM
+
+
+async def test_a_reply_that_nobody_takes_is_gone_after_its_time(house: House) -> None:
+    """The rest of the deadline and the reply's own lifetime."""
+    await house.worker(reply_ttl_s=0.3)
+    asked = await house.ask("one", timeout_ms=500)
+    key = house.keys.reply(asked.request_id)
+
+    async def lies_there() -> bool:
+        return bool(await house.raw.exists(key))
+
+    await wait_until(lies_there, "the reply is there")
+    assert await house.raw.pttl(key) <= 800
+    await wait_until(house.empty, "the reply is gone")
+
+
+@pytest.mark.parametrize("foreign", ["operation", "version"])
+async def test_what_it_does_not_understand_stays_for_others(house: House, foreign: str) -> None:
+    """A newer gateway's entry is given back, untouched, again and again, until its deadline; others are served."""
+    worker = await house.worker(reclaim_idle_ms=300)
+    body = Body("rerank" if foreign == "operation" else EMBED, ("text",))
+    request_id = f"foreign-{foreign}"
+    now = int((await house.raw.time())[0]) * 1_000
+    fields: dict[str, Any] = {"id": request_id, "n": 1, "pos": 0, "cost": 1, "deadline_ms": now + 3_000}
+    flat = [part for pair in fields.items() for part in pair]
+    version = 1 if foreign == "operation" else 2
+    await house.raw.execute_command("XADD", house.lane, "*", *flat, "v", version, "body", encode_body(body))
+    await house.raw.hincrby(house.keys.backlog, "inputs", 1)
+    await house.raw.hincrby(house.keys.backlog, "tokens", 1)
+
+    async def given_back_often() -> bool:
+        return await metric(worker, "redbatch_handed_back_total") >= 3
+
+    await wait_until(given_back_often, "it was given back three times")
+    await house.check([await house.ask("known")])
+    assert [row["times_delivered"] for row in await house.pending()] == [1]
+    assert await house.code(request_id) == "deadline_exceeded"
+    assert await metric(worker, "redbatch_inputs_total") == 1
+    await wait_until(house.released_is_gone, "nobody is named in the group any more who owes nothing")
+
+
+async def test_what_is_no_entry_is_removed_and_disturbs_nobody(house: House) -> None:
+    """Whatever is written into the stream by hand, the entries around it are answered."""
+    worker = await house.worker()
+    good = await house.ask_many([["a"], ["b"]])
+    await xadd(house, hello="world")
+    await xadd(house, id="x y", v=1, n=1, pos=0, cost=1, deadline_ms=1, body="")
+    await xadd(house, id="x", v="one", n=1, pos=0, cost=1, deadline_ms=1, body="")
+    await xadd(house, id="x", v=1, n=10**30, pos=0, cost=10**30, deadline_ms=10**15, body="")
+    good += await house.ask_many([["c"], ["d"]])
+    await house.check(good)
+    await wait_until(house.empty, "what could not be answered is removed")
+    await house.check(await house.ask_many([["e"]]))
+    assert worker.running
+    await house.raw.delete(house.keys.backlog)  # what is written by hand is in no counter
+
+
+async def test_a_body_that_is_none_is_answered_as_a_fault(house: House) -> None:
+    """An entry that names its request gets an answer even if its body cannot be read, or lies about its inputs."""
+    await house.worker()
+    good = await house.ask("good")
+    for name, n, body in (("noise", 1, b"\xc1\xff"), ("fewer", 3, encode_body(Body(EMBED, ("one",))))):
+        await house.gateway.add(Submission(name, (Draft(0, n, 1, body),), 10_000))
+    assert await house.code("noise") == "internal"
+    assert await house.code("fewer") == "internal"
+    await house.check([good])
+    assert await house.empty()
+
+
+async def test_what_has_expired_is_answered_and_never_run(house: House) -> None:
+    """Its deadline passed while no worker was there."""
+    late = await house.ask_many([["late"], ["late", "too"]], timeout_ms=1)
+    good = await house.ask("good")
+    worker = await house.worker()
+    assert [await house.code(each.request_id) for each in late] == ["deadline_exceeded"] * 2
+    await house.check([good])
+    assert await metric(worker, "redbatch_inputs_total") == 1
+    assert await metric(worker, "redbatch_failures_total") == 2
+
+
+async def test_a_cancelled_entry_is_not_run(house: House) -> None:
+    """It is gone from the stream while it waits its turn in the worker's hands: the engine never sees it."""
+    worker = await house.worker("simulated:base_ms=600,item_ms=0", renew_ms=50)
+    first = await house.ask("first")
+    await wait_until(house.has_begun, "the first batch runs")
+    refs = await house.gateway.add(*(house.submission(Body(EMBED, (f"no {i}",))) for i in range(3)))
+
+    async def all_claimed() -> bool:
+        return len(await house.pending()) == 4
+
+    await wait_until(all_claimed, "the worker holds them")
+    assert await house.cancel(refs) == 3
+    await house.check([first])
+    await house.check([await house.ask("next")])
+    assert await metric(worker, "redbatch_inputs_total") == 2
+    assert await metric(worker, "redbatch_dropped_total") == 3
+
+
+async def test_waits_for_a_fuller_batch_as_long_as_it_is_told(house: House) -> None:
+    """Entries that arrive one by one within the wait share one batch."""
+    await house.worker(max_batch_wait_ms=500)
+    asked = [await house.ask(f"text {i}") for i in range(3)]
+    for each in asked:
+        reply = await house.answer(each.request_id)
+        each.check(reply)
+        assert isinstance(reply, Vectors)
+        assert reply.timing.batch_size == 3
+        assert reply.timing.queue_ms >= 400
+
+
+async def test_tells_its_health_and_its_measures(house: House) -> None:
+    """On the admin port that its first log line names: ready once the engine is, and all of its metrics."""
+    worker = await house.worker("simulated:base_ms=1")
+    await house.check(await house.ask_many([[f"text {i}"] for i in range(20)]))
+    assert [(await admin(worker, path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
+    text = (await admin(worker, "/metrics")).text
+    for name in ("queue_wait_seconds", "batch_size", "batch_tokens", "batch_padding_ratio", "batch_gap_seconds"):
+        assert f"redbatch_{name}_count" in text
+    assert await metric(worker, "redbatch_batch_inference_seconds_sum") > 0
+    assert await metric(worker, "redbatch_commits_total") == 20
+    assert await metric(worker, "redbatch_worker_up") == 1
+
+
+async def test_is_not_ready_before_its_engine_is(house: House) -> None:
+    """It says what is missing, and lives."""
+    worker = await house.worker("minilm", ready=False)
+    await wait_until(lambda: bool(worker.logged("worker starts")), "the admin port is open", timeout_s=20)
+    answer = await admin(worker, "/readyz")
+    assert answer.status_code == 503
+    assert "engine" in answer.text
+    assert (await admin(worker, "/livez")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "simulated:base=1"}, "write simulated:base_ms=5,item_ms=3"),
+        ({"model": "/no/such/folder"}, "there is no such folder"),
+        ({"max_batch_size": "0"}, "--max-batch-size (REDBATCH_MAX_BATCH_SIZE)"),
+    ],
+)
+async def test_says_in_a_line_what_cannot_be_served(house: House, settings: dict[str, str], words: str) -> None:
+    """Exit code 2 and a line that names the cause, no traceback."""
+    worker = await house.worker(**{"model": "null", "ready": False} | settings)  # type: ignore[arg-type]
+    assert await worker.exit() == 2
+    assert words in worker.output
+    assert "Traceback" not in worker.output
+
+
+async def test_a_folder_without_a_model_is_said_once_and_ends_it(house: House, tmp_path: Path) -> None:
+    """The engine finds it out; starting it again would not help."""
+    (tmp_path / "empty").mkdir()
+    worker = await house.worker(str(tmp_path / "empty"), ready=False)
+    assert await worker.exit(40) == 2
+    assert "cannot be loaded" in worker.output
+    assert await house.consumers() == set()
