@@ -11,7 +11,7 @@ from api import metrics
 from api.admission import Grace, admit
 from api.inflight import InFlight
 from api.monitor import Monitor
-from api.replies import Replies
+from api.replies import Replies, end
 from api.settings import GatewaySettings
 from api.settler import Settler
 from api.submitter import Order, Submitter, Told
@@ -98,9 +98,8 @@ class Dispatcher:
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
+        await self._replies.stop()
         await self._queue.close()
 
     @property

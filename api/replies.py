@@ -8,7 +8,7 @@ and a request that ends early leaves its waiter to be woken by the cancel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -26,7 +26,18 @@ COLLECT_KEYS = 512
 LINGER_S = 0.05
 """How long past its deadline a waiter listens, so that a reply at the last moment still counts."""
 
+CANCEL_AGAIN_S = 0.1
+
 Broken = Callable[[Link, list[InFlight]], Awaitable[None]]
+
+
+async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels tasks until all have ended: a wait_for within may swallow a cancel, before Python 3.12."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
 
 
 class Replies:
@@ -71,6 +82,10 @@ class Replies:
             task = asyncio.create_task(self._wait(link, request, keys), name="waiter")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Ends every wait. Only for the end of a gateway: a reply that is on its way is read by nobody."""
+        await end(self._tasks)
 
     def deliver(self, data: bytes) -> None:
         """Brings one reply to its request. What nobody waits for, or is no reply, is dropped."""

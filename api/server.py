@@ -12,7 +12,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from api.app import CloseWhileDraining, make_app
+from api.app import Front, make_app
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from api.state import State
@@ -67,12 +67,13 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     state = State(settings, Dispatcher(settings))
     config = uvicorn.Config(
-        CloseWhileDraining(make_app(state), state),
+        Front(make_app(state), state),
         http="httptools",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),

@@ -9,6 +9,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import structlog
 import uvloop
@@ -33,6 +35,7 @@ from shared.queue import Queue
 log = structlog.get_logger()
 
 DRAIN_POLL_S = 0.01
+CANCEL_AGAIN_S = 0.1
 
 
 class Worker:
@@ -90,9 +93,7 @@ class Worker:
             await self._drain(claiming)
             return 0
         finally:
-            for task in (stopping, claiming, *parts):
-                task.cancel()
-            await asyncio.gather(stopping, claiming, *parts, return_exceptions=True)
+            await _end([stopping, claiming, *parts])
             await self._leave()
             await self._engine.stop()
             admin.stop()
@@ -170,6 +171,16 @@ class Worker:
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send({"kind": "drop", "keys": keys})
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels tasks until they have ended: `asyncio.wait_for` of Python 3.11 may swallow a cancellation."""
+    everything = pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*everything, return_exceptions=True)
 
 
 def run(settings: WorkerSettings) -> int:

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch import __version__
+from redbatch.bench.settings import BenchSettings
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.process import EXIT_CONFIGURATION, complain
 
@@ -37,6 +38,15 @@ app = typer.Typer(
 
 GATEWAY = settings_of(GatewaySettings)
 WORKER = settings_of(WorkerSettings)
+BENCH = {setting.name: setting for setting in settings_of(BenchSettings)}
+BENCH_PANELS = [
+    Panel(title, [BENCH[name] for name in names.split()])
+    for title, names in {
+        "Load": "clients rate arrivals duration requests warmup seed timeout_ms",
+        "Texts": "mix texts inputs_per_request",
+        "Results": "out plot",
+    }.items()
+]
 
 
 class Process(StrEnum):
@@ -164,6 +174,43 @@ def queue(
     from redbatch.queue_command import show_queue
 
     raise typer.Exit(show_queue(redis_url, name, in_json=in_json, keep=keep))
+
+
+@app.command()
+@with_flags(*BENCH_PANELS)
+def bench(
+    given: dict[str, str],
+    url: Annotated[str, typer.Argument(help="The server; with a path, that of the route (else /embed).")],
+    header: Annotated[
+        list[str] | None, typer.Option(help="A header to send, as 'Name: value'; may be given again.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look into each good answer for its vectors (costs CPU).")
+    ] = False,
+) -> int:
+    """Put load on a running server, and say what came of it.
+
+    Throughput, latency, errors by code, late answers, and what the load generator itself cost.
+
+    redbatch bench http://127.0.0.1:8080
+
+    redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --out run.json --plot run.png
+
+    redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1000
+
+    redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
+
+    Each client of a closed loop (--clients) sends its next request after the last answer: this shows what the server
+    can do.
+
+    An open loop (--rate) sends each request when it is due, and counts its latency from then on, so what waits behind
+    a stall is not hidden: this shows what users feel.
+
+    Ctrl-C ends a run, and shows what was measured so far.
+    """
+    from redbatch.bench.command import bench as run_bench
+
+    return run_bench(given, url, header or [], check=check)
 
 
 @app.command()

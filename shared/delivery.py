@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from shared import scripts
+from shared.codec import MAX_INPUTS
 from shared.keys import GROUP, LANES, RELEASED, Keys
 from shared.messages import Entry, Heartbeat, Ref
 from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
@@ -20,6 +21,7 @@ RECLAIM_LATE_MS = 500
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LATEST_MS = 2**52
+_MOST_TOKENS = 2**31
 _Raw = tuple[bytes, list[bytes]]
 
 
@@ -69,6 +71,8 @@ def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
     fields = dict(zip(flat[::2], flat[1::2], strict=False))
     try:
         ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])))
+        if ref.n > MAX_INPUTS or ref.cost > _MOST_TOKENS:
+            return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters know nothing of it
         request_id = fields[b"id"].decode("ascii")
         position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])
         if not (_REQUEST_ID.fullmatch(request_id) and 0 <= position < 2**31 and 0 <= deadline_ms <= _LATEST_MS):

@@ -113,9 +113,7 @@ class Link:
 
     async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:  # noqa: ANN401
         try:
-            if not self._connection.is_connected:
-                await self._open()
-            await self._connection.send_command(*command, check_health=False)
+            await self._send(command)
             # redis-py's own timeout of a read returns None and leaves the late reply to the next call.
             async with asyncio.timeout(timeout_s):
                 return await self._connection.read_response(timeout=None if timeout_s is None else math.inf)
@@ -130,6 +128,14 @@ class Link:
             await self._close()
             raise
 
+    async def _send(self, command: Sequence[Argument]) -> None:
+        cancels = _cancels()
+        if not self._connection.is_connected:
+            await self._open()
+        await self._connection.send_command(*command, check_health=False)
+        if _cancels() > cancels:  # redis-py sends within wait_for, which before Python 3.12 may swallow a cancel
+            raise asyncio.CancelledError
+
     async def _open(self) -> None:
         await self._connection.connect()
         if self._identified:
@@ -142,6 +148,11 @@ class Link:
             self._left_behind.append(self._identity)
             self._identity = {}
         await self._connection.disconnect(nowait=True)
+
+
+def _cancels() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
 
 
 def _translated(error: ResponseError) -> Exception:

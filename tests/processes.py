@@ -1,7 +1,7 @@
 """Starts the programs of the cluster as real processes, reads what they log, and sees that nothing of them is left.
 
 Each program begins a session of its own (setsid), which all of its descendants share: so the forgotten ones are found
-without knowing them, and only what a test started is ever ended. When the tests themselves are killed, so is the program.
+without knowing them, and only what a test started is ever ended. When the tests are killed, so is the program.
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ for i, lane in ipairs(KEYS) do
     if not found[1] then
       redis.call('XACK', lane, group, id)
     else
-      if owner ~= me and has_begun(owner, i - 1, id) then
+      -- One's own count too: a worker that was killed may come back under its name. One that lives on knows better
+      -- what it holds, and its next renewal says so.
+      if has_begun(owner, i - 1, id) then
         count = count + 1
       end
       redis.call('XCLAIM', lane, group, me, 0, id, 'RETRYCOUNT', count, 'JUSTID')

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import time
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -26,7 +27,8 @@ class Lane:
 
     async def entries(self) -> list[dict[bytes, bytes]]:
         """The fields of each entry."""
-        return [dict(fields) for _, fields in await self._client.xrange(self._name)]
+        rows: Any = await self._client.xrange(self._name)
+        return [dict(fields) for _, fields in rows]
 
     async def has(self, number: int) -> bool:
         """Whether so many entries are in it."""

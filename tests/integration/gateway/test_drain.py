@@ -81,14 +81,14 @@ async def test_a_gateway_drains_under_load(house: House) -> None:
     assert load.wrong == []
 
 
-async def test_requests_in_flight_and_idle_connections_end_well(house: House) -> None:
+async def test_requests_in_flight_and_idle_connections_end_well(house: House, client: httpx.AsyncClient) -> None:
     """What was taken before SIGTERM is answered after the listener closed; idle connections close without a word."""
     model = "simulated:base_ms=700,item_ms=0"
     gateway, _ = await asyncio.gather(house.gateway(drain_delay_s=0.1), house.worker(model))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     idle = asyncio.create_task(asyncio.to_thread(talk, gateway.port, head))
-    sent = [asyncio.create_task(asyncio.to_thread(gateway.embed, {"text": f"{i}"})) for i in range(8)]
+    sent = [asyncio.create_task(gateway.send(client, f"{i}")) for i in range(8)]
     await wait_until(lambda: _in_flight(gateway) == 8, "all requests are in flight")
     gateway.program.signal(signal.SIGTERM)
     answers = await asyncio.gather(*sent)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from typing import Any
 
 import httpx
 import pytest
+import redis.asyncio
 
 from tests.integration.gateway.house import Gateway, House, digits_of, lines_of
 from tests.waiting import wait_until
@@ -49,6 +52,29 @@ def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
     assert "redbatch_redis_up 1.0" in text
     assert 'redbatch_workers{state="ready"} 1.0' in text
     assert httpx.get(f"{served.url}/metrics").status_code == 404
+
+
+async def test_the_id_in_redis_is_never_the_clients(
+    house: House, client: httpx.AsyncClient, said_ready: None, raw: redis.asyncio.Redis
+) -> None:
+    """Two clients with one X-Request-Id must not meet at one reply key: the entries' ids are random, 128 bits."""
+    gateway = await house.gateway()
+    given = "0123456789abcdef" * 2
+    sent = [gateway.send(client, "a", x_request_id=given, x_timeout_ms="500") for _ in range(20)]
+    asked = asyncio.gather(*sent)
+
+    async def ids() -> set[bytes]:
+        rows: Any = await raw.xrange(house.keys.lanes[0])
+        return {fields[b"id"] for _, fields in rows}
+
+    async def all_there() -> bool:
+        return len(await ids()) == 20
+
+    await wait_until(all_there, "20 entries with 20 ids are in the queue")
+    found = await ids()
+    assert given.encode() not in found
+    assert all(re.fullmatch(rb"[0-9a-f]{32}", each) for each in found)
+    assert {answer.headers["x-request-id"] for answer in await asked} == {given}
 
 
 async def test_logs_are_json_and_hold_neither_texts_nor_vectors(house: House) -> None:

@@ -18,7 +18,7 @@ from shared.codec import decode_reply, encode_body
 from shared.keys import GROUP, RELEASED, Keys
 from shared.messages import EMBED, Body, Draft, Failure, Ref, Reply, Vectors
 from shared.queue import Link, Queue
-from shared.submission import Submission, cancel
+from shared.submission import Submission, cancel, pulse
 from tests.integration.queue.actors import Gateway
 from tests.processes import Processes, Program, heartbeat_of, worker_ready
 from tests.waiting import wait_until
@@ -150,6 +150,28 @@ class House:
     async def released_is_gone(self) -> bool:
         """Whether the name that keeps what was handed back has left the group."""
         return RELEASED not in await self.consumers()
+
+    async def names(self) -> set[str]:
+        """The workers that live."""
+        return {beat.worker for beat in (await pulse(self.link, self.keys)).workers}
+
+    async def only_living_names(self) -> bool:
+        """Whether the group names workers that live, and nobody else."""
+        return await self.consumers() == await self.names()
+
+    async def connections_of_workers(self) -> list[dict[str, str]]:
+        """What CLIENT LIST shows of workers' connections."""
+        rows: Any = await self.raw.client_list()
+        return [row for row in rows if row["name"].startswith("worker:")]
+
+    async def blocked(self) -> bool:
+        """Whether some worker waits in a blocking read."""
+        return any("b" in row["flags"] for row in await self.connections_of_workers())
+
+    async def kill_connections_of_workers(self) -> None:
+        """Closes all connections that workers have."""
+        for row in await self.connections_of_workers():
+            await self.raw.execute_command("CLIENT", "KILL", "ID", row["id"])
 
     async def pending(self) -> list[dict[str, Any]]:
         """What is claimed: message_id, consumer, times_delivered (one more than the attempts)."""

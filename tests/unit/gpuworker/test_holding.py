@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from gpuworker.credits import Held
 from gpuworker.holding import Hands, key_of
 from shared.messages import Entry, Ref
@@ -66,3 +68,18 @@ def test_an_entry_on_its_way_to_others_is_not_run() -> None:
     hands.take(entry(1), ())
     known = hands.take(entry(2), ("x",))
     assert hands.interrupt() == [known]
+
+
+async def test_waits_until_the_hands_are_empty_or_the_time_is_over() -> None:
+    """A drain ends with the last release, or without it when it takes too long."""
+    hands = Hands()
+    assert await hands.emptied(0.0)
+    hands.take(entry(1), ("x",))
+    hands.take(entry(2), ("x",))
+    assert not await hands.emptied(0.01)
+    waiting = asyncio.create_task(hands.emptied(20.0))
+    hands.release(["0/1-0"])
+    await asyncio.wait([waiting], timeout=0.01)
+    assert not waiting.done()
+    hands.release(["0/2-0"])
+    assert await waiting

@@ -1,0 +1,44 @@
+"""When the requests of an open loop are sent: endless sequences of seconds from the beginning, in order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+BURST_ON_S = 0.5
+BURST_OFF_S = 1.5
+"""Of each 2 s, a burst begins the period: four times the rate, so that the mean over whole periods is the rate."""
+
+
+def poisson(rate: float, random: Random) -> Iterator[float]:
+    """Yields arrivals that know nothing of each other: independent, exponentially distributed gaps."""
+    now_s = 0.0
+    while True:
+        now_s += random.expovariate(rate)
+        yield now_s
+
+
+def bursty(rate: float, random: Random) -> Iterator[float]:
+    """Yields Poisson arrivals that all fall into the bursts: on for BURST_ON_S, off for BURST_OFF_S, and again."""
+    period_s = BURST_ON_S + BURST_OFF_S
+    for on_s in poisson(rate * period_s / BURST_ON_S, random):
+        bursts, into_s = divmod(on_s, BURST_ON_S)
+        yield bursts * period_s + into_s
+
+
+ARRIVALS = {"poisson": poisson, "bursty": bursty}
+
+
+def schedule(
+    arrivals: Iterator[float], warmup_s: float, duration_s: float | None, requests: int | None
+) -> Iterator[float]:
+    """Yields the arrivals until `duration_s` after the warmup, or until so many `requests` after it."""
+    measured = 0
+    for at_s in arrivals:
+        if duration_s is not None and at_s >= warmup_s + duration_s:
+            return
+        if at_s >= warmup_s:
+            if requests is not None and measured == requests:
+                return
+            measured += 1
+        yield at_s

@@ -1,0 +1,97 @@
+"""`redbatch bench`: reads what the user wants, runs it, and says what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from redbatch.bench.settings import BenchSettings
+from redbatch.bench.target import Target, encode, parse_header, parse_target
+from redbatch.bench.texts import built_in, in_turn, read_texts
+from redbatch.process import EXIT_CONFIGURATION, complain, read_settings
+
+if TYPE_CHECKING:
+    from redbatch.bench.session import Result
+
+EXIT_FAILED = 1
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
+    """Runs the load and prints its result.
+
+    Returns the exit code: 0, 1 when the server cannot be reached or a file not be written, 2 for what makes no sense.
+    """
+    settings = read_settings(BenchSettings, given)
+    missing = _missing_module(settings)
+    if missing is not None:
+        return _failed(f"{missing} is not installed; pip install 'redbatch[bench]' brings it", EXIT_CONFIGURATION)
+    from redbatch.bench.session import CannotConnect, Job, run
+
+    try:
+        target = parse_target(url)
+        requests = _requests(settings, target, [parse_header(each) for each in headers])
+        _check_files(settings)
+    except ValueError as error:
+        return _failed(str(error), EXIT_CONFIGURATION)
+    from redbatch.bench.progress import Watch
+
+    try:
+        with Watch(settings) as watch:
+            result = run(Job(settings, target, requests, check), watch)
+    except CannotConnect as error:
+        return _failed(f"cannot connect to {target.url}: {error}", EXIT_FAILED)
+    from redbatch.bench.report import print_result
+
+    print_result(result)
+    return _write_files(result)
+
+
+def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]]) -> list[bytes]:
+    """Returns the requests as bytes. Raises ValueError when the texts cannot be read."""
+    inputs = settings.inputs_per_request
+    if settings.timeout_ms is not None:
+        headers = [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
+    if settings.texts is None:
+        return encode(target, headers, built_in(settings.mix, settings.seed, inputs))
+    return encode(target, headers, in_turn(read_texts(settings.texts), inputs))
+
+
+def _missing_module(settings: BenchSettings) -> str | None:
+    names = ("httptools", "matplotlib") if settings.plot else ("httptools",)
+    for name in names:
+        try:
+            __import__(name)
+        except ModuleNotFoundError:
+            return name
+    return None
+
+
+def _check_files(settings: BenchSettings) -> None:
+    """Finds out before the run, not after it, that a result cannot be written. Raises ValueError."""
+    for path in (settings.out, settings.plot):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
+    if settings.plot is not None and settings.plot.suffix not in PICTURES:
+        raise ValueError(f"{settings.plot}: end its name in {' or '.join(PICTURES)}")
+
+
+def _write_files(result: Result) -> int:
+    settings = result.job.settings
+    try:
+        if settings.out is not None:
+            from redbatch.bench.report import as_json
+
+            settings.out.write_text(as_json(result), encoding="utf-8")
+        if settings.plot is not None and result.summary is not None:
+            from redbatch.bench.plot import draw
+
+            draw(result, settings.plot)
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}", EXIT_FAILED)
+    return 0
+
+
+def _failed(message: str, exit_code: int) -> int:
+    complain(message)
+    return exit_code

@@ -1,0 +1,155 @@
+"""The closed and the open loop: who sends when."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from redbatch.bench.alarm import Alarm
+from redbatch.bench.connection import Connection
+from redbatch.bench.dialer import Dialer
+from redbatch.bench.load import NO_ANSWER, Load, Plan
+
+CONNECT_FAILED = "connect_failed"
+
+
+class ClosedLoop(Load):
+    """Each connection is a client that sends its next request when it has the answer to the last."""
+
+    def __init__(self, plan: Plan, dialer: Dialer, requests: Sequence[bytes]) -> None:
+        super().__init__(plan, dialer, requests)
+        self._left = plan.requests
+
+    def begin(self) -> None:
+        """All clients begin at once."""
+        super().begin()
+        for connection in list(self._connections):
+            self._free(connection)
+
+    def _free(self, connection: Connection) -> None:
+        now_s = time.monotonic()
+        if self._may_begin(now_s):
+            self._send(connection, now_s)
+
+    def _may_begin(self, now_s: float) -> bool:
+        """Counts the requests that are measured; the run stops when all of them are sent, or when its time is over."""
+        duration_s = self.plan.duration_s
+        if duration_s is not None and now_s >= self.start_s + duration_s:
+            self.stop()
+        if self.stopped:
+            return False
+        if self._left is not None and now_s >= self.start_s:
+            if self._left == 0:
+                self.stop()
+                return False
+            self._left -= 1
+        return True
+
+    def _missing(self) -> None:
+        if not self.stopped:
+            self._dial()
+
+    def _waiting(self) -> int:
+        return 0
+
+    def _give_up_waiting(self, before_s: float) -> None:
+        """No request of a closed loop waits."""
+
+    def _unreachable(self, began_s: float) -> None:
+        """A client that finds no server has an error too."""
+        if self._may_begin(began_s):
+            self._add(began_s, CONNECT_FAILED, 0, 0)
+
+
+class OpenLoop(Load):
+    """Sends each request when it is due, over any free connection, and opens more while there are too few.
+
+    Args:
+        plan: as for any load; `connections` is the most there may be.
+        dialer: opens them.
+        requests: what is sent.
+        schedule: when the requests are due, in seconds since the load begins.
+    """
+
+    def __init__(self, plan: Plan, dialer: Dialer, requests: Sequence[bytes], schedule: Iterator[float]) -> None:
+        super().__init__(plan, dialer, requests)
+        self.had_to_wait = 0  # requests that found all connections taken, and no more allowed
+        self.most_behind_s = 0.0  # the longest time by which this process itself came too late
+        self._schedule = schedule
+        self._due: deque[float] = deque()
+        self._idle: list[Connection] = []
+        self._alarm = Alarm(self._ring)
+        self._next_s: float | None = None
+        self._origin_s = 0.0
+
+    def begin(self) -> None:
+        """The first request is due after the first gap."""
+        super().begin()
+        self._origin_s = self.start_s - self.plan.warmup_s
+        self._idle = list(self._connections)
+        self._advance()
+        self._ring()
+
+    async def close(self) -> None:
+        """Sends no more."""
+        self._alarm.close()
+        await super().close()
+
+    def _advance(self) -> None:
+        at_s = next(self._schedule, None)
+        self._next_s = None if at_s is None else self._origin_s + at_s
+
+    def _ring(self) -> None:
+        """Sends what is due, and sets the alarm to what comes next."""
+        if self.stopped:
+            return
+        now_s = time.monotonic()
+        while self._next_s is not None and self._next_s <= now_s:
+            self.most_behind_s = max(self.most_behind_s, now_s - self._next_s)
+            self._arrive(self._next_s)
+            self._advance()
+        if self._next_s is not None:
+            self._alarm.set(self._next_s)
+        elif self.plan.duration_s is None:
+            self.stop()
+
+    def _arrive(self, at_s: float) -> None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.gone:
+                self._send(connection, at_s)
+                return
+        self._due.append(at_s)
+        if not self._dial_for_one():
+            self.had_to_wait += 1
+
+    def _dial_for_one(self) -> bool:
+        if len(self._connections) + self._dialing >= self.plan.connections:
+            return False
+        self._dial()
+        return True
+
+    def _free(self, connection: Connection) -> None:
+        if self._due:
+            self._send(connection, self._due.popleft())
+        else:
+            self._idle.append(connection)
+
+    def _missing(self) -> None:
+        if len(self._due) > self._dialing:
+            self._dial_for_one()
+
+    def _unreachable(self, _began_s: float) -> None:
+        """All that waits has failed when there is no connection at all; else just the one that this one was for."""
+        number = 1 if self._connections else len(self._due)
+        for _ in range(min(number, len(self._due))):
+            self._add(self._due.popleft(), CONNECT_FAILED, 0, 0)
+
+    def _waiting(self) -> int:
+        return len(self._due)
+
+    def _give_up_waiting(self, before_s: float) -> None:
+        while self._due and self._due[0] < before_s:
+            self._add(self._due.popleft(), NO_ANSWER, 0, 0)
+        self._look_for_the_end()

@@ -1,0 +1,188 @@
+"""The result as people read it, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from redbatch import __version__
+from redbatch.bench.session import Cost, Result
+from redbatch.bench.summary import Summary
+
+BUSY_SHARE = 0.7
+BEHIND_MS = 5.0
+LONG_MS = 100.0
+
+
+def warnings(cost: Cost) -> list[str]:
+    """Returns what makes the figures doubtful: where the load generator, not the server, may have been measured."""
+    found: list[str] = []
+    if cost.core_share > BUSY_SHARE:
+        found.append(
+            f"the load generator used {cost.core_share:.0%} of a core: it may be what was measured. "
+            "Run several, or a native one such as wrk."
+        )
+    if cost.had_to_wait:
+        found.append(
+            f"{cost.had_to_wait:,} requests waited for one of the {cost.connections:,} connections: "
+            "raise --clients if the server should have seen them"
+        )
+    if cost.most_behind_ms > BEHIND_MS:
+        found.append(f"the load generator sent up to {cost.most_behind_ms:.0f} ms too late: its machine was busy")
+    return found
+
+
+def as_text(result: Result) -> Group:
+    """Returns the table and what is to be said about it."""
+    job, summary = result.job, result.summary
+    head = Text(f"{job.target.url}: {_what(result)}", style="bold")
+    if summary is None:
+        return Group(head, Text("  ended before anything was measured"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for label, value in _rows(result, summary):
+        table.add_row(f"  {label}", Text(value))
+    lines = [Text(f"  warning: {text}", style="yellow") for text in warnings(result.cost)]
+    return Group(head, table, *lines)
+
+
+def _what(result: Result) -> str:
+    settings = result.job.settings
+    if settings.rate is None:
+        load = f"closed loop, {settings.connections:,} clients"
+    else:
+        load = f"open loop, {settings.rate:,g} requests/s, {settings.arrivals}"
+    texts = str(settings.texts) if settings.texts else f"{settings.mix} texts"
+    each = f", {settings.inputs_per_request:,} inputs each" if settings.inputs_per_request > 1 else ""
+    seconds = f", {result.summary.window_s:.1f} s" if result.summary else ""
+    return f"{load}, {texts}{each}{seconds}{', ended by Ctrl-C' if result.interrupted else ''}"
+
+
+def _rows(result: Result, summary: Summary) -> list[tuple[str, str]]:
+    settings, cost = result.job.settings, result.cost
+    inputs_per_s = summary.ok_per_s * settings.inputs_per_request
+    latency = summary.latency
+    p50, p95, p99 = (_ms(latency.percentiles_ms[percent]) for percent in (50.0, 95.0, 99.0))
+    since = "since due, so that no wait is hidden" if settings.rate else "since sent"
+    errors = ", ".join(f"{code} {number:,}" for code, number in summary.errors.items())
+    total = summary.requests - summary.ok
+    due = f", of {summary.requests / summary.window_s:,.1f} requests/s due" if settings.rate else ""
+    sent, received = (
+        f"{number / 1e6 / summary.window_s:.2f}" for number in (summary.sent_bytes, summary.received_bytes)
+    )
+    return [
+        ("throughput", f"{summary.ok_per_s:,.1f} requests/s, {inputs_per_s:,.1f} inputs/s{due}"),
+        ("latency", f"p50 {p50}   p95 {p95}   p99 {p99}   max {_ms(latency.max_ms)}"),
+        ("", f"of {summary.ok:,} good answers, {since}"),
+        (
+            "errors",
+            f"{total:,} of {summary.requests:,}" + (f" ({_share(total, summary.requests)}): {errors}" if total else ""),
+        ),
+        ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
+        ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
+        (
+            "own cost",
+            _own_cost(cost),
+        ),
+    ]
+
+
+def _own_cost(cost: Cost) -> str:
+    share, each_us = _percent(cost.core_share), _number(cost.cpu_us_per_request)
+    return f"the load generator used {share} of a core, {each_us} µs of CPU per request"
+
+
+def _ms(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.2f} ms" if value < LONG_MS else f"{value:,.0f} ms"
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.0f}"
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.0%}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}"
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """Returns everything as JSON has it: what has no value is null, and units stand in the names."""
+    job, summary = result.job, result.summary
+    settings = job.settings
+    everything: dict[str, Any] = _plain(
+        {
+            "url": job.target.url,
+            "began": result.began.isoformat(),
+            "interrupted": result.interrupted,
+            "loop": "closed" if settings.rate is None else "open",
+            "settings": {**settings.model_dump(mode="json"), "check": job.check},
+            "different_requests": len(job.requests),
+            "late_after_ms": settings.late_after_s * 1000,
+            "versions": _versions(),
+            "measured": None if summary is None else _measured(summary, settings.inputs_per_request),
+            "generator": {**asdict(result.cost), "warnings": warnings(result.cost)},
+        }
+    )
+    return everything
+
+
+def _measured(summary: Summary, inputs: int) -> dict[str, Any]:
+    latency = summary.latency
+    percentiles = {f"p{percent:g}".replace(".", "_"): value for percent, value in latency.percentiles_ms.items()}
+    return {
+        "window_s": summary.window_s,
+        "requests": summary.requests,
+        "ok": summary.ok,
+        "errors": summary.errors,
+        "late": summary.late,
+        "answers_in_window": summary.answers,
+        "requests_per_s": summary.ok_per_s,
+        "inputs_per_s": summary.ok_per_s * inputs,
+        "sent_per_s": summary.requests / summary.window_s,
+        "sent_bytes": summary.sent_bytes,
+        "received_bytes": summary.received_bytes,
+        "latency_ms": {"min": latency.min_ms, "mean": latency.mean_ms, **percentiles, "max": latency.max_ms},
+        "histogram": [{"up_to_ms": bound_ms, "count": count} for bound_ms, count in summary.histogram],
+        "seconds": [asdict(second) for second in summary.seconds],
+    }
+
+
+def _versions() -> dict[str, str]:
+    names = ("httptools", "uvloop")
+    return {
+        "redbatch": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: version(name) for name in names},
+    }
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Returns a value without NaN, which is no JSON."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def as_json(result: Result) -> str:
+    """Returns everything as indented JSON."""
+    return json.dumps(as_dict(result), indent=2) + "\n"
+
+
+def print_result(result: Result) -> None:
+    """Prints the table to stdout."""
+    Console(highlight=False).print(as_text(result), soft_wrap=True)

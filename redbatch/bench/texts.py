@@ -1,0 +1,100 @@
+"""The texts that are sent: built-in mixes, by seed, or a file of the user's."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+# Each is one token of BERT's vocabulary, which MiniLM and most embedding models of its kind share.
+_WORDS = """
+the of and to in is that it was for on are as with his they at be this from have or by one had not but what all
+were when we there can an your which their said if do will each about how up out them then she many some so these
+would other into has more her two like him see time could no make than first been its who now people my made over
+did down only way find use may water long little very after words called just where most know get through back
+much before go good new write our used me man too any day same right look think also around another came come work
+three word must because does part even place well such here take why things help put years different away again
+off went old number great tell men say small every found still between name should home big give air line set own
+under read last never us left end along while might next sound below saw something thought both few those always
+looked show large often together asked house world going want school important until form food keep children feet
+land side without boy once animals life enough took sometimes four head above kind began almost live page got
+"""
+WORDS = tuple(_WORDS.split())
+SPECIAL_TOKENS = 2  # the model's tokenizer puts one before a text and one behind it
+
+SHORT_WORDS = (9, 17)
+MIXED_MEAN_TOKENS = 39.0
+MIXED_SIGMA = 0.8
+MIXED_TOKENS = (3, 256)
+"""Lengths of the mixed texts are log-normal: with this mean and spread half of them have under 28 tokens and one in
+twenty over 105, as a search box and its documents have together. 256 is where MiniLM cuts."""
+
+POOL_TEXTS = 4_096
+POOL_REQUESTS = 64
+"""So many different texts (or, of large requests, so many requests) are sent in turn: far more than are in flight."""
+
+
+class BadTexts(ValueError):
+    """The file cannot be read as texts; the message says why."""
+
+
+def short(random: Random) -> Iterator[str]:
+    """Yields texts of 11 to 19 tokens, 15 on average."""
+    while True:
+        yield " ".join(random.choices(WORDS, k=random.randint(*SHORT_WORDS)))
+
+
+def mixed(random: Random) -> Iterator[str]:
+    """Yields texts with log-normal lengths, 39 tokens on average."""
+    mu = math.log(MIXED_MEAN_TOKENS) - MIXED_SIGMA**2 / 2
+    least, most = MIXED_TOKENS
+    while True:
+        tokens = min(most, max(least, round(random.lognormvariate(mu, MIXED_SIGMA))))
+        yield " ".join(random.choices(WORDS, k=tokens - SPECIAL_TOKENS))
+
+
+MIXES: dict[str, Callable[[Random], Iterator[str]]] = {"short": short, "mixed": mixed}
+
+
+def built_in(mix: str, seed: int, inputs: int) -> list[tuple[str, ...]]:
+    """Returns the texts of different requests, each with so many inputs; the same for the same seed."""
+    texts = MIXES[mix](Random(seed))  # noqa: S311 - texts, no secrets
+    requests = max(POOL_REQUESTS, POOL_TEXTS // inputs)
+    return [tuple(islice(texts, inputs)) for _ in range(requests)]
+
+
+def read_texts(path: Path) -> list[str]:
+    """Returns the texts of a file in its order, without the empty ones. Raises BadTexts."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTexts(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if path.suffix == ".jsonl":
+        texts = [_text_of(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    else:
+        texts = lines
+    texts = [text for text in texts if text]
+    if not texts:
+        raise BadTexts(f"{path}: no text in it")
+    return texts
+
+
+def _text_of(line: str, where: str) -> str:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        raise BadTexts(f"{where}: no JSON") from None
+    if not isinstance(value, dict) or not isinstance(value.get("text"), str):
+        raise BadTexts(f'{where}: expected {{"text": "..."}}')
+    text: str = value["text"]
+    return text
+
+
+def in_turn(texts: list[str], inputs: int) -> Iterator[tuple[str, ...]]:
+    """Yields the texts of different requests: the list in turn, from its beginning again, until it would repeat."""
+    total = len(texts)
+    for i in range(total // math.gcd(total, inputs)):
+        yield tuple(texts[(i * inputs + k) % total] for k in range(inputs))

@@ -1,0 +1,56 @@
+"""Dispatchers in the test's own process, and real workers behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from api.dispatcher import Dispatcher
+from api.settings import GatewaySettings
+from tests.integration.gateway.house import House
+from tests.processes import Processes
+from tests.proxy import FaultProxy
+
+Open = Callable[..., Awaitable[Dispatcher]]
+THOROUGH = "test_stress.py"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the thorough form of the stress tests, which takes minutes, to those who ask for it with `-m slow`."""
+    if "slow" in config.getoption("markexpr"):
+        return
+    left = [item for item in items if item.path.name == THOROUGH and item.get_closest_marker("slow") is not None]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
+@pytest_asyncio.fixture
+async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """Processes of the test's own, around the test's queue."""
+    async with Processes(tmp_path_factory.mktemp("house")) as processes:
+        yield House(processes, redis_url, queue_name)
+
+
+@pytest_asyncio.fixture
+async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
+    """A network between gateways and Redis, at the test's mercy."""
+    async with FaultProxy(redis_url) as proxy:
+        yield proxy
+
+
+@pytest_asyncio.fixture
+async def opened(redis_url: str, queue_name: str, house: House) -> AsyncIterator[Open]:
+    """Opens dispatchers of the test's queue; they are stopped before the workers are."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one(url: str = redis_url, **settings: object) -> Dispatcher:
+            given = {"redis_url": url, "queue": queue_name} | settings
+            dispatcher = Dispatcher(GatewaySettings.model_validate(given))
+            await dispatcher.start()
+            stack.push_async_callback(dispatcher.stop)
+            return dispatcher
+
+        yield open_one

@@ -1,0 +1,79 @@
+"""Requests in flight whose data in Redis is lost: their gateway holds them, and submits them again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis.asyncio
+
+from shared.keys import GROUP, Keys
+from tests.integration.cluster.conftest import Open
+from tests.integration.cluster.crowd import Crowd, is_for
+from tests.integration.gateway.house import House
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+Harm = Callable[[redis.asyncio.Redis, Keys], Awaitable[object]]
+
+HARMS: dict[str, Harm] = {
+    "all data is gone": lambda raw, _keys: raw.flushall(),
+    "the stream is gone": lambda raw, keys: raw.delete(keys.lanes[0]),
+    "the group is gone": lambda raw, keys: raw.xgroup_destroy(keys.lanes[0], GROUP),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "unread"])
+async def test_requests_survive_the_loss_of_the_queue(
+    house: House, opened: Open, raw: redis.asyncio.Redis, harm: str, claimed: bool
+) -> None:
+    """Within five seconds every request of two gateways is answered, with a waiter or by the bell."""
+    one, two = await opened(), await opened()
+    worker = await house.worker("simulated:base_ms=100,item_ms=0", max_batch_size=64)
+    await wait_until(lambda: one.monitor.missing() == two.monitor.missing() == [], "both gateways see the worker")
+    if not claimed:
+        worker.signal(signal.SIGSTOP)
+    crowd = Crowd([one, two], 60, 60, inputs=(1, 1, 70))
+    running = asyncio.create_task(crowd.run())
+    lane = house.keys.lanes[0]
+
+    async def in_queue() -> bool:
+        if claimed:
+            return int((await raw.xpending(lane, GROUP))["pending"]) > 0
+        return int(await raw.xlen(lane)) == 40 + 20 * 3
+
+    await wait_until(in_queue, "requests are in the queue")
+    await HARMS[harm](raw, house.keys)
+    worker.signal(signal.SIGCONT)
+    harmed = time.monotonic()
+    await running
+    assert crowd.outcomes == {"ok": 60}
+    assert time.monotonic() - harmed < 5
+
+
+async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(
+    house: House, opened: Open, raw: redis.asyncio.Redis
+) -> None:
+    """It held a batch when all was lost, and another worker answers: its own late commit touches nothing."""
+    dispatcher = await opened()
+    hung = await house.worker("simulated:base_ms=300,item_ms=0")
+    await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
+    asked = asyncio.create_task(dispatcher.embed(["a", "b"], 20_000))
+
+    async def pending() -> bool:
+        return int((await raw.xpending(house.keys.lanes[0], GROUP))["pending"]) == 1
+
+    await wait_until(pending, "the worker holds the request")
+    hung.signal(signal.SIGSTOP)
+    await raw.flushall()
+    try:
+        await house.worker()
+        assert is_for(await asked, ["a", "b"])
+    finally:
+        hung.signal(signal.SIGCONT)
+    assert is_for(await dispatcher.embed(["c"], 20_000), ["c"])

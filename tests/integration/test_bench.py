@@ -1,0 +1,134 @@
+"""`redbatch bench` as a user has it, against a real gateway with a null worker behind it, or with none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.gateway.house import Gateway, House
+from tests.processes import Processes
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+READY_S = 20.0
+VECTOR_BYTES = 1_000  # an answer's 384 numbers are more than that
+
+
+class Bench:
+    """Runs the command in a folder of the test's own.
+
+    Args:
+        folder: where it runs, and writes `run.json`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said = ""
+        self.complaint = ""
+
+    async def start(self, url: str, *arguments: str) -> asyncio.subprocess.Process:
+        """Starts it."""
+        command = [sys.executable, "-P", "-m", "redbatch", "bench", url, "--out", "run.json", *arguments]
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(*command, cwd=self.folder, stdout=pipe, stderr=pipe)
+
+    async def end(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        """Waits for its end, which must be a good one, and returns what it wrote."""
+        said, complaint = await process.communicate()
+        self.said, self.complaint = said.decode(), complaint.decode()
+        assert process.returncode == 0, self.complaint
+        written: dict[str, Any] = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+        return written
+
+    async def run(self, url: str, *arguments: str) -> dict[str, Any]:
+        """Both."""
+        return await self.end(await self.start(url, "--warmup", "100ms", *arguments))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """The command, in an empty folder."""
+    return Bench(tmp_path)
+
+
+@pytest_asyncio.fixture
+async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """Processes of the test's own, around the test's queue."""
+    async with Processes(tmp_path_factory.mktemp("house")) as processes:
+        yield House(processes, redis_url, queue_name)
+
+
+@pytest_asyncio.fixture
+async def gateway(house: House) -> Gateway:
+    """A gateway with a null worker behind it."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
+    return gateway
+
+
+async def test_a_closed_loop_tells_what_the_cluster_does(bench: Bench, gateway: Gateway) -> None:
+    """Every request has its vectors; by Little's law, the rate times the mean latency is the number of clients."""
+    written = await bench.run(gateway.url, "--clients", "8", "--duration", "1s", "--check", "--plot", "run.png")
+    measured = written["measured"]
+    assert measured["errors"] == {}
+    assert measured["ok"] == measured["requests"] > 20
+    assert measured["requests_per_s"] * measured["latency_ms"]["mean"] / 1000 == pytest.approx(8, rel=0.25)
+    assert measured["received_bytes"] > measured["answers_in_window"] * VECTOR_BYTES
+    latency_ms = measured["latency_ms"]
+    assert 0 < latency_ms["min"] <= latency_ms["p50"] <= latency_ms["p95"] <= latency_ms["p99"] <= latency_ms["max"]
+    assert written["generator"]["cpu_us_per_request"] > 0
+    assert (bench.folder / "run.png").read_bytes().startswith(b"\x89PNG")
+    for expected in ("throughput", "p99", "errors", "late", "the load generator used"):
+        assert expected in bench.said
+
+
+async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: Gateway) -> None:
+    """Inputs are counted beside requests, and the seed decides how many requests there are."""
+    arguments = ["--rate", "100", "--duration", "1s", "--inputs-per-request", "3", "--mix", "mixed", "--check"]
+    written = await bench.run(gateway.url, *arguments, "--seed", "5")
+    measured = written["measured"]
+    assert measured["ok"] == measured["requests"] == pytest.approx(100, abs=40)
+    assert measured["inputs_per_s"] == pytest.approx(3 * measured["requests_per_s"])
+    again = await bench.run(gateway.url, *arguments, "--seed", "5")
+    assert again["measured"]["requests"] == measured["requests"]
+
+
+async def test_refusals_are_counted_by_code(bench: Bench, house: House) -> None:
+    """Without a worker a gateway takes nothing: the run goes on, and ends well."""
+    gateway = await house.gateway()
+    measured = (await bench.run(gateway.url, "--clients", "2", "--requests", "30"))["measured"]
+    assert (measured["ok"], measured["errors"], measured["requests_per_s"]) == (0, {"no_worker": 30}, 0)
+    assert measured["latency_ms"]["p50"] is None
+    assert "no_worker 30" in bench.said
+
+
+async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway) -> None:
+    """A text that is too long is refused as such (and closes the connection), a wrong header too."""
+    (bench.folder / "texts.txt").write_text("short\n" + "long " * 40_000 + "\n", encoding="utf-8")
+    arguments = ["--clients", "2", "--requests", "20", "--texts", "texts.txt"]
+    measured = (await bench.run(gateway.url, *arguments))["measured"]
+    assert sum(measured["errors"].values()) == measured["errors"]["too_large"]
+    assert 5 <= measured["errors"]["too_large"] <= 15
+    assert measured["ok"] + measured["errors"]["too_large"] == 20
+    refused = await bench.run(gateway.url, "--requests", "5", "--header", "X-Timeout-Ms: soon")
+    assert refused["measured"]["errors"] == {"invalid_request": 5}
+
+
+async def test_ctrl_c_shows_what_was_measured(bench: Bench, gateway: Gateway) -> None:
+    """Exit code 0, the table and the file."""
+    process = await bench.start(gateway.url, "--clients", "1", "--duration", "1h", "--warmup", "0s")
+    assert process.stderr is not None
+    await process.stderr.readline()  # the first line of progress
+    process.send_signal(signal.SIGINT)
+    written = await bench.end(process)
+    assert written["interrupted"]
+    assert written["measured"]["ok"] > 0
+    assert "ended by Ctrl-C" in bench.said

@@ -1,0 +1,196 @@
+"""What is killed with -9, and what becomes of the work: the worker, its engine, its fork server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import psutil
+import pytest
+
+from shared.messages import Failure
+from tests.integration.worker.house import Asked, House, metric
+from tests.processes import Program
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+SLOW = "simulated:base_ms=300,item_ms=0"
+LIVELY: dict[str, Any] = {"heartbeat_s": 0.2, "heartbeat_ttl_s": 1.0, "reclaim_idle_ms": 500, "renew_ms": 100}
+LARGEST_GAP_MS = 2_500
+
+
+def fork_server(worker: Program) -> psutil.Process:
+    """Returns the process that forks a worker's engines."""
+    (server,) = worker.descendants("redbatch forkserver")
+    return server
+
+
+def engines(worker: Program) -> list[psutil.Process]:
+    """Returns what the fork server has forked, ready or not."""
+    with contextlib.suppress(psutil.Error, ValueError):
+        return [each for each in fork_server(worker).children() if each.status() != psutil.STATUS_ZOMBIE]
+    return []
+
+
+@contextlib.asynccontextmanager
+async def heartbeats_go_on(house: House) -> AsyncIterator[None]:
+    """Watches the one worker's heartbeat: its key is always there, and its time never stands still for long."""
+    (name,) = await house.names()
+    times: list[float] = []
+    missed: list[float] = []
+
+    over = asyncio.Event()  # no cancellation: redis-py may swallow one on Python 3.11
+
+    async def watch() -> None:
+        while not over.is_set():
+            if not await house.raw.exists(house.keys.worker(name)):
+                missed.append(time.monotonic())
+            times.append(float(await house.raw.zscore(house.keys.workers, name) or 0.0))
+            await asyncio.sleep(0.02)
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        over.set()
+        await task
+    seen = sorted(set(times))
+    assert missed == []
+    assert max((later - earlier for earlier, later in pairwise(seen)), default=0) <= LARGEST_GAP_MS
+
+
+async def new_engine(worker: Program, killed: list[psutil.Process], ready_before: int) -> None:
+    """Kills processes and waits for another ready engine; prints how long that took, and asserts it roughly."""
+    old = {each.pid for each in engines(worker)}
+    began = time.monotonic()
+    for each in killed:
+        each.kill()
+    await wait_until(lambda: bool({each.pid for each in engines(worker)} - old), "an engine is started", timeout_s=20)
+    started = time.monotonic() - began
+    await wait_until(lambda: len(worker.logged("engine ready")) > ready_before, "an engine is ready", timeout_s=20)
+    ready = time.monotonic() - began
+    print(f"\nnew engine: started {started:.2f} s, ready {ready:.2f} s after the kill")  # noqa: T201 - a measure
+    assert started < 3
+    assert ready < 8
+    assert worker.running
+
+
+async def test_another_worker_answers_for_a_dead_one(house: House) -> None:
+    """Every entry of a worker killed within a batch is run by another, and nothing of the dead one is left.
+
+    An attempt is counted for what had begun, and for nothing else.
+    """
+    first = await house.worker(SLOW, max_batch_size=2, **LIVELY)
+    asked = await house.ask_many([[f"text {i}"] for i in range(12)])
+    await wait_until(house.has_begun, "a batch runs")
+    first.signal(signal.SIGSTOP)
+    begun = {name.split("/")[1] for name in await house.begun()}
+    rows = await house.pending()
+    held, mine = {row["message_id"].decode() for row in rows}, {row["consumer"] for row in rows}
+    assert (len(held) > len(begun), len(mine)) == (True, 1)
+    first.kill()
+    second = await house.worker(SLOW, ready=False, **LIVELY)
+
+    async def taken_over() -> bool:
+        rows = await house.pending()
+        return bool(rows) and {row["consumer"] for row in rows}.isdisjoint(mine)
+
+    await wait_until(taken_over, "the other worker has taken them", poll_s=0.002)
+    attempts = {row["message_id"].decode(): row["times_delivered"] - 1 for row in await house.pending()}
+    assert begun
+    assert attempts == {name: int(name in begun) for name in held & attempts.keys()}
+    await house.check(asked)
+    assert await house.empty()
+    await wait_until(lambda: first.session() == [], "engine and fork server of the dead worker are gone")
+    await wait_until(house.only_living_names, "the dead worker's name has left the group", timeout_s=10)
+    assert second.running
+
+
+@pytest.mark.parametrize("model", ["null", "simulated:base_ms=5,item_ms=3"])
+async def test_a_dead_engine_is_replaced_at_once(house: House, model: str) -> None:
+    """While none is ready, heartbeats go on, and what comes in is answered by the next."""
+    worker = await house.worker(model)
+    async with heartbeats_go_on(house):
+        for round_ in range(2):
+            await house.check(await house.ask_many([["before"]]))
+            await new_engine(worker, engines(worker), round_ + 1)
+            await house.check(await house.ask_many([["after"], ["more"]]))
+    assert await metric(worker, "redbatch_engine_restarts_total") == 2
+
+
+async def test_the_batch_of_a_dead_engine_is_run_again(house: House) -> None:
+    """All of its entries are answered by the same worker, each by itself."""
+    worker = await house.worker(SLOW)
+    asked = await house.ask_many([[f"text {i}", "and"] for i in range(3)])
+    await wait_until(house.has_begun, "the batch runs")
+    async with heartbeats_go_on(house):
+        await new_engine(worker, engines(worker), 1)
+        await house.check(asked)
+    assert await house.empty()
+    assert await metric(worker, "redbatch_reclaimed_total") == 0
+
+
+async def test_a_dead_fork_server_is_replaced_too(house: House) -> None:
+    """Its engine dies with it; the worker starts both again, and answers what it held."""
+    worker = await house.worker(SLOW)
+    asked = await house.ask_many([["one"], ["two"]])
+    await wait_until(house.has_begun, "the batch runs")
+    old = fork_server(worker)
+    async with heartbeats_go_on(house):
+        await new_engine(worker, [old], 1)
+        await house.check(asked)
+    assert fork_server(worker).pid != old.pid
+
+
+async def kill_when_begun(house: House, worker: Program, name: str, times: int) -> None:
+    """Plays an input that kills its engine: each time that its run begins, the engine dies."""
+
+    async def begun() -> bool:
+        return name in await house.begun()
+
+    for _ in range(times):
+        await wait_until(begun, "it begins", timeout_s=20)
+        for each in engines(worker):
+            each.kill()
+        await house.raw.delete(*[key async for key in house.raw.scan_iter(match=house.keys.begun("*"))])
+
+
+async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
+    """After its third begun run it is answered input_failed; those who shared its first batch get their vectors."""
+    worker = await house.worker(SLOW)
+    neighbours: list[Asked] = await house.ask_many([[f"before {i}"] for i in range(2)])
+    killer = await house.ask("kills")
+    rows: Any = await house.raw.xrevrange(house.lane, count=1)
+    neighbours += await house.ask_many([[f"after {i}"] for i in range(2)])
+    await kill_when_begun(house, worker, f"0/{rows[0][0].decode()}", times=3)
+    reply = await house.answer(killer.request_id)
+    assert isinstance(reply, Failure)
+    assert reply.code == "input_failed"
+    await house.check(neighbours)
+    assert await metric(worker, "redbatch_engine_restarts_total") == 3
+    assert await house.empty()
+
+
+async def test_a_worker_that_comes_back_under_its_name_counts_the_attempt(house: House) -> None:
+    """A pod whose container was killed finds its own entries: what had begun then has had a run that did not end."""
+    settings = LIVELY | {"worker_id": "pod-0", "max_batch_size": 1, "reclaim_idle_ms": 5_000}
+    first = await house.worker(SLOW, **settings)
+    asked = await house.ask_many([["one"], ["two"]])
+    await wait_until(house.has_begun, "a batch runs")
+    first.signal(signal.SIGSTOP)
+    begun = {name.split("/")[1] for name in await house.begun()}
+    first.kill()
+    await house.worker(SLOW, **settings, ready=False)
+
+    async def counted() -> bool:
+        counts = {row["message_id"].decode(): row["times_delivered"] - 1 for row in await house.pending()}
+        return {name for name, count in counts.items() if count} == begun
+
+    await wait_until(counted, "the attempt is counted", timeout_s=10)
+    await house.check(asked)

@@ -1,0 +1,73 @@
+"""SIGTERM: finish what has begun, give back the rest, leave the group, exit with 0."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.integration.worker.house import House, metric
+from tests.processes import Program
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+SLOW = "simulated:base_ms=300,item_ms=0"
+
+
+async def stopped(worker: Program, number: int = signal.SIGTERM) -> float:
+    """Sends a signal, sees that the exit code is 0, and returns how long it took."""
+    began = time.monotonic()
+    worker.signal(number)
+    assert await worker.exit() == 0
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_idle_worker_leaves_at_once(house: House, number: int) -> None:
+    """It does not sit its blocking read out."""
+    worker = await house.worker()
+    await wait_until(house.blocked, "it waits for an entry")
+    assert await stopped(worker, number) < 1.5
+    assert await house.consumers() == set()
+    assert await house.names() == set()
+    assert worker.session() == []
+
+
+async def test_what_has_begun_is_finished_and_the_rest_given_back(house: House) -> None:
+    """The batch that runs is committed by the one who leaves; all else is run by another, at once."""
+    first = await house.worker(SLOW, max_batch_size=2)
+    asked = await house.ask_many([[f"text {i}"] for i in range(40)])
+    await wait_until(house.has_begun, "a batch runs")
+    second = await house.worker(SLOW)
+    left_at = time.monotonic()
+    assert await stopped(first) < 3
+    owners = {row["consumer"].decode() for row in await house.pending()}
+    assert owners <= {"released", *await house.names()}
+    await house.check(asked)
+    assert time.monotonic() - left_at < 6
+    assert await house.empty()
+    assert 0 < await metric(second, "redbatch_reclaimed_total") < 40
+    assert first.logged("worker drained")[0]["left"] == 0
+    await wait_until(house.only_living_names, "the group names nobody who has left")
+
+
+async def test_the_grace_time_is_kept(house: House) -> None:
+    """A batch that takes longer is left to another worker, and the exit code is still 0."""
+    first = await house.worker("simulated:base_ms=3000,item_ms=0", drain_grace_s=0.3, heartbeat_ttl_s=1.5)
+    asked = await house.ask_many([["long"]])
+    await wait_until(house.has_begun, "a batch runs")
+    assert await stopped(first) < 2
+    assert await house.raw.xlen(house.lane) == 1
+    await house.worker(reclaim_idle_ms=300, heartbeat_ttl_s=1.5)
+    await house.check(asked)
+    await wait_until(house.only_living_names, "the group names nobody who has left")
+
+
+async def test_one_that_still_loads_leaves_as_well(house: House) -> None:
+    """Nothing was claimed, so nothing has to be given back."""
+    worker = await house.worker("minilm", ready=False)
+    await wait_until(lambda: bool(worker.logged("worker starts")), "it has started", timeout_s=20)
+    assert await stopped(worker) < 3
+    assert worker.session() == []

@@ -1,0 +1,112 @@
+"""The real model through the whole worker: its vectors are those of the library, and torch stays in the engine."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from gpuworker.models import parse_model
+from tests.integration.worker.house import House, vectors_of
+from tests.integration.worker.test_deaths import engines, heartbeats_go_on, new_engine
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.model]
+
+WORDS = [
+    "queue",
+    "batch",
+    "vector",
+    "engine",
+    "lane",
+    "deadline",
+    "worker",
+    "stream",
+    "reply",
+    "padding",
+    "token",
+    "model",
+    "device",
+    "claim",
+]
+STRANGE = [
+    "",
+    " ",
+    "\u200d\u0301",
+    "Ünïcödé ß",
+    "日本語のテキスト",
+    "\U0001f600 \U0001f468\u200d\U0001f469",
+    "a\x00b",
+    "ﷺ\n\t",
+    "١٢٣",
+]
+
+
+def mixed_texts(number: int) -> list[str]:
+    """Returns short, long, strange and over-long texts, each its own; lengths are log-normal, as traffic has them."""
+    rng = random.Random(5)
+    texts = [f"{strange}{i}" for i, strange in enumerate(STRANGE)]
+    texts += [" ".join(rng.choices(WORDS, k=900)) + f" {i}" for i in range(3)]
+    while len(texts) < number:
+        words = min(200, max(1, round(rng.lognormvariate(2.3, 0.9))))
+        texts.append(" ".join(rng.choices(WORDS, k=words)) + f" {len(texts)}")
+    rng.shuffle(texts)
+    return texts
+
+
+def entries_of(texts: list[str]) -> list[list[str]]:
+    """Returns the texts as entries of 1 to 32 inputs."""
+    rng, entries, at = random.Random(6), [], 0
+    while at < len(texts):
+        size = rng.choice([1, 1, 1, 2, 5, 32])
+        entries.append(texts[at : at + size])
+        at += size
+    return entries
+
+
+def encoded(texts: list[str]) -> NDArray[np.float32]:
+    """Returns what the library itself gives, text by text in its own batches."""
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
+
+    model = SentenceTransformer(parse_model("minilm").path, device="cpu")
+    return np.asarray(model.encode(texts, batch_size=16, show_progress_bar=False), dtype=np.float32)
+
+
+def maps(pid: int) -> str:
+    """Returns what a process has mapped into its memory."""
+    return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+
+
+@pytest.mark.timeout(180)
+async def test_vectors_equal_those_of_the_library(house: House) -> None:
+    """A thousand mixed texts in entries of all sizes, in flight together: each has the vector of its own text."""
+    await house.worker("minilm")
+    texts = mixed_texts(1_000)
+    asked = await house.ask_many(entries_of(texts), timeout_ms=120_000)
+    found = np.concatenate([vectors_of(await house.answer(each.request_id, 90)) for each in asked])
+    expected = encoded(texts)
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    cosines = (found * expected).sum(axis=1, dtype=np.float64) / norms
+    print(f"\nleast cosine {cosines.min():.8f}, largest difference {np.abs(found - expected).max():.2e}")  # noqa: T201
+    assert found.shape == (1_000, 384)
+    assert cosines.min() >= 0.99999
+    assert np.abs(found - expected).max() <= 1e-5
+    assert await house.empty()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
+async def test_torch_is_in_the_engine_alone_and_a_new_one_is_soon_ready(house: House) -> None:
+    """The worker never loads it, the fork server has it, and so an engine that dies is replaced in seconds."""
+    worker = await house.worker("minilm")
+    before = vectors_of(await house.answer((await house.ask("a text")).request_id))
+    assert "libtorch" not in maps(worker.pid)
+    assert all("libtorch" in maps(each.pid) for each in worker.session() if each.pid != worker.pid)
+    async with heartbeats_go_on(house):
+        await new_engine(worker, engines(worker), 1)
+    after = vectors_of(await house.answer((await house.ask("a text")).request_id))
+    assert np.array_equal(before, after)

@@ -1,0 +1,119 @@
+"""`redbatch bench` as a user types it, without a server."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redbatch.bench.settings import BenchSettings, seconds
+
+
+def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command in an empty folder, after a line of Python."""
+    program = (
+        f"import sys\n{prelude}\nfrom redbatch.cli import main\nsys.argv[1:] = ['bench', *{list(arguments)!r}]\nmain()"
+    )
+    return subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=cwd,
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"), [("500ms", 0.5), ("10s", 10.0), ("1.5m", 90.0), ("2h", 7_200.0), ("0s", 0.0)]
+)
+def test_durations_have_units(text: str, expected_s: float) -> None:
+    """Milliseconds to hours."""
+    assert seconds(text) == pytest.approx(expected_s)
+
+
+def test_defaults() -> None:
+    """64 clients for 10 s; with a rate, as many connections as it takes; late is a gateway's own default."""
+    closed, opened = BenchSettings(), BenchSettings(rate=5, inputs_per_request=100)
+    assert (closed.connections, closed.duration_s, closed.warmup_s, closed.late_after_s) == (64, 10.0, 1.0, 10.05)
+    assert (opened.connections, opened.late_after_s) == (4_096, 15.0)
+    assert BenchSettings(requests=5).duration_s is None
+
+
+def test_the_help_teaches(tmp_path: Path) -> None:
+    """Examples, what the two loops mean, and every flag."""
+    text = bench("--help", cwd=tmp_path).stdout
+    flags = (
+        "rate",
+        "arrivals",
+        "duration",
+        "requests",
+        "warmup",
+        "texts",
+        "mix",
+        "seed",
+        "out",
+        "plot",
+        "header",
+        "check",
+    )
+    for expected in ("redbatch bench http://", "closed loop", "open loop", *(f"--{flag}" for flag in flags)):
+        assert expected in text
+
+
+def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
+    """Exit code 1, and the address."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        result = bench(url, "--requests", "1", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"redbatch: cannot connect to {url}/embed: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["http://h", "--duration", "soon"], "--duration (REDBATCH_DURATION)"),
+        (["http://h", "--duration", "0s"], "--duration (REDBATCH_DURATION)"),
+        (["http://h", "--clients", "0"], "--clients (REDBATCH_CLIENTS)"),
+        (["http://h", "--mix", "long"], "'short' or 'mixed'"),
+        (["http://h", "--duration", "1s", "--requests", "5"], "exclude each other"),
+        (["ftp://h"], "no http:// or https:// URL"),
+        (["http://h", "--header", "nonsense"], "is no header"),
+        (["http://h", "--texts", "nowhere.txt"], "nowhere.txt: No such file"),
+        (["http://h", "--out", "nowhere/out.json"], "nowhere/out.json: its folder does not exist"),
+        (["http://h", "--out", "."], "is a folder"),
+        (["http://h", "--plot", "out.jpg"], ".png"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:
+    """Before anything is sent."""
+    result = bench(*arguments, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(("module", "arguments"), [("httptools", []), ("matplotlib", ["--plot", "run.png"])])
+def test_a_library_that_is_missing_is_named_before_the_run(module: str, arguments: list[str], tmp_path: Path) -> None:
+    """With the extra that brings it."""
+    result = bench("http://h", *arguments, cwd=tmp_path, prelude=f"sys.modules[{module!r}] = None")
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert module in line
+    assert "pip install 'redbatch[bench]'" in line
+
+
+def test_the_command_line_stays_light(tmp_path: Path) -> None:
+    """What the load needs is imported when it runs."""
+    heavy = ("httptools", "matplotlib", "numpy", "uvloop")
+    program = f"import sys, redbatch.cli, redbatch.commands; print([name for name in {heavy!r} if name in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.strip() == "[]"

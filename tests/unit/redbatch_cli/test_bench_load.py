@@ -1,0 +1,196 @@
+"""The load itself, against a server in the same event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from redbatch.bench import load
+from redbatch.bench.alarm import Alarm
+from redbatch.bench.session import CannotConnect, Job, Result, measure
+from redbatch.bench.settings import BenchSettings
+from redbatch.bench.summary import Summary
+from redbatch.bench.target import body_of, encode, parse_target
+from tests.unit.redbatch_cli.bench_server import answer, refusal, serving
+from tests.waiting import wait_until
+
+
+class Silent:
+    """Is shown how far the load is, and shows nobody."""
+
+    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
+        """Nothing."""
+
+
+def job(url: str, *, check: bool = False, **settings: object) -> Job:
+    """A run of two different texts, without a warmup."""
+    target = parse_target(url)
+    return Job(
+        BenchSettings.model_validate({"warmup": "0s", **settings}), target, encode(target, [], [("a",), ("b",)]), check
+    )
+
+
+async def run(url: str, *, check: bool = False, **settings: object) -> Result:
+    """Runs it to its end."""
+    return await measure(job(url, check=check, **settings), Silent())
+
+
+def summary_of(result: Result) -> Summary:
+    """The figures, which must be there."""
+    assert result.summary is not None
+    return result.summary
+
+
+async def test_a_closed_loop_sends_as_many_as_asked() -> None:
+    """Over its clients' connections, each kept, and the texts in turn."""
+    async with serving(lambda _: answer()) as server:
+        result = await run(server.url, clients=4, requests=100, check=True)
+    summary = summary_of(result)
+    assert (server.requests, server.connections) == (100, 4)
+    assert (summary.requests, summary.ok, summary.errors) == (100, 100, {})
+    assert sorted(server.bodies) == [body_of(["a"])] * 50 + [body_of(["b"])] * 50
+    assert (result.cost.connections, result.cost.most_in_flight) == (4, 4)
+    assert summary.sent_bytes == 50 * sum(map(len, result.job.requests))
+    assert summary.received_bytes == 100 * len(answer())
+
+
+async def test_the_warmup_is_not_measured() -> None:
+    """It comes on top of the requests that are."""
+    async with serving(lambda _: answer()) as server:
+        result = await run(server.url, clients=2, requests=10, warmup="50ms")
+    assert summary_of(result).requests == 10
+    assert server.requests > 10
+
+
+async def test_a_closed_loop_measures_as_long_as_asked() -> None:
+    """What it counts is what the server saw, and its own cost is told."""
+    async with serving(lambda _: answer()) as server:
+        result = await run(server.url, clients=2, duration="200ms")
+    summary = summary_of(result)
+    assert summary.window_s == 0.2
+    assert summary.requests == summary.ok == server.requests
+    assert summary.ok_per_s == pytest.approx(server.requests / 0.2, rel=0.1)
+    assert result.cost.cpu_us_per_request > 0
+    assert result.cost.core_share > 0
+
+
+async def test_an_open_loop_sends_what_is_due() -> None:
+    """As many as asked, at about the rate, whatever the connections."""
+    async with serving(lambda _: answer()) as server:
+        result = await run(server.url, rate=1_000, requests=200)
+    summary = summary_of(result)
+    assert (server.requests, summary.requests, summary.ok) == (200, 200, 200)
+    assert summary.window_s > 0.1  # later, on a busy machine
+
+
+async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
+    """With one connection and a first answer that takes long, those behind it have waited: none is hidden."""
+    begin = asyncio.Event()
+    async with serving(lambda _: answer(), begin) as server:
+        running = asyncio.create_task(run(server.url, rate=500, duration="300ms", clients=1, timeout_ms=50))
+        asyncio.get_running_loop().call_later(0.3, begin.set)
+        result = await running
+    summary = summary_of(result)
+    assert summary.requests == summary.ok == server.requests
+    # Due over 300 ms and all answered after it: half of them waited more than half of it.
+    assert summary.latency.percentiles_ms[50.0] > 100
+    assert summary.late > summary.requests / 2
+    assert result.cost.had_to_wait > summary.requests / 2
+
+
+async def test_errors_are_counted_by_their_codes() -> None:
+    """A refusal is no good answer, and the load goes on over the same connection."""
+    async with serving(lambda n: refusal("queue_full") if n % 4 == 0 else answer()) as server:
+        result = await run(server.url, clients=1, requests=100)
+    summary = summary_of(result)
+    assert (summary.ok, summary.errors, server.connections) == (75, {"queue_full": 25}, 1)
+
+
+async def test_a_wrong_answer_is_an_error_when_looked_at() -> None:
+    """Only then: looking costs CPU."""
+    async with serving(lambda _: answer(body=b"{}")) as server:
+        checked = await run(server.url, clients=1, requests=5, check=True)
+        unchecked = await run(server.url, clients=1, requests=5)
+    assert summary_of(checked).errors == {"wrong_answer": 5}
+    assert summary_of(unchecked).ok == 5
+
+
+@pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 2_000, "clients": 2}])
+async def test_a_server_that_closes_is_connected_to_again(loop: dict[str, Any]) -> None:
+    """After `Connection: close` no request is lost."""
+    async with serving(lambda _: answer(headers="Connection: close\r\n")) as server:
+        result = await run(server.url, requests=20, **loop)
+    assert summary_of(result).ok == 20
+    assert server.connections >= 20
+
+
+@pytest.mark.parametrize(("said", "code"), [(b"", "connection_lost"), (b"nonsense\r\n\r\n", "malformed_answer")])
+@pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 2_000, "clients": 2}])
+async def test_a_request_that_gets_no_answer_is_an_error(loop: dict[str, Any], said: bytes, code: str) -> None:
+    """The connection is made anew, and the load goes on."""
+    async with serving(lambda n: said if n % 2 else answer()) as server:
+        result = await run(server.url, requests=20, **loop)
+    summary = summary_of(result)
+    assert summary.ok + summary.errors[code] == 20
+    assert summary.ok >= 5
+
+
+@pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 1_000, "clients": 2}])
+async def test_a_server_that_never_answers_ends_no_run(loop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long past the time for an answer the request is given up: an error, and late; those that waited behind it too."""
+    monkeypatch.setattr(load, "NO_ANSWER_GRACE_S", 0.0)
+    async with serving(lambda _: None) as server:
+        result = await run(server.url, requests=4, timeout_ms=50, **loop)
+    summary = summary_of(result)
+    assert (summary.ok, summary.errors, summary.late) == (0, {"no_answer": 4}, 4)
+
+
+@pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 500, "clients": 2}])
+async def test_a_server_that_goes_away_is_an_error_each_time(loop: dict[str, Any]) -> None:
+    """What it could not take is counted, and the run ends when it should."""
+    async with serving(lambda _: answer(headers="Connection: close\r\n")) as server:
+        running = asyncio.create_task(run(server.url, duration="500ms", **loop))
+        await wait_until(lambda: server.requests > 3, "it serves")
+    summary = summary_of(await running)
+    assert summary.ok > 3
+    assert summary.errors["connect_failed"] > 0
+    assert summary.requests == summary.ok + sum(summary.errors.values())
+
+
+async def test_a_server_that_is_not_there_is_told_at_once() -> None:
+    """Nothing is measured."""
+    async with serving(lambda _: answer()) as server:
+        url = server.url
+    with pytest.raises(CannotConnect, match=r"[Rr]efused"):
+        await run(url, clients=3)
+
+
+async def test_ctrl_c_ends_the_run_with_what_there_is() -> None:
+    """Also while an answer is awaited, which is then no error."""
+    async with serving(lambda n: answer() if n <= 50 else None) as server:
+        running = asyncio.create_task(run(server.url, clients=2, duration="1h"))
+        await wait_until(lambda: server.requests == 52, "no further answer will come")
+        os.kill(os.getpid(), signal.SIGINT)
+        result = await running
+    summary = summary_of(result)
+    assert result.interrupted
+    assert (summary.requests, summary.ok, summary.errors) == (50, 50, {})
+    assert summary.window_s < 60
+
+
+async def test_an_alarm_rings_when_it_should() -> None:
+    """Not before its time, again when it is set again, and at once for a time that has passed."""
+    rung: list[float] = []
+    alarm = Alarm(lambda: rung.append(time.monotonic()))
+    at_s = time.monotonic() + 0.01
+    alarm.set(at_s)
+    await wait_until(lambda: len(rung) == 1, "it has rung")
+    assert rung[0] >= at_s
+    alarm.set(at_s)
+    await wait_until(lambda: len(rung) == 2, "it has rung again")
+    alarm.close()

@@ -1,0 +1,151 @@
+"""The result as people, programs and eyes read it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from redbatch.bench.plot import draw
+from redbatch.bench.progress import Watch
+from redbatch.bench.record import Record
+from redbatch.bench.report import as_json, as_text
+from redbatch.bench.session import Cost, Job, Result
+from redbatch.bench.settings import BenchSettings
+from redbatch.bench.summary import summarize
+from redbatch.bench.target import parse_target
+
+COST = Cost(
+    cpu_us_per_request=31.0, core_share=0.12, connections=64, most_in_flight=64, had_to_wait=0, most_behind_ms=0.4
+)
+
+
+def result_of(cost: Cost = COST, *, empty: bool = False, **settings: object) -> Result:
+    """A run of 2 s with 1,000 good answers of 10 to 20 ms, 3 refusals and one late answer."""
+    record = Record()
+    for i in range(1_000):
+        record.add(i / 500, 0.010 + i / 100_000, "ok", 200, 4_000)
+    for _ in range(3):
+        record.add(0.5, 0.001, "queue_full", 200, 100)
+    record.add(0.6, 1.2, "deadline_exceeded", 200, 100)
+    job = Job(
+        BenchSettings.model_validate({"timeout_ms": 1_000, **settings}), parse_target("http://host"), [b"request"], True
+    )
+    summary = None if empty else summarize(record, 2.0, job.settings.late_after_s)
+    return Result(job, datetime(2026, 1, 2, tzinfo=UTC), empty, summary, cost)
+
+
+def text_of(result: Result) -> str:
+    """What the terminal shows."""
+    output = io.StringIO()
+    Console(file=output, width=100).print(as_text(result))
+    return output.getvalue()
+
+
+def test_the_table_has_every_figure() -> None:
+    """Throughput, latency, errors by code, late, and what the generator itself cost."""
+    text = text_of(result_of())
+    for expected in (
+        "closed loop, 64 clients, short texts",
+        "requests/s",
+        "p50 15.00 ms",
+        "p95 19.49 ms",
+        "p99 19.89 ms",
+        "max 19.99 ms",
+        "4 of 1,004 (0.4%): queue_full 3, deadline_exceeded 1",
+        "1 took over 1,000 ms (since sent)",
+        "used 12% of a core, 31 µs of CPU per request",
+    ):
+        assert expected in text
+    assert "warning" not in text
+
+
+def test_an_open_loop_says_from_when_it_counts() -> None:
+    """So that nobody has to guess whether waiting is hidden."""
+    text = text_of(result_of(rate=500.0, arrivals="bursty", inputs_per_request=8))
+    for expected in (
+        "open loop, 500 requests/s, bursty",
+        "8 inputs each",
+        "requests/s due",
+        "since due, so that no wait",
+    ):
+        assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (replace(COST, core_share=0.71), "used 71% of a core: it may be what was measured"),
+        (replace(COST, had_to_wait=7), "7 requests waited for one of the 64 connections"),
+        (replace(COST, most_behind_ms=12.0), "sent up to 12 ms too late"),
+    ],
+)
+def test_doubtful_figures_are_marked(cost: Cost, said: str) -> None:
+    """In the table and in the JSON: where the generator may be what was measured."""
+    result = result_of(cost)
+    assert said in text_of(result)
+    (warning,) = json.loads(as_json(result))["generator"]["warnings"]
+    assert said in warning
+
+
+def test_json_has_settings_versions_figures_and_series() -> None:
+    """All of it, with units in the names; what nobody gave is null."""
+    read = json.loads(as_json(result_of(seed=7)))
+    assert (read["url"], read["loop"], read["interrupted"]) == ("http://host/embed", "closed", False)
+    assert (read["settings"]["seed"], read["settings"]["rate"], read["settings"]["check"]) == (7, None, True)
+    assert read["late_after_ms"] == 1_000
+    assert {"redbatch", "python", "uvloop", "httptools"} <= set(read["versions"])
+    measured = read["measured"]
+    assert (measured["requests"], measured["ok"], measured["late"]) == (1_004, 1_000, 1)
+    assert measured["errors"] == {"queue_full": 3, "deadline_exceeded": 1}
+    assert list(measured["latency_ms"]) == ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "max"]
+    assert sum(bucket["count"] for bucket in measured["histogram"]) == 1_000
+    assert [second["sent"] for second in measured["seconds"]] == [504, 500]
+    assert read["generator"]["core_share"] == 0.12
+
+
+def test_a_run_that_ended_in_its_warmup_says_so() -> None:
+    """No figures are made up, and the JSON stays valid."""
+    nothing = replace(COST, cpu_us_per_request=float("nan"), core_share=float("nan"))
+    result = result_of(nothing, empty=True)
+    assert "before anything was measured" in text_of(result)
+    read = json.loads(as_json(result))
+    assert (read["measured"], read["generator"]["core_share"]) == (None, None)
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    """A PNG, for a closed and for an open loop."""
+    for name, result in (("closed.png", result_of()), ("open.png", result_of(rate=500.0))):
+        draw(result, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def watched(*, terminal: bool, **settings: object) -> str:
+    """What is shown of a run at -0.5 s, 4 s, 5 s, 5.5 s and 10 s."""
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=100, force_interactive=terminal)
+    with Watch(BenchSettings.model_validate(settings), console) as watch:
+        for elapsed_s, finished in ((-0.5, 10), (4.0, 910), (5.0, 1_110), (5.5, 1_200), (10.0, 2_100)):
+            watch.show(elapsed_s, finished, 3)
+    return output.getvalue()
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
+    """One each five seconds, with the rate of late."""
+    assert watched(terminal=False).splitlines() == [
+        "5 s: 1,110 requests, 200 requests/s, 3 errors",
+        "10 s: 2,100 requests, 200 requests/s, 3 errors",
+    ]
+
+
+@pytest.mark.parametrize("settings", [{}, {"requests": 2_000}])
+def test_progress_is_a_bar_on_a_terminal(settings: dict[str, int]) -> None:
+    """It says where the run is."""
+    text = watched(terminal=True, **settings)
+    for expected in ("warmup", "measuring", "last answers", "200 requests/s, 3 errors"):
+        assert expected in text

@@ -1,0 +1,76 @@
+"""Where the load goes, and its requests as bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from redbatch.bench.target import body_of, encode, parse_header, parse_target, request_bytes
+
+
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080/embed"),
+        ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/embed"),
+        ("localhost:8080", "http://localhost:8080/embed"),
+        ("https://host/v1/embed?a=b", "https://host/v1/embed?a=b"),
+        ("http://[::1]:80/x", "http://[::1]:80/x"),
+    ],
+)
+def test_a_url_without_a_path_means_embed(url: str, whole: str) -> None:
+    """A path that is given stays."""
+    assert parse_target(url).url == whole
+
+
+def test_the_port_follows_from_the_scheme() -> None:
+    """When the URL names none."""
+    plain, tls = parse_target("http://host"), parse_target("https://host")
+    assert (plain.port, plain.tls, tls.port, tls.tls) == (80, False, 443, True)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:99999", "http://user:pw@host", "http://h/a b"])
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    """With a message, before anything is sent."""
+    with pytest.raises(ValueError, match="http"):
+        parse_target(url)
+
+
+def test_a_header_is_name_colon_value() -> None:
+    """Spaces around the value go."""
+    assert parse_header("Authorization: Bearer x: y") == ("Authorization", "Bearer x: y")
+
+
+@pytest.mark.parametrize("text", ["novalue", ": x", "a b: c", "x: a\r\nEvil: 1", "Content-Length: 3"])
+def test_a_header_that_would_break_the_request_is_refused(text: str) -> None:
+    """No line breaks, and none that says where the request ends."""
+    with pytest.raises(ValueError, match=r"header|load generator"):
+        parse_header(text)
+
+
+def test_a_body_has_the_simple_form_for_one_text() -> None:
+    """`text` for one, `texts` for several, UTF-8 as it is."""
+    assert json.loads(body_of(["a"])) == {"text": "a"}
+    assert json.loads(body_of(["a", "zwölf"])) == {"texts": ["a", "zwölf"]}
+    assert "zwölf".encode() in body_of(["zwölf"])
+
+
+def test_a_request_is_whole() -> None:
+    """Head, the length of the body in bytes, body; a header that is given replaces the usual one."""
+    target = parse_target("http://host:1/p")
+    request = request_bytes(target, [("content-type", "text/x"), ("X-Timeout-Ms", "5")], "ö".encode())
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /p HTTP/1.1"
+    assert sorted(lines[1:]) == sorted(
+        ["Host: host:1", "User-Agent: redbatch-bench", "content-type: text/x", "X-Timeout-Ms: 5", "Content-Length: 2"]
+    )
+    assert body.decode() == "ö"
+
+
+def test_a_huge_file_is_encoded_in_part() -> None:
+    """What is kept in memory has a bound; one request is always there."""
+    target = parse_target("http://host")
+    endless = (("text",) for _ in iter(int, 1))
+    assert len(encode(target, [], endless, most_bytes=1)) == 1
