@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+
+import structlog
 
 from api import metrics
 from api.admission import Grace, admit
 from api.inflight import InFlight
 from api.monitor import Monitor
-from api.replies import Replies, end
+from api.replies import Replies
 from api.settings import GatewaySettings
 from api.settler import Settler
 from api.submitter import Order, Submitter, Told
+from redbatch.tasks import end
 from shared.codec import encode_body
 from shared.errors import DeadlineExceeded, InvalidRequest, RedisUnreachable
 from shared.messages import EMBED, Body, Draft, Vectors
 from shared.queue import Queue
 
+log = structlog.get_logger()
+
+KEEP_PAUSE_S = 0.5
 CHARS_PER_TOKEN = 4
 SPECIAL_TOKENS = 2
 
@@ -93,8 +99,8 @@ class Dispatcher:
     async def start(self) -> None:
         """Asks for the state of the queue once, then works in the background."""
         await self.monitor.poll()
-        parts = (self._submitter.run(), self._replies.run_bell(self._keys, self.gateway), self.monitor.run())
-        self._tasks = [asyncio.create_task(part) for part in parts]
+        parts = (self._submitter.run, lambda: self._replies.run_bell(self._keys, self.gateway), self.monitor.run)
+        self._tasks = [asyncio.create_task(_keep(part)) for part in parts]
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
@@ -150,6 +156,16 @@ class Dispatcher:
 
     async def _on_loss(self) -> None:
         await self._settler.settle(list(self._requests.values()), cause="epoch")
+
+
+async def _keep(part: Callable[[], Awaitable[None]]) -> None:
+    """Runs a part of the background for ever. What it did not foresee is logged, and the part begins anew."""
+    while True:
+        try:
+            await part()
+        except Exception:
+            log.exception("a part of the gateway failed")
+            await asyncio.sleep(KEEP_PAUSE_S)
 
 
 def _embedded(vectors: list[Vectors]) -> Embedded:

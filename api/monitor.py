@@ -11,6 +11,7 @@ import structlog
 
 from api import metrics
 from api.admission import Cluster, retry_after_s
+from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import Keys
@@ -49,10 +50,7 @@ class Monitor:
             await self.poll()
             if self._lost.is_set():
                 await self._look_after_loss()
-            try:
-                await asyncio.wait_for(self._lost.wait(), EVERY_S)
-            except TimeoutError:
-                continue
+            await wait_for_event(self._lost, EVERY_S)
 
     async def poll(self) -> None:
         """Asks once."""

@@ -8,12 +8,13 @@ and a request that ends early leaves its waiter to be woken by the cancel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from api import metrics
 from api.inflight import InFlight
+from redbatch.tasks import end
 from shared import submission
 from shared.codec import CodecError, decode_reply
 from shared.errors import RedisUnreachable
@@ -22,22 +23,15 @@ from shared.queue import BLOCK_S, Link
 
 log = structlog.get_logger()
 
-COLLECT_KEYS = 512
+COLLECT_KEYS = 128
+COLLECT_RINGS = 4
+"""Few at once: the replies of a call whose connection breaks are lost, and their requests run again."""
+
 LINGER_S = 0.05
 """How long past its deadline a waiter listens, so that a reply at the last moment still counts."""
 
-CANCEL_AGAIN_S = 0.1
 
 Broken = Callable[[Link, list[InFlight]], Awaitable[None]]
-
-
-async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels tasks until all have ended: a wait_for within may swallow a cancel, before Python 3.12."""
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
 
 
 class Replies:
@@ -123,15 +117,16 @@ class Replies:
             try:
                 rung = await self._bell.pop(bell, BLOCK_S)
                 if rung is not None:
-                    await self._collect(rung.decode("ascii", "replace").split(" "), keys)
+                    await self._collect(rung.decode("ascii", "replace").split(" "), keys, gateway)
             except RedisUnreachable:
                 await self._broken(self._bell, [each for each in self._requests.values() if each.rings])
 
-    async def _collect(self, request_ids: list[str], keys: Keys) -> None:
+    async def _collect(self, request_ids: list[str], keys: Keys, gateway: str) -> None:
+        """Takes what the bell announced, and what it announces meanwhile: the busier, the more in one call."""
         wanted = [each for each in dict.fromkeys(request_ids) if each in self._requests]
-        for start in range(0, len(wanted), COLLECT_KEYS):
-            async with self.taking:
-                ready = await submission.collect(self._control, keys, wanted[start : start + COLLECT_KEYS])
-                for replies in ready:
+        async with self.taking:
+            for start in range(0, len(wanted) or 1, COLLECT_KEYS):
+                part = wanted[start : start + COLLECT_KEYS]
+                for replies in await submission.collect(self._control, keys, part, gateway, COLLECT_RINGS):
                     for data in replies:
                         self.deliver(data)

@@ -18,7 +18,7 @@ from shared.submission import Outstanding
 
 log = structlog.get_logger()
 
-CHUNK = 200
+CHUNK = 64
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 

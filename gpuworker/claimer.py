@@ -15,6 +15,7 @@ from gpuworker.credits import credit
 from gpuworker.engine_host import EngineHost
 from gpuworker.holding import Holding, key_of
 from gpuworker.retries import Retry, retry
+from redbatch.tasks import wait_for_event
 from shared import delivery
 from shared.codec import CodecError, decode_body
 from shared.delivery import Abandoned, Allowance, Claimed
@@ -67,7 +68,7 @@ class Claimer:
         context.hands.freed.clear()
         allowed = credit(context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
         if allowed is None or not self._engine.ready:
-            await _wait(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
+            await wait_for_event(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
         allowance = Allowance(allowed.entries, allowed.tokens, context.workers, len(context.hands))
         claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
@@ -75,7 +76,7 @@ class Claimer:
         if claimed.entries or claimed.malformed:
             self.accept(claimed)
         elif claimed.left:  # the share of others
-            await _wait(context.hands.freed, SHARE_PAUSE_S)
+            await wait_for_event(context.hands.freed, SHARE_PAUSE_S)
         else:
             self._accept(await delivery.await_entry(self._link, context.keys, context.worker))
 
@@ -158,10 +159,3 @@ class Claimer:
         if entries:
             self._engine.send({"kind": "add", "entries": entries})
         metrics.HELD.set(len(self._context.hands))
-
-
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        return

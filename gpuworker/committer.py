@@ -34,7 +34,6 @@ class Committer:
         self._answers: list[Answer] = []
         self._handed_back: list[Entry] = []
         self._malformed: list[Ref] = []
-        self._begun: list[Entry] | None = None
         self._wake = asyncio.Event()
 
     def answer(self, holding: Holding, reply: Reply) -> None:
@@ -60,11 +59,6 @@ class Committer:
         self._malformed.append(ref)
         self._wake.set()
 
-    def mark_begun(self, entries: list[Entry]) -> None:
-        """Writes down soon which entries have begun; only the latest word counts."""
-        self._begun = entries
-        self._wake.set()
-
     async def run(self) -> None:
         """Works until cancelled."""
         pause_s = RETRY_FIRST_S
@@ -84,9 +78,6 @@ class Committer:
 
     async def _work(self) -> None:
         context = self._context
-        if self._begun is not None:
-            begun, self._begun = self._begun, None
-            await delivery.mark_begun(self._link, context.keys, context.worker, begun)
         while self._answers:
             await self._commit(self._next_answers())
         if self._handed_back:

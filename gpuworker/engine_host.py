@@ -96,7 +96,8 @@ class EngineHost:
         if self._server is None:
             return
         try:
-            await asyncio.wait_for(self._server.wait(), STOP_S)
+            async with asyncio.timeout(STOP_S):
+                await self._server.wait()
         except TimeoutError:  # it is still importing
             self._server.kill()
             await self._server.wait()

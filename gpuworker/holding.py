@@ -73,12 +73,15 @@ class Hands:
             return False
         return True
 
-    def begin(self, keys: Iterable[str]) -> list[Entry]:
-        """Marks entries as begun and returns all that are begun and not answered."""
+    def begin(self, keys: Iterable[str]) -> None:
+        """Marks entries as begun."""
         for key in keys:
             holding = self._by_key.get(key)
             if holding is not None:
                 holding.begun = True
+
+    def running(self) -> list[Entry]:
+        """Returns the entries that have begun and are not answered."""
         return [each.entry for each in self._by_key.values() if each.begun and not each.answered]
 
     def interrupt(self) -> list[Holding]:
@@ -96,8 +99,3 @@ class Hands:
     def held(self) -> Held:
         """How much that is."""
         return Held(len(self._by_key), self._tokens)
-
-    @property
-    def begun(self) -> int:
-        """How many have begun to run."""
-        return sum(each.begun for each in self._by_key.values())

@@ -11,6 +11,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.context import Context
+from redbatch.tasks import wait_for_event
 from shared import delivery
 from shared.errors import RedisUnreachable
 from shared.messages import Heartbeat
@@ -50,10 +51,7 @@ class Pacemaker:
             except RedisUnreachable as error:
                 self._heard = False
                 log.warning("no heartbeat", reason=error.message)
-            try:
-                await asyncio.wait_for(self._now.wait(), self._context.settings.heartbeat_s)
-            except TimeoutError:
-                continue
+            await wait_for_event(self._now, self._context.settings.heartbeat_s)
 
     def ready(self, device: str, dim: int) -> None:
         """The engine is ready."""
@@ -91,6 +89,6 @@ class Pacemaker:
             state=self.state,
             tokens_per_s=round(context.tokens_per_s, 1),
             holds=len(context.hands),
-            begun=context.hands.begun,
+            begun=len(context.hands.running()),
             started_ms=self._started_ms,
         )

@@ -9,12 +9,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any
 
 import structlog
 import uvloop
 
+from gpuworker.begun import Begun
 from gpuworker.claimer import Claimer
 from gpuworker.committer import Committer
 from gpuworker.context import Context
@@ -28,6 +27,7 @@ from gpuworker.pacemaker import Pacemaker
 from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
 from redbatch.admin import AdminServer, PortTaken
+from redbatch.tasks import end
 from shared import delivery
 from shared.errors import RedisUnreachable
 from shared.queue import Queue
@@ -35,7 +35,6 @@ from shared.queue import Queue
 log = structlog.get_logger()
 
 DRAIN_POLL_S = 0.01
-CANCEL_AGAIN_S = 0.1
 
 
 class Worker:
@@ -57,6 +56,7 @@ class Worker:
             settings.batch_age_bound_ms,
         )
         self._engine = EngineHost(options, self._on_frame, self._on_ready, self._on_death)
+        self._begun = Begun(self._context, self._queue.link("begun"))
         self._claimer = Claimer(self._context, self._claim_link, self._engine, self._committer)
         self._keeper = Keeper(self._context, self._queue.link("keep"), self._claimer.accept, self._drop)
         self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
@@ -80,6 +80,7 @@ class Worker:
             for name, part in (
                 ("engine", self._engine.run()),
                 ("commit", self._committer.run()),
+                ("begun", self._begun.run()),
                 ("keep", self._keeper.run()),
                 ("heartbeat", self._pacemaker.run()),
             )
@@ -93,7 +94,7 @@ class Worker:
             await self._drain(claiming)
             return 0
         finally:
-            await _end([stopping, claiming, *parts])
+            await end([stopping, claiming, *parts])
             await self._leave()
             await self._engine.stop()
             admin.stop()
@@ -135,7 +136,8 @@ class Worker:
         self._unbegun = asyncio.get_running_loop().create_future()
         self._engine.send({"kind": "drain"})
         try:
-            return await asyncio.wait_for(self._unbegun, self._settings.drain_grace_s)
+            async with asyncio.timeout(self._settings.drain_grace_s):
+                return await self._unbegun
         except TimeoutError:
             return []
 
@@ -153,6 +155,7 @@ class Worker:
         self._claimer.batch_tokens = int(header["max_batch_tokens"])
         self._pacemaker.ready(str(header["device"]), int(header["dim"]))
         self._claimer.bring(self._context.hands.interrupt())
+        self._begun.changed()
         self._context.hands.freed.set()
 
     def _on_death(self) -> None:
@@ -163,7 +166,8 @@ class Worker:
     def _on_frame(self, header: Header, payload: bytes) -> None:
         kind = header["kind"]
         if kind == "begun":
-            self._committer.mark_begun(self._context.hands.begin(header["keys"]))
+            self._context.hands.begin(header["keys"])
+            self._begun.changed()
         elif kind == "ran":
             self._results.take(header, payload)
         elif kind == "unbegun" and self._unbegun is not None and not self._unbegun.done():
@@ -171,16 +175,6 @@ class Worker:
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send({"kind": "drop", "keys": keys})
-
-
-async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancels tasks until they have ended: `asyncio.wait_for` of Python 3.11 may swallow a cancellation."""
-    everything = pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
-    await asyncio.gather(*everything, return_exceptions=True)
 
 
 def run(settings: WorkerSettings) -> int:

@@ -127,9 +127,12 @@ async def cancel(link: Link, keys: Keys, refs: Sequence[Ref], wake: Sequence[str
     return gone
 
 
-async def collect(link: Link, keys: Keys, request_ids: Sequence[str]) -> list[list[bytes]]:
-    """Pops all replies that are ready, a list for each request."""
-    replies: list[list[bytes]] = await link.run(scripts.COLLECT, [keys.reply(each) for each in request_ids], [])
+async def collect(
+    link: Link, keys: Keys, request_ids: Sequence[str], gateway: str = "", rings: int = 0
+) -> list[list[bytes]]:
+    """Pops all replies that are ready, a list for each request, and for those in up to `rings` elements of the bell."""
+    names = [keys.bell(gateway), *(keys.reply(each) for each in request_ids)]
+    replies: list[list[bytes]] = await link.run(scripts.COLLECT, names, [keys.reply(""), rings])
     return replies
 
 

@@ -18,14 +18,17 @@ import select
 import signal
 import socket
 import sys
-import traceback
 
+import structlog
 from setproctitle import setproctitle
 
 from gpuworker.engine.child import serve
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from redbatch.die_with_parent import die_with_parent
+from redbatch.logs import configure_logging
+
+log = structlog.get_logger()
 
 
 def main(arguments: list[str]) -> None:
@@ -33,6 +36,7 @@ def main(arguments: list[str]) -> None:
     die_with_parent(signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
+    configure_logging("engine", "info")
     setproctitle(f"redbatch forkserver {options.model}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker ends it, after its engine
@@ -75,8 +79,8 @@ def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> in
         control.close()
         serve(socket.socket(fileno=descriptor), options)
         status = 0
-    except Exception:  # noqa: BLE001 - the last frame of this process: say what happened, then leave
-        traceback.print_exc()
+    except Exception:
+        log.exception("engine failed")  # the last frame of this process
     finally:
         sys.stderr.flush()
         os._exit(status)
@@ -93,8 +97,7 @@ def _reap() -> set[int]:
         if pid == 0:
             return ended
         ended.add(pid)
-        sys.stderr.write(f"engine {pid} ended with {os.waitstatus_to_exitcode(status)}\n")
-        sys.stderr.flush()
+        log.info("engine ended", pid=pid, status=os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

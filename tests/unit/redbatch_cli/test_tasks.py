@@ -1,10 +1,10 @@
-"""How a worker ends its parts."""
+"""Waiting and ending in asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 
-from gpuworker.worker import _end
+from redbatch.tasks import end, wait_for_event
 
 
 async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:
@@ -21,5 +21,13 @@ async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:
 
     tasks = [asyncio.create_task(stubborn()), asyncio.create_task(asyncio.Event().wait())]
     await asyncio.wait(tasks, timeout=0.01)
-    await _end(tasks)
+    await end(tasks)
     assert all(task.done() for task in tasks)
+
+
+async def test_an_event_is_waited_for_within_its_time() -> None:
+    """The answer says whether it came."""
+    event = asyncio.Event()
+    assert not await wait_for_event(event, 0.01)
+    event.set()
+    assert await wait_for_event(event, 0.01)

@@ -1,0 +1,31 @@
+"""Waiting and ending in asyncio, where the standard library has a trap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+CANCEL_AGAIN_S = 0.1
+
+
+async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
+    """Waits for an event; returns whether it came in time.
+
+    `asyncio.wait_for` would do, but before Python 3.12 it may swallow a cancellation that comes with the event.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels tasks until all have ended: a wait_for in a library within may swallow a cancellation."""
+    everything = pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*everything, return_exceptions=True)
