@@ -33,6 +33,10 @@ class Begun:
         """Entries have begun, or are no longer."""
         self._changed.set()
 
+    def interrupted(self) -> None:
+        """The engine died: whatever begins now begins anew."""
+        self._written = set()
+
     async def run(self) -> None:
         """Works until cancelled."""
         while True:

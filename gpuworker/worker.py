@@ -160,6 +160,7 @@ class Worker:
 
     def _on_death(self) -> None:
         self._pacemaker.loading()
+        self._begun.interrupted()
         if self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result([key_of(each.entry) for each in self._context.hands.all() if not each.answered])
 

@@ -21,8 +21,10 @@ for _ = 1, tonumber(ARGV[4]) do
   at = at + 4
 end
 if inputs > 0 then
-  redis.call('HINCRBY', KEYS[1], 'inputs', -inputs)
-  redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)
+  local left = {redis.call('HINCRBY', KEYS[1], 'inputs', -inputs), redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)}
+  if left[1] < 0 or left[2] < 0 then
+    redis.call('DEL', KEYS[1])  -- somebody added entries by hand, uncounted
+  end
 end
 for i = 2 + ARGV[2], #KEYS do
   redis.call('RPUSH', KEYS[i], '')

@@ -50,7 +50,9 @@ for _, bell_at in ipairs(bells) do
   redis.call('PEXPIRE', KEYS[bell_at], bell_ttl)
 end
 if inputs > 0 then
-  redis.call('HINCRBY', KEYS[1], 'inputs', -inputs)
-  redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)
+  local left = {redis.call('HINCRBY', KEYS[1], 'inputs', -inputs), redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)}
+  if left[1] < 0 or left[2] < 0 then
+    redis.call('DEL', KEYS[1])  -- somebody added entries by hand, uncounted
+  end
 end
 return {now, results}

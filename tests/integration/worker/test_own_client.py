@@ -1,0 +1,28 @@
+"""The client of a reader's own, as docs/architecture.md shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from tests.integration.worker.house import House, hash_vectors
+
+pytestmark = [pytest.mark.redis]
+
+PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
+
+
+async def test_the_client_on_the_page_works(house: House) -> None:
+    """The code on the page, with another port and queue and nothing else changed, gets the vector of its text."""
+    await house.worker()
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    code = code.replace("port=6379", f"port={urlsplit(house.url).port}").replace("minilm", house.queue.keys.queue)
+    names: dict[str, Any] = {}
+    await asyncio.to_thread(exec, code, names)
+    assert np.array_equal(names["vectors"], hash_vectors(["Hello, world"]))
