@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import structlog
 
 from api import metrics
-from api.admission import Grace, admit
+from api.admission import Cluster, Grace, admit
 from api.inflight import InFlight
 from api.monitor import Monitor
 from api.replies import Replies
@@ -26,6 +27,7 @@ from shared.queue import Queue
 log = structlog.get_logger()
 
 KEEP_PAUSE_S = 0.5
+LAST_CANCELS_S = 1.0
 CHARS_PER_TOKEN = 4
 SPECIAL_TOKENS = 2
 
@@ -72,7 +74,7 @@ class Dispatcher:
         keys = self._keys = self._queue.keys
         self._requests: dict[str, InFlight] = {}
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s)
-        self.monitor = Monitor(self._queue.link("monitor"), keys, self._on_loss)
+        self.monitor = Monitor(self._queue.link("monitor"), keys, settings.worker_grace_s, self._on_loss)
         self._submitter = Submitter(
             self._queue.link("submit"),
             keys,
@@ -87,12 +89,16 @@ class Dispatcher:
         self._replies = Replies(
             [self._queue.link(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
             self._queue.link("reply:bell", identified=True),
-            self._queue.link("collect"),
+            self._queue.link("collect", identified=True),
             self._requests,
-            lambda link, requests: self._settler.after_break(link, requests),  # noqa: PLW0108 - it comes below
+            lambda links, requests: self._settler.after_break(links, requests),  # noqa: PLW0108 - it comes below
         )
         self._settler = Settler(
-            self._queue.link("settle"), keys, self._submitter, self._replies.deliver, self._replies.taking
+            self._queue.link("settle", identified=True),
+            keys,
+            self._submitter,
+            self._replies.deliver,
+            self._replies.taking,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -106,6 +112,9 @@ class Dispatcher:
         """Stops the background work and closes the connections."""
         await end(self._tasks)
         await self._replies.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_CANCELS_S):
+                await self._submitter.flush_cancels()
         await self._queue.close()
 
     @property
@@ -121,7 +130,9 @@ class Dispatcher:
         Raises:
             RedbatchError: any of them but the client's own.
         """
-        refusal = admit(self.monitor.cluster(), self._grace)
+        refusal = admit(self._cluster(), self._grace)
+        if refusal is None and self._submitter.waiting_inputs >= self._settings.max_queue_inputs:
+            refusal = self.monitor.full()  # Redis is slow or away: what is held here is bounded as the queue is
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
@@ -139,8 +150,19 @@ class Dispatcher:
             timer.cancel()
             self._forget(request)
 
+    def _cluster(self) -> Cluster:
+        """What is known of the rest. Redis is away as well while it answers questions and refuses writes."""
+        known = self.monitor.cluster()
+        since = self._submitter.repeating_since
+        repeating_s = 0.0 if since is None else asyncio.get_running_loop().time() - since
+        return replace(known, redis_down_s=max(known.redis_down_s, repeating_s))
+
+    def missing(self) -> list[str]:
+        """Returns what keeps this gateway from answering: redis, worker."""
+        return ["redis"] if self._submitter.repeating_since is not None else self.monitor.missing()
+
     def _expire(self, request: InFlight) -> None:
-        if self._submitter.repeating and not request.submitted:
+        if self._submitter.repeating_since is not None and not request.submitted:
             request.fail(RedisUnreachable("Redis did not answer within the deadline: try again.", retry_after_s=1.0))
         else:
             request.fail(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))

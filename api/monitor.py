@@ -29,16 +29,19 @@ class Monitor:
     Args:
         link: a connection of its own.
         keys: the queue.
+        worker_grace_s: how long a worker that is not ready counts for one that was.
         on_loss: called when the epoch has changed: everything in Redis may be gone.
     """
 
-    def __init__(self, link: Link, keys: Keys, on_loss: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, link: Link, keys: Keys, worker_grace_s: float, on_loss: Callable[[], Awaitable[None]]) -> None:
         self._link = link
         self._keys = keys
         self._on_loss = on_loss
         self._pulse: Pulse | None = None
         self._down_since: float | None = None
         self._worker_seen_at: float | None = None
+        self._ready_seen_at: float | None = None
+        self._worker_grace_s = worker_grace_s
         self._epoch = b""
         self._lost = asyncio.Event()
         self._round = time.monotonic()
@@ -54,11 +57,12 @@ class Monitor:
 
     async def poll(self) -> None:
         """Asks once."""
+        asked = time.monotonic()
         try:
             self._pulse = await submission.pulse(self._link, self._keys)
         except RedisUnreachable as error:
             if self._down_since is None:
-                self._down_since = time.monotonic()
+                self._down_since = asked
                 log.warning("Redis is out of reach", reason=error.message)
         else:
             self._saw_workers(self._pulse)
@@ -75,6 +79,8 @@ class Monitor:
             log.info("Redis answers again", after_s=round(away, 1))
             if self._worker_seen_at is not None:
                 self._worker_seen_at += away
+        if any(worker.state == "ready" for worker in pulse.workers):
+            self._ready_seen_at = now
         if pulse.last_heartbeat_ms:
             seen_at = now - (pulse.now_ms - pulse.last_heartbeat_ms) / 1000
             self._worker_seen_at = max(seen_at, self._worker_seen_at or seen_at)
@@ -86,13 +92,16 @@ class Monitor:
         self._epoch = epoch
 
     async def _look_after_loss(self) -> None:
-        self._lost.clear()
         log.warning("the queue's data was lost or its group made anew: looking after all requests")
+        self._lost.clear()  # before: it may be lost again meanwhile
         try:
             await self._on_loss()
         except RedisUnreachable:
             self._lost.set()
             await asyncio.sleep(EVERY_S / 4)
+        except Exception:
+            self._lost.set()
+            raise
 
     def cluster(self) -> Cluster:
         """Returns what is known now, for admission."""
@@ -117,8 +126,11 @@ class Monitor:
         """Returns what keeps the cluster from answering: redis, worker."""
         if self._pulse is None or self._down_since is not None:
             return ["redis"]
-        ready = any(worker.state == "ready" for worker in self._pulse.workers)
-        return [] if ready else ["worker"]
+        return [] if self._pulse.workers and self._ready_seen_within_grace() else ["worker"]
+
+    def _ready_seen_within_grace(self) -> bool:
+        """A worker whose engine starts again is no reason to leave the load balancer: requests wait for it."""
+        return self._ready_seen_at is not None and time.monotonic() - self._ready_seen_at <= self._worker_grace_s
 
     def alive(self) -> bool:
         """Whether the event loop still comes round."""

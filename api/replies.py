@@ -31,7 +31,7 @@ LINGER_S = 0.05
 """How long past its deadline a waiter listens, so that a reply at the last moment still counts."""
 
 
-Broken = Callable[[Link, list[InFlight]], Awaitable[None]]
+Broken = Callable[[list[Link], list[InFlight]], Awaitable[None]]
 
 
 class Replies:
@@ -42,7 +42,7 @@ class Replies:
         bell: the connection that pops this gateway's bell.
         control: a connection for what does not block.
         requests: the requests in flight, by id.
-        broken: looks after requests whose connection broke; called with the connection.
+        broken: looks after requests whose connections broke; called with these.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Replies:
                 try:
                     data = await link.pop(key, left)
                 except RedisUnreachable:
-                    await self._broken(link, [request])
+                    await self._broken([link], [request])
                     continue
                 if data is not None:
                     self.deliver(data)
@@ -113,13 +113,17 @@ class Replies:
     async def run_bell(self, keys: Keys, gateway: str) -> None:
         """Listens to the bell until cancelled."""
         bell = keys.bell(gateway)
+        await self._look_after_bell()  # when this begins anew, a ring may have been lost
         while True:
             try:
                 rung = await self._bell.pop(bell, BLOCK_S)
                 if rung is not None:
                     await self._collect(rung.decode("ascii", "replace").split(" "), keys, gateway)
             except RedisUnreachable:
-                await self._broken(self._bell, [each for each in self._requests.values() if each.rings])
+                await self._look_after_bell()
+
+    async def _look_after_bell(self) -> None:
+        await self._broken([self._bell, self._control], [each for each in self._requests.values() if each.rings])
 
     async def _collect(self, request_ids: list[str], keys: Keys, gateway: str) -> None:
         """Takes what the bell announced, and what it announces meanwhile: the busier, the more in one call."""

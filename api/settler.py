@@ -19,7 +19,7 @@ from shared.submission import Outstanding
 log = structlog.get_logger()
 
 CHUNK = 64
-RETRY_FIRST_S = 0.02
+RETRY_FIRST_S = 0.01
 RETRY_MOST_S = 0.5
 
 
@@ -43,19 +43,22 @@ class Settler:
         self._deliver = deliver
         self._taking = taking
 
-    async def after_break(self, broken: Link, requests: Iterable[InFlight]) -> None:
-        """Settles the requests that waited on a connection that broke, once Redis answers again.
+    async def after_break(self, broken: Iterable[Link], requests: Iterable[InFlight]) -> None:
+        """Settles the requests that waited on connections that broke, once Redis answers again.
 
-        Redis may still hold the old connection for alive and give replies to it: it is killed first.
+        Redis may still hold an old connection for alive and give replies to it, be it one that waited for them, one
+        that collected them, or the one that settles: these are killed first.
         """
-        waiting = list(requests)
+        links, waiting = [*broken, self._link], list(requests)
         pause = RETRY_FIRST_S
         while True:
+            await asyncio.sleep(pause)  # always: whoever calls this tries its connection again right after it
             try:
-                await self._link.kill(broken)
+                await self._link.ping()
+                for link in links:
+                    await self._link.kill(link)
                 await self.settle(waiting, cause="connection")
             except RedisUnreachable:
-                await asyncio.sleep(pause)
                 pause = min(2 * pause, RETRY_MOST_S)
             else:
                 return

@@ -18,7 +18,7 @@ class State:
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""
-        return ["draining"] if self.draining else self.dispatcher.monitor.missing()
+        return ["draining"] if self.draining else self.dispatcher.missing()
 
     def alive(self) -> bool:
         """Whether the process works at all."""

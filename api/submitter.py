@@ -38,6 +38,11 @@ class Order:
     exempt: bool = False
 
     @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return sum(draft.n for draft in self.drafts)
+
+    @property
     def size(self) -> int:
         """Bytes of all bodies."""
         return sum(len(draft.body) for draft in self.drafts)
@@ -66,7 +71,8 @@ class Submitter:
         told: who is told what came of it.
 
     Attributes:
-        repeating: whether Redis did not answer the submit that is under way.
+        repeating_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
+        waiting_inputs: inputs whose submit has not begun.
     """
 
     def __init__(self, link: Link, keys: Keys, gateway: str, bound: int, told: Told) -> None:
@@ -80,11 +86,13 @@ class Submitter:
         self._wake_keys: list[str] = []
         self._wake = asyncio.Event()
         self._sequence = 0
-        self.repeating = False
+        self.repeating_since: float | None = None
+        self.waiting_inputs = 0
 
     def add(self, order: Order) -> None:
         """Submits soon."""
         self._orders.append(order)
+        self.waiting_inputs += order.inputs
         self._wake.set()
 
     def cancel(self, request: InFlight, *, waited_for: bool) -> None:
@@ -99,11 +107,11 @@ class Submitter:
     async def run(self) -> None:
         """Works until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             while self._orders or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
                 await self._submit(self._next_orders())
-                await self._cancel()
+                await self.flush_cancels()
+            self._wake.clear()
+            await self._wake.wait()
 
     def _next_orders(self) -> list[Order]:
         size = count = 0
@@ -113,6 +121,7 @@ class Submitter:
                 break
             count += 1
         taken, self._orders = self._orders[:count], self._orders[count:]
+        self.waiting_inputs -= sum(order.inputs for order in taken)
         return [order for order in taken if not order.request.done]
 
     async def _submit(self, orders: Sequence[Order]) -> None:
@@ -141,10 +150,10 @@ class Submitter:
                     self._link, self._keys, self._gateway, self._sequence, self._bound, submissions
                 )
             except RedisUnreachable as error:
-                self.repeating = True
+                self.repeating_since = self.repeating_since or now
                 log.debug("submit is repeated", reason=error.message)
             else:
-                self.repeating = False
+                self.repeating_since = None
                 return reply
             await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_MOST_S)
@@ -170,7 +179,8 @@ class Submitter:
         else:
             self._told.submitted(request)
 
-    async def _cancel(self) -> None:
+    async def flush_cancels(self) -> None:
+        """Takes back what nobody waits for."""
         refs, self._cancelled = self._cancelled, []
         wake, self._wake_keys = self._wake_keys, []
         if not refs and not wake:

@@ -27,6 +27,7 @@ class Begun:
         self._context = context
         self._link = link
         self._written: set[str] = set()
+        self._stale = True  # a worker of this name may have died before
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
@@ -34,8 +35,9 @@ class Begun:
         self._changed.set()
 
     def interrupted(self) -> None:
-        """The engine died: whatever begins now begins anew."""
-        self._written = set()
+        """The engine died, and the attempts are counted: what was written down must not be counted again."""
+        self._stale = True
+        self._changed.set()
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -53,7 +55,7 @@ class Begun:
     async def _write(self) -> None:
         running = self._context.hands.running()
         names = {key_of(entry) for entry in running}
-        stale = any(name in self._context.hands for name in self._written - names)
-        if names - self._written or stale:
+        ended = any(name in self._context.hands for name in self._written - names)
+        if self._stale or ended or names - self._written:
             await delivery.mark_begun(self._link, self._context.keys, self._context.worker, running)
-            self._written = names
+            self._written, self._stale = names, False

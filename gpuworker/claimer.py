@@ -11,7 +11,7 @@ import structlog
 from gpuworker import metrics
 from gpuworker.committer import Committer
 from gpuworker.context import Context
-from gpuworker.credits import credit
+from gpuworker.credits import Credit, credit
 from gpuworker.engine_host import EngineHost
 from gpuworker.holding import Holding, key_of
 from gpuworker.retries import Retry, retry
@@ -19,7 +19,7 @@ from redbatch.tasks import wait_for_event
 from shared import delivery
 from shared.codec import CodecError, decode_body
 from shared.delivery import Abandoned, Allowance, Claimed
-from shared.errors import RedisUnreachable
+from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
 from shared.messages import EMBED, VERSION, Entry, Ref
 from shared.queue import GroupMissing, Link
 
@@ -28,6 +28,9 @@ log = structlog.get_logger()
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 1.0
 LOADING_PAUSE_S = 0.2
+FRAME_ENTRIES = 16
+"""With the bound of a body, this keeps a frame within its own bound."""
+
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
 """When to look again after the share of others was left to them."""
@@ -51,8 +54,7 @@ class Claimer:
         while not self.stopping:
             try:
                 if lost:
-                    await self._recover()
-                    lost = False
+                    lost = not await self._recover()
                 await self._claim_once()
                 pause_s = RETRY_FIRST_S
             except GroupMissing:
@@ -63,11 +65,23 @@ class Claimer:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MOST_S)
 
+    def _credit(self) -> Credit | None:
+        """Returns what may be claimed now: nothing while no engine can run it."""
+        if self.stopping or not self._engine.ready:
+            return None
+        context = self._context
+        return credit(context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
+
+    def room(self) -> int:
+        """Returns how many entries may be taken over now."""
+        allowed = self._credit()
+        return 0 if allowed is None else allowed.entries
+
     async def _claim_once(self) -> None:
         context = self._context
         context.hands.freed.clear()
-        allowed = credit(context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
-        if allowed is None or not self._engine.ready:
+        allowed = self._credit()
+        if allowed is None:
             await wait_for_event(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
         allowance = Allowance(allowed.entries, allowed.tokens, context.workers, len(context.hands))
@@ -80,16 +94,18 @@ class Claimer:
         else:
             self._accept(await delivery.await_entry(self._link, context.keys, context.worker))
 
-    async def _recover(self) -> None:
-        """Finds entries that were delivered to this worker in a reply that never came."""
+    async def _recover(self) -> bool:
+        """Finds entries that were delivered to this worker in a reply that never came; returns whether it could."""
         context = self._context
         await context.control.kill(self._link)
         claimed = await delivery.reclaim(
             self._link, context.keys, context.worker, context.clock.now_ms(), Abandoned(0, context.worker)
         )
-        if claimed is not None:
-            context.clock.saw(claimed.now_ms)
-            self.accept(claimed)
+        if claimed is None:
+            return False
+        context.clock.saw(claimed.now_ms)
+        self.accept(claimed)
+        return True
 
     async def _join(self) -> None:
         try:
@@ -117,21 +133,23 @@ class Claimer:
         """Returns the entry in hand if it is to run; otherwise sees to its answer, or gives it to others."""
         holding = self._context.hands.take(entry, ())
         if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
-            self._committer.fail(holding, "deadline_exceeded", "The deadline passed while the request waited.")
+            self._committer.fail(holding, DeadlineExceeded.code, "The deadline passed while the request waited.")
             return None
         if entry.version != VERSION:
-            self._committer.hand_back([entry])
+            self._committer.refuse(entry)
             return None
         try:
             body = decode_body(entry.body)
         except CodecError:
-            self._committer.fail(holding, "internal", "The entry's body is not what its version describes.")
+            self._committer.fail(holding, InternalError.code, "The entry's body is not what its version describes.")
             return None
         if body.op != EMBED:
-            self._committer.hand_back([entry])
+            self._committer.refuse(entry)
             return None
         if len(body.inputs) != entry.ref.n:
-            self._committer.fail(holding, "internal", "The entry's body does not hold the inputs that it announces.")
+            self._committer.fail(
+                holding, InternalError.code, "The entry's body does not hold as many inputs as it says."
+            )
             return None
         holding.inputs = body.inputs
         return holding
@@ -144,7 +162,7 @@ class Claimer:
             entry = holding.entry
             decision = retry(entry.attempts, self._context.settings.max_attempts)
             if decision is Retry.GIVE_UP:
-                self._committer.fail(holding, "input_failed", "The engine died each time that it ran this input.")
+                self._committer.fail(holding, InputFailed.code, "The engine died each time that it ran this input.")
                 continue
             submitted_ms = int(entry.ref.entry_id.split(b"-")[0])
             entries.append(
@@ -156,6 +174,6 @@ class Claimer:
                     "alone": decision is Retry.ALONE,
                 }
             )
-        if entries:
-            self._engine.send({"kind": "add", "entries": entries})
+        for start in range(0, len(entries), FRAME_ENTRIES):
+            self._engine.send({"kind": "add", "entries": entries[start : start + FRAME_ENTRIES]})
         metrics.HELD.set(len(self._context.hands))

@@ -15,7 +15,7 @@ from shared.codec import encode_reply
 from shared.delivery import Answer
 from shared.errors import RedisUnreachable
 from shared.messages import Entry, Failure, Ref, Reply
-from shared.queue import GroupMissing, Link
+from shared.queue import Link
 
 log = structlog.get_logger()
 
@@ -33,6 +33,7 @@ class Committer:
         self._link = link
         self._answers: list[Answer] = []
         self._handed_back: list[Entry] = []
+        self._refused: list[Entry] = []
         self._malformed: list[Ref] = []
         self._wake = asyncio.Event()
 
@@ -53,6 +54,11 @@ class Committer:
         self._handed_back += entries
         self._wake.set()
 
+    def refuse(self, entry: Entry) -> None:
+        """Gives an entry that this worker does not understand to others soon, out of the way of the rest."""
+        self._refused.append(entry)
+        self._wake.set()
+
     def discard(self, ref: Ref) -> None:
         """Removes an entry that names no request, soon."""
         log.warning("malformed entry removed", stream_id=ref.entry_id.decode())
@@ -68,8 +74,6 @@ class Committer:
             try:
                 await self._work()
                 pause_s = RETRY_FIRST_S
-            except GroupMissing:
-                await self._join()
             except RedisUnreachable as error:
                 log.warning("cannot commit", reason=error.message)
                 self._wake.set()
@@ -77,19 +81,23 @@ class Committer:
                 pause_s = min(2 * pause_s, RETRY_MOST_S)
 
     async def _work(self) -> None:
-        context = self._context
         while self._answers:
             await self._commit(self._next_answers())
-        if self._handed_back:
-            entries = list(self._handed_back)
-            await delivery.hand_back(self._link, context.keys, context.worker, entries)
-            metrics.HANDED_BACK.inc(len(entries))
-            self._handed_back = self._handed_back[len(entries) :]
-            context.hands.release(key_of(entry) for entry in entries)
+        self._handed_back = await self._give(self._handed_back, delivery.RELEASED_IDLE_MS)
+        self._refused = await self._give(self._refused, 0)
         if self._malformed:
             refs = list(self._malformed)
-            await delivery.discard(self._link, context.keys, refs)
+            await delivery.discard(self._link, self._context.keys, refs)
             self._malformed = self._malformed[len(refs) :]
+
+    async def _give(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
+        """Hands entries back; returns those that came meanwhile."""
+        entries = list(waiting)
+        if entries:
+            await delivery.hand_back(self._link, self._context.keys, self._context.worker, entries, idle_ms)
+            metrics.HANDED_BACK.inc(len(entries))
+            self._context.hands.release(key_of(entry) for entry in entries)
+        return waiting[len(entries) :]
 
     def _next_answers(self) -> list[Answer]:
         size = count = 0
@@ -108,10 +116,3 @@ class Committer:
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
         metrics.HELD.set(len(self._context.hands))
-
-    async def _join(self) -> None:
-        self._wake.set()
-        try:
-            await delivery.join(self._link, self._context.keys)
-        except RedisUnreachable:
-            await asyncio.sleep(RETRY_FIRST_S)

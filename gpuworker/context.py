@@ -27,4 +27,3 @@ class Context:
     hands: Hands = field(default_factory=Hands)
     workers: int = 1
     tokens_per_s: float = 0.0
-    stalled_until: float = 0.0

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +19,6 @@ from gpuworker.engine_options import EngineOptions
 
 log = structlog.get_logger()
 
-QUICK_DEATH_S = 5.0
 RESTART_PAUSE_S = 1.0
 STOP_S = 2.0
 
@@ -36,7 +34,8 @@ class EngineHost:
         options: what the engine is told.
         on_frame: called with each frame of a living engine but ready and failed.
         on_ready: called when an engine is ready for work, with its ready frame.
-        on_death: called when an engine has died; another is started after it.
+        on_death: called when an engine has died, with the number of deaths since one was last ready; another is
+            started after it.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class EngineHost:
         options: EngineOptions,
         on_frame: Callable[[frames.Header, bytes], None],
         on_ready: Callable[[frames.Header], None],
-        on_death: Callable[[], None],
+        on_death: Callable[[int], None],
     ) -> None:
         self._options = options
         self._on_frame = on_frame
@@ -63,19 +62,17 @@ class EngineHost:
         Raises:
             EngineFailed: the model cannot be loaded; starting another would not help.
         """
-        first = True
+        deaths = 0
         while True:
-            began = time.monotonic()
-            if not first:
-                metrics.ENGINE_RESTARTS.inc()
-            first = False
             try:
                 await self._one_engine()
             finally:
                 self.ready, self._writer, self._pid = False, None, 0
-            log.warning("engine died", model=self._options.model)
-            self._on_death()
-            if time.monotonic() - began < QUICK_DEATH_S and not self._was_ready:
+            metrics.ENGINE_RESTARTS.inc()
+            deaths = 1 if self._was_ready else deaths + 1
+            log.warning("engine died", model=self._options.model, deaths_in_a_row=deaths)
+            self._on_death(deaths)
+            if deaths > 1:
                 await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not burn the host
 
     def send(self, header: frames.Header) -> None:
@@ -104,17 +101,7 @@ class EngineHost:
 
     async def _one_engine(self) -> None:
         self._was_ready = False
-        control = await self._fork_server()
-        ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(control, [b"f"], [theirs.fileno()])
-        except OSError:  # the fork server died a moment ago
-            control.close()
-            self._control = None
-            ours.close()
-            return
-        finally:
-            theirs.close()
+        ours = await self._fork()
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours, limit=frames.MAX_FRAME_BYTES)
         self._writer = writer
@@ -123,6 +110,21 @@ class EngineHost:
                 self._handle(*frame)
         finally:
             writer.close()
+
+    async def _fork(self) -> socket.socket:
+        """Has the fork server start an engine; returns this side of their socket pair."""
+        while True:
+            control = await self._fork_server()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    socket.send_fds(control, [b"f"], [theirs.fileno()])
+                except OSError:  # the fork server died a moment ago: the next round starts another
+                    ours.close()
+                    control.close()
+                    self._control = None
+                else:
+                    return ours
 
     def _handle(self, header: frames.Header, payload: bytes) -> None:
         kind = header["kind"]

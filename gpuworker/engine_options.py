@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The model, the device, and the bounds of a batch, as in WorkerSettings."""
+    """The model, the device, the bounds of a batch and the level of logs, as in WorkerSettings."""
 
     model: str
     device: str
@@ -15,3 +15,4 @@ class EngineOptions:
     max_batch_tokens: int | None
     max_batch_wait_ms: float
     batch_age_bound_ms: float
+    log_level: str

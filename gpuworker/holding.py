@@ -84,15 +84,15 @@ class Hands:
         """Returns the entries that have begun and are not answered."""
         return [each.entry for each in self._by_key.values() if each.begun and not each.answered]
 
-    def interrupt(self) -> list[Holding]:
-        """Counts an attempt for each entry that was begun when the engine died; returns what is to run again.
-
-        An entry without inputs was not understood and is on its way to other workers.
-        """
+    def interrupt(self) -> None:
+        """Counts an attempt for each entry that was begun and not answered when the engine died."""
         for holding in self._by_key.values():
             if holding.begun and not holding.answered:
                 holding.entry = replace(holding.entry, attempts=holding.entry.attempts + 1)
                 holding.begun = False
+
+    def unanswered(self) -> list[Holding]:
+        """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""
         return [each for each in self._by_key.values() if each.inputs and not each.answered]
 
     @property

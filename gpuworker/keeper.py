@@ -9,10 +9,11 @@ from collections.abc import Callable
 import structlog
 
 from gpuworker import metrics
+from gpuworker.claimer import Claimer
 from gpuworker.context import Context
 from gpuworker.holding import key_of
 from shared import delivery
-from shared.delivery import Abandoned, Claimed
+from shared.delivery import Abandoned
 from shared.errors import RedisUnreachable
 from shared.queue import GroupMissing, Link
 
@@ -28,19 +29,16 @@ class Keeper:
     Args:
         context: the worker.
         link: a connection of its own.
-        accept: takes entries that were taken over.
+        claimer: says what may be taken over, and takes it.
         drop: told the keys of entries that need not run any more.
     """
 
-    def __init__(
-        self, context: Context, link: Link, accept: Callable[[Claimed], None], drop: Callable[[list[str]], None]
-    ) -> None:
+    def __init__(self, context: Context, link: Link, claimer: Claimer, drop: Callable[[list[str]], None]) -> None:
         self._context = context
         self._link = link
-        self._accept = accept
+        self._claimer = claimer
         self._drop = drop
-        self._search = Abandoned(context.settings.reclaim_idle_ms)
-        self.reclaiming = True
+        self._stalled_until = 0.0
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -53,7 +51,7 @@ class Keeper:
             began = time.monotonic()
             try:
                 await self.renew()
-                if self.reclaiming and began >= max(next_reclaim, self._context.stalled_until):
+                if began >= max(next_reclaim, self._stalled_until):
                     next_reclaim = began + reclaim_s
                     await self._reclaim()
             except (RedisUnreachable, GroupMissing):
@@ -62,7 +60,7 @@ class Keeper:
                 self._stalled(renew_s)
 
     def _stalled(self, renew_s: float) -> None:
-        self._context.stalled_until = time.monotonic() + 2 * renew_s + SLOW_S
+        self._stalled_until = time.monotonic() + 2 * renew_s + SLOW_S
 
     async def renew(self) -> None:
         """Renews what is held; drops what is not this worker's any more and has no answer yet."""
@@ -72,7 +70,12 @@ class Keeper:
         entries = [each.entry for each in held]
         now_ms, owned = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
         self._context.clock.saw(now_ms)
-        gone = [key_of(each.entry) for each, still in zip(held, owned, strict=True) if not still and not each.answered]
+        # What runs, runs to its end: the first commit counts.
+        gone = [
+            key_of(each.entry)
+            for each, still in zip(held, owned, strict=True)
+            if not (still or each.answered or each.begun)
+        ]
         if gone:
             metrics.DROPPED.inc(len(gone))
             self._drop(gone)
@@ -80,7 +83,11 @@ class Keeper:
 
     async def _reclaim(self) -> None:
         context = self._context
-        claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), self._search)
+        most = self._claimer.room()
+        if most <= 0:
+            return
+        search = Abandoned(context.settings.reclaim_idle_ms, most=most)
+        claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         if claimed is None:
             self._stalled(context.settings.renew_ms / 1000)
             return
@@ -88,4 +95,4 @@ class Keeper:
         if claimed.entries or claimed.malformed:
             metrics.RECLAIMED.inc(len(claimed.entries))
             log.info("entries taken over", n=len(claimed.entries))
-            self._accept(claimed)
+            self._claimer.accept(claimed)

@@ -64,6 +64,10 @@ class Pacemaker:
         self._become("loading")
         metrics.UP.labels(self._context.worker, self._context.settings.model).set(0)
 
+    def drain(self) -> None:
+        """The worker is on its way out, whatever becomes of its engine."""
+        self._become("draining")
+
     def _become(self, state: str) -> None:
         if self.state != "draining":
             self.state = state

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from shared.keys import RELEASED
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
 
@@ -55,6 +56,13 @@ class WorkerSettings(QueueSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After SIGTERM: time for the batches that run to finish."
     )
+
+    @field_validator("worker_id")
+    @classmethod
+    def _not_reserved(cls, value: str | None) -> str | None:
+        if value == RELEASED:
+            raise ValueError(f"{RELEASED} is the name under which entries are handed back: take another")
+        return value
 
     @property
     def queue_name(self) -> str:

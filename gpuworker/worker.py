@@ -35,6 +35,7 @@ from shared.queue import Queue
 log = structlog.get_logger()
 
 DRAIN_POLL_S = 0.01
+HOPELESS_DEATHS = 2
 
 
 class Worker:
@@ -54,11 +55,12 @@ class Worker:
             settings.max_batch_tokens,
             settings.max_batch_wait_ms,
             settings.batch_age_bound_ms,
+            settings.log_level,
         )
         self._engine = EngineHost(options, self._on_frame, self._on_ready, self._on_death)
         self._begun = Begun(self._context, self._queue.link("begun"))
         self._claimer = Claimer(self._context, self._claim_link, self._engine, self._committer)
-        self._keeper = Keeper(self._context, self._queue.link("keep"), self._claimer.accept, self._drop)
+        self._keeper = Keeper(self._context, self._queue.link("keep"), self._claimer, self._drop)
         self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
         self._results = Results(self._context, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
@@ -112,9 +114,8 @@ class Worker:
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Stops claiming, gives back what has not begun, and finishes the rest within the grace time."""
         context = self._context
-        self._pacemaker.state = "draining"
+        self._pacemaker.drain()
         self._claimer.stopping = True
-        self._keeper.reclaiming = False
         context.hands.freed.set()
         log.info("worker drains", holds=len(context.hands))
         ends = time.monotonic() + self._settings.drain_grace_s
@@ -124,26 +125,34 @@ class Worker:
             except RedisUnreachable:
                 break
             await asyncio.wait([claiming], timeout=DRAIN_POLL_S)
-        unbegun = await self._ask_unbegun()
+        unbegun = await self._ask_unbegun(ends)
         held = [context.hands.get(key) for key in unbegun]
-        self._committer.hand_back([each.entry for each in held if each is not None])
+        self._committer.hand_back([each.entry for each in held if each is not None and not each.answered])
         await context.hands.emptied(ends - time.monotonic())
         log.info("worker drained", handed_back=len(unbegun), left=len(context.hands))
 
-    async def _ask_unbegun(self) -> list[str]:
+    async def _ask_unbegun(self, ends: float) -> list[str]:
         if not self._engine.ready:
-            return [key_of(each.entry) for each in self._context.hands.all() if not each.answered]
+            return self._unanswered_keys()
         self._unbegun = asyncio.get_running_loop().create_future()
         self._engine.send({"kind": "drain"})
         try:
-            async with asyncio.timeout(self._settings.drain_grace_s):
+            async with asyncio.timeout(ends - time.monotonic()):
                 return await self._unbegun
         except TimeoutError:
             return []
 
+    def _unanswered_keys(self) -> list[str]:
+        return [key_of(each.entry) for each in self._context.hands.unanswered()]
+
     async def _leave(self) -> None:
+        """Gives what is left to others, and takes the name out of the group."""
+        context, link = self._context, self._context.control
+        left = [each.entry for each in context.hands.all()]
         try:
-            owed = await delivery.leave(self._context.control, self._context.keys, self._context.worker)
+            if left:
+                await delivery.hand_back(link, context.keys, context.worker, left)
+            owed = await delivery.leave(link, context.keys, context.worker)
         except RedisUnreachable as error:
             log.warning("cannot leave the group", reason=error.message)
             return
@@ -154,15 +163,18 @@ class Worker:
         log.info("engine ready", model=header["model"], device=header["device"], dim=header["dim"])
         self._claimer.batch_tokens = int(header["max_batch_tokens"])
         self._pacemaker.ready(str(header["device"]), int(header["dim"]))
-        self._claimer.bring(self._context.hands.interrupt())
-        self._begun.changed()
+        self._claimer.bring(self._context.hands.unanswered())
         self._context.hands.freed.set()
 
-    def _on_death(self) -> None:
+    def _on_death(self, in_a_row: int) -> None:
         self._pacemaker.loading()
+        self._context.hands.interrupt()
         self._begun.interrupted()
         if self._unbegun is not None and not self._unbegun.done():
-            self._unbegun.set_result([key_of(each.entry) for each in self._context.hands.all() if not each.answered])
+            self._unbegun.set_result(self._unanswered_keys())
+        elif in_a_row >= HOPELESS_DEATHS:
+            log.warning("the engine does not come up: giving what is held to other workers")
+            self._committer.hand_back([each.entry for each in self._context.hands.unanswered()])
 
     def _on_frame(self, header: Header, payload: bytes) -> None:
         kind = header["kind"]

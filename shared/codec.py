@@ -12,7 +12,7 @@ import msgpack
 
 from shared.messages import VERSION, Body, Failure, Reply, Timing, Vectors
 
-MAX_BODY_BYTES = 256 * 2**20
+MAX_BODY_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 256 * 2**20
 MAX_INPUTS = 1_024
 MAX_DIM = 65_536

@@ -183,9 +183,15 @@ async def reclaim(link: Link, keys: Keys, worker: str, issued_ms: int, search: A
     return _claimed(now_ms, parsed)
 
 
-async def hand_back(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> int:
-    """Gives entries to whoever reclaims next; returns how many were still this worker's to give."""
-    args: list[Argument] = [GROUP, worker, RELEASED, RELEASED_IDLE_MS, len(entries)]
+async def hand_back(
+    link: Link, keys: Keys, worker: str, entries: Sequence[Entry], idle_ms: int = RELEASED_IDLE_MS
+) -> int:
+    """Gives entries to whoever reclaims next; returns how many were still this worker's to give.
+
+    They look idle for `idle_ms`: for long, so that the next reclaim finds them; or not at all, when nobody may know
+    what to do with them and they must not stand in the way of others.
+    """
+    args: list[Argument] = [GROUP, worker, RELEASED, idle_ms, len(entries)]
     for entry in entries:
         args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)
     given: int = await link.run(scripts.HAND_BACK, keys.lanes, args)

@@ -7,7 +7,7 @@
 | rb:{<queue>}:epoch                | string | both             | permanent; a new value means that data was lost      |
 | rb:{<queue>}:reply:<request id>   | list   | workers          | remaining deadline + reply_ttl_s; popped at once     |
 | rb:{<queue>}:bell:<gateway>       | list   | workers          | 60 s after the last ring; popped at once             |
-| rb:{<queue>}:submitted:<gateway>  | string | gateways         | 60 s after the gateway's last submit                 |
+| rb:{<queue>}:submitted:<gateway>  | string | gateways         | 6 min after the gateway's last submit                |
 | rb:{<queue>}:workers              | zset   | workers          | an hour after the last heartbeat of any              |
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
 | rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |

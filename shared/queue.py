@@ -102,6 +102,10 @@ class Link:
             if left in other._left_behind:  # kept until the kill has arrived, so that it can be tried again
                 other._left_behind.remove(left)
 
+    async def ping(self) -> None:
+        """Asks Redis for a sign of life. Raises as `call` does."""
+        await self.call("PING")
+
     async def unblock(self, other: Link) -> None:
         """Has another link's blocking read return at once, with nothing, if it is in one."""
         if other._identity:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from shared import scripts
 from shared.keys import GROUP, LANES, Keys
 from shared.messages import Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
 
-SUBMITTED_TTL_MS = 60_000
+SUBMITTED_TTL_MS = 360_000
+"""Longer than any deadline: a submit may be repeated until then."""
+
+_HEARTBEAT = TypeAdapter(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ async def pulse(link: Link, keys: Keys) -> Pulse:
 def _heartbeat(data: bytes) -> Heartbeat | None:
     """A heartbeat of another version may have other fields: those that are missing make it unreadable, more do not."""
     try:
-        value: dict[str, Any] = json.loads(data)
-        return Heartbeat(**{name: value[name] for name in Heartbeat.__dataclass_fields__})
-    except (ValueError, KeyError, TypeError):
+        beat = _HEARTBEAT.validate_json(data)
+    except ValidationError:
         return None
+    return beat if math.isfinite(beat.tokens_per_s) else None

@@ -29,12 +29,12 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     """Loads the model and serves until the worker closes the socket."""
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
-    outbox: queue.Queue[bytes] = queue.Queue(_OUTBOX_FRAMES)
+    outbox = Outbox(sock)
     try:
         backend = load_backend(parse_model(options.model), options.device)
         backend.warmup()
     except ModelError as error:
-        sock.sendall(frames.encode({"kind": "failed", "message": str(error)}))
+        outbox.send({"kind": "failed", "message": str(error)})
         return
     max_tokens = options.max_batch_tokens or backend.max_batch_tokens
     limits = Limits(
@@ -43,15 +43,44 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     pipeline = Pipeline(
         backend,
         limits,
-        begun=lambda keys: outbox.put(frames.encode({"kind": "begun", "keys": keys})),
+        begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),
         ran=lambda ran: outbox.put(encode_ran(ran, backend.dim)),
     )
     pipeline.start()
-    threading.Thread(target=_send, args=(sock, outbox), name="send", daemon=True).start()
+    threading.Thread(target=outbox.run, name="send", daemon=True).start()
     ready = {"kind": "ready", "pid": os.getpid(), "model": options.model, "dim": backend.dim, "device": backend.device}
-    outbox.put(frames.encode(ready | {"max_batch_tokens": max_tokens}))
+    outbox.send(ready | {"max_batch_tokens": max_tokens})
     with sock.makefile("rb") as stream:
         _receive(stream, pipeline, outbox)
+
+
+class Outbox:
+    """Frames on their way to the worker: results take their turn in a thread, what must be known first goes at once."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._turn = threading.Lock()
+        self._waiting: queue.Queue[bytes] = queue.Queue(_OUTBOX_FRAMES)
+
+    def put(self, frame: bytes) -> None:
+        """Sends a frame soon."""
+        self._waiting.put(frame)
+
+    def send(self, header: frames.Header) -> None:
+        """Sends a frame before it returns: the worker reads it even if this process dies in the next moment."""
+        self._write(frames.encode(header))
+
+    def run(self) -> None:
+        """Sends what was put, for ever."""
+        while True:
+            self._write(self._waiting.get())
+
+    def _write(self, frame: bytes) -> None:
+        try:
+            with self._turn:
+                self._sock.sendall(frame)
+        except OSError:
+            os._exit(0)  # the worker is gone, and with it everybody who waits for this engine
 
 
 def encode_ran(ran: Ran, dim: int) -> bytes:
@@ -75,7 +104,7 @@ def encode_ran(ran: Ran, dim: int) -> bytes:
     return frames.encode(header, payload)
 
 
-def _receive(stream: BinaryIO, pipeline: Pipeline, outbox: queue.Queue[bytes]) -> None:
+def _receive(stream: BinaryIO, pipeline: Pipeline, outbox: Outbox) -> None:
     while (frame := frames.read(stream)) is not None:
         header, _ = frame
         kind = header["kind"]
@@ -87,7 +116,7 @@ def _receive(stream: BinaryIO, pipeline: Pipeline, outbox: queue.Queue[bytes]) -
         elif kind == "drop":
             pipeline.drop(header["keys"])
         elif kind == "drain":
-            outbox.put(frames.encode({"kind": "unbegun", "keys": pipeline.drain()}))
+            outbox.send({"kind": "unbegun", "keys": pipeline.drain()})
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:
@@ -95,11 +124,3 @@ def _die(hook: threading.ExceptHookArgs) -> None:
     sys.excepthook(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
     sys.stderr.flush()
     os._exit(1)
-
-
-def _send(sock: socket.socket, outbox: queue.Queue[bytes]) -> None:
-    try:
-        while True:
-            sock.sendall(outbox.get())
-    except OSError:
-        os._exit(0)  # the worker is gone, and with it everybody who waits for this engine

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
     die_with_parent(signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
-    configure_logging("engine", "info")
+    configure_logging("engine", options.log_level)
     setproctitle(f"redbatch forkserver {options.model}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker ends it, after its engine

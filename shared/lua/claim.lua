@@ -34,8 +34,9 @@ local tokens_left = tonumber(ARGV[4])
 local lanes = {}
 for i, lane in ipairs(KEYS) do
   local taken = {}
+  local count = 1  -- then as many as their like have room for
   while entries_left > 0 and tokens_left > 0 do
-    local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', math.min(entries_left, 32), 'STREAMS', lane, '>')
+    local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', lane, '>')
     if not read then
       break
     end
@@ -51,7 +52,9 @@ for i, lane in ipairs(KEYS) do
         end
       end
       tokens_left = tokens_left - cost
+      count = math.max(1, math.floor(tokens_left / cost))
     end
+    count = math.min(count, entries_left, 32)
   end
   lanes[i] = taken
 end

@@ -7,12 +7,12 @@
 -- Returns a list of replies for each reply key, then one for each request that the bell named.
 local replies = {}
 for i = 2, #KEYS do
-  replies[#replies + 1] = redis.call('LPOP', KEYS[i], 1024) or {}
+  replies[#replies + 1] = redis.call('LPOP', KEYS[i], 65536) or {}
 end
 if ARGV[2] ~= '0' then
   for _, rung in ipairs(redis.call('LPOP', KEYS[1], ARGV[2]) or {}) do
     for id in string.gmatch(rung, '%S+') do
-      replies[#replies + 1] = redis.call('LPOP', ARGV[1] .. id, 1024) or {}
+      replies[#replies + 1] = redis.call('LPOP', ARGV[1] .. id, 65536) or {}
     end
   end
 end

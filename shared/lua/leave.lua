@@ -6,7 +6,7 @@
 -- Returns the number of entries that it still owed; its name stays in each lane where it owed any, because deleting a
 -- consumer deletes its pending records. Its time in the zset of workers stays: it tells when a worker last lived.
 local owed = 0
-redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('DEL', KEYS[1])
 for i = 3, #KEYS do
   local pending = redis.pcall('XPENDING', KEYS[i], ARGV[1], '-', '+', 1000, ARGV[2])
   if not pending.err then
@@ -15,5 +15,8 @@ for i = 3, #KEYS do
     end
     owed = owed + #pending
   end
+end
+if owed == 0 then
+  redis.call('DEL', KEYS[2])  -- otherwise it tells whoever takes over what had begun
 end
 return owed

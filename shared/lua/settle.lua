@@ -20,6 +20,6 @@ for r = 1, tonumber(ARGV[2]) do
     there[e] = #found
     at = at + 2
   end
-  results[r] = {redis.call('LPOP', KEYS[lanes + r], 1024) or {}, there}
+  results[r] = {redis.call('LPOP', KEYS[lanes + r], 65536) or {}, there}
 end
 return results

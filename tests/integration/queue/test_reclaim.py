@@ -192,17 +192,18 @@ async def test_names_of_the_dead_are_removed(
 async def test_a_worker_that_leaves_owing_keeps_its_name(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """Leaving removes the name only where nothing is pending: with it the pending records would go."""
+    """With the name the pending records would go. What had begun stays written down until somebody has taken over."""
     await gateway.add(request(), request())
     first, second = await worker.claim()
     await worker.beat()
     await worker.mark_begun([first])
     assert await worker.leave() == 2
     assert await lane.consumers() == {"worker-1"}
-    assert await lane.client.exists(worker.keys.worker("worker-1"), worker.keys.begun("worker-1")) == 0
+    assert await lane.client.exists(worker.keys.worker("worker-1")) == 0
     taken = await other.reclaim()
-    assert [entry.ref for entry in taken] == [first.ref, second.ref]
+    assert [(entry.ref, entry.attempts) for entry in taken] == [(first.ref, 1), (second.ref, 0)]
     assert await worker.leave() == 0
+    assert await lane.client.exists(worker.keys.begun("worker-1")) == 0
     assert await lane.consumers() == {"worker-2"}
     assert await other.commit(taken) == [True, True]
 
