@@ -82,7 +82,8 @@ async def test_tokens_bound_a_claim(gateway: Gateway, worker: Worker) -> None:
     entries = await worker.claim(tokens=4_000)
     assert sum(entry.ref.cost for entry in entries) == 4_000
     assert await worker.claim(tokens=0) == ()
-    assert len(large := await worker.claim(tokens=10)) == 1
+    large = await worker.claim(tokens=10)
+    assert len(large) == 1
     await worker.commit((*entries, *large, *await worker.claim()))
 
 
