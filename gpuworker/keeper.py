@@ -54,10 +54,19 @@ class Keeper:
                 if began >= max(next_reclaim, self._stalled_until):
                     next_reclaim = began + reclaim_s
                     await self._reclaim()
-            except (RedisUnreachable, GroupMissing):
+            except GroupMissing:
+                await self._join()
+            except RedisUnreachable:
                 self._stalled(renew_s)
             if time.monotonic() - began > SLOW_S:
                 self._stalled(renew_s)
+
+    async def _join(self) -> None:
+        """Makes the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
+        try:
+            await delivery.join(self._link, self._context.keys)
+        except RedisUnreachable as error:
+            log.debug("the group is still missing", reason=error.message)
 
     def _stalled(self, renew_s: float) -> None:
         self._stalled_until = time.monotonic() + 2 * renew_s + SLOW_S

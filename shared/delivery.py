@@ -158,7 +158,11 @@ async def discard(link: Link, keys: Keys, refs: Sequence[Ref]) -> None:
 
 
 async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> tuple[int, list[bool]]:
-    """Keeps entries from being reclaimed; returns Redis' clock and for each entry whether it is still this worker's."""
+    """Keeps entries from being reclaimed; returns Redis' clock and for each entry whether it is still this worker's.
+
+    Raises:
+        GroupMissing: `join` makes the group again.
+    """
     args: list[Argument] = [GROUP, worker, len(entries)]
     for entry in entries:
         args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)

@@ -14,8 +14,11 @@ local at = 4
 for e = 1, tonumber(ARGV[3]) do
   local lane, id = KEYS[1 + ARGV[at]], ARGV[at + 1]
   local mine = redis.pcall('XPENDING', lane, group, id, id, 1, consumer)
+  if mine.err then
+    return mine
+  end
   owned[e] = 0
-  if not mine.err and mine[1] then
+  if mine[1] then
     redis.call('XCLAIM', lane, group, consumer, 0, id, 'RETRYCOUNT', 1 + ARGV[at + 2], 'JUSTID')
     owned[e] = 1
   end

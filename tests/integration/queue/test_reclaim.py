@@ -40,11 +40,12 @@ async def test_only_the_owner_renews(gateway: Gateway, worker: Worker, other: Wo
 
 
 async def test_renewing_in_a_group_that_is_gone(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
-    """After the group was lost nothing is owned, and that is an answer rather than an error."""
+    """The loss is told, so that the group is made anew at once; in the new one nothing is owned."""
     await gateway.add(request())
     entries = await worker.claim()
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
-    assert await worker.renew(entries) == [False]
+    with pytest.raises(GroupMissing):
+        await worker.renew(entries)
     await delivery.join(worker.link, worker.keys)
     assert await worker.renew(entries) == [False]
     await worker.commit(await worker.claim())
