@@ -10,6 +10,7 @@ import redis.asyncio
 
 from shared import delivery
 from shared.keys import GROUP, RELEASED, Keys
+from shared.queue import GroupMissing
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
