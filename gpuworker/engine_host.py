@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -52,7 +51,6 @@ class EngineHost:
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._pid = 0
         self._was_ready = False
         self.ready = False
 
@@ -67,7 +65,7 @@ class EngineHost:
             try:
                 await self._one_engine()
             finally:
-                self.ready, self._writer, self._pid = False, None, 0
+                self.ready, self._writer = False, None
             metrics.ENGINE_RESTARTS.inc()
             deaths = 1 if self._was_ready else deaths + 1
             log.warning("engine died", model=self._options.model, deaths_in_a_row=deaths)
@@ -79,11 +77,6 @@ class EngineHost:
         """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
         if self._writer is not None and self.ready:
             self._writer.write(frames.encode(header))
-
-    def kill(self) -> None:
-        """Kills the engine; another is started."""
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
 
     async def stop(self) -> None:
         """Ends the fork server, and with it the engine."""
@@ -132,7 +125,6 @@ class EngineHost:
             raise EngineFailed(str(header["message"]))
         if kind == "ready":
             self.ready = self._was_ready = True
-            self._pid = int(header["pid"])
             self._on_ready(header)
         else:
             self._on_frame(header, payload)

@@ -1,7 +1,7 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
 From the worker:  add {entries: [{key, inputs, since, deadline, alone}]} · drop {keys} · drain {}
-From the engine:  ready {pid, model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
+From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
                   ran {size, tokens, padded, seconds, gap, dim, done: [{key, n, began, seconds, size}],
                        failed: [{key, code, message}]}  + float32 vectors of `done`, in order
                   failed {message}: the model cannot be loaded

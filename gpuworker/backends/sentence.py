@@ -7,6 +7,7 @@ Any other model is given whole texts, and `encode` itself does the work.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ class SentenceBackend:
 
     def __init__(self, model: Model, device: str) -> None:
         transformers_logging.disable_progress_bar()
+        logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker says what it loads
         try:
             self._model = SentenceTransformer(
                 model.path,

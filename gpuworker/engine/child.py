@@ -48,7 +48,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     )
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
-    ready = {"kind": "ready", "pid": os.getpid(), "model": options.model, "dim": backend.dim, "device": backend.device}
+    ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
     outbox.send(ready | {"max_batch_tokens": max_tokens})
     with sock.makefile("rb") as stream:
         _receive(stream, pipeline, outbox)
