@@ -35,6 +35,9 @@ FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
 """When to look again after the share of others was left to them."""
 
+QUIET_S = 0.001
+"""A worker that had to wait so long for an entry waits for the next one too, without asking for more at once."""
+
 
 class Claimer:
     """The way of entries from Redis into the engine."""
@@ -46,6 +49,7 @@ class Claimer:
         self._committer = committer
         self.batch_tokens = 1_024
         self.stopping = False
+        self._quiet = False
 
     async def run(self) -> None:
         """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
@@ -84,6 +88,9 @@ class Claimer:
         if allowed is None:
             await wait_for_event(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
+        if self._quiet:
+            await self._await_entry()
+            return
         allowance = Allowance(allowed.entries, allowed.tokens, context.workers, len(context.hands))
         claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
         context.clock.saw(claimed.now_ms)
@@ -92,7 +99,13 @@ class Claimer:
         elif claimed.left:  # the share of others
             await wait_for_event(context.hands.freed, SHARE_PAUSE_S)
         else:
-            self._accept(await delivery.await_entry(self._link, context.keys, context.worker))
+            await self._await_entry()
+
+    async def _await_entry(self) -> None:
+        began = time.monotonic()
+        found = await delivery.await_entry(self._link, self._context.keys, self._context.worker)
+        self._quiet = time.monotonic() - began >= QUIET_S
+        self._accept(found)
 
     async def _recover(self) -> bool:
         """Finds entries that were delivered to this worker in a reply that never came; returns whether it could."""

@@ -141,6 +141,12 @@ class EngineHost:
             # One pool of threads for the cores, the model's: others would fight it (and threads do not survive a fork).
             "TOKENIZERS_PARALLELISM": "false",
             "OPENBLAS_NUM_THREADS": "1",
+            # Cores that work on one operation spin for each other between two; after the batch they soon sleep.
+            "GOMP_SPINCOUNT": "20000",
+            # A batch's memory goes back to the allocator, not to the system, which would hand it out as page faults.
+            "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+            "MALLOC_TRIM_THRESHOLD_": str(2**30),
+            "MALLOC_TOP_PAD_": str(16 * 2**20),
             **os.environ,
             "PYTHONSAFEPATH": "1",
         }

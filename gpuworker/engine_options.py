@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The model, the device, the bounds of a batch and the level of logs, as in WorkerSettings."""
+    """The model, the device and its use, the bounds of a batch and the level of logs, as in WorkerSettings."""
 
     model: str
     device: str
+    dtype: str
+    cores: int | None
+    runners: int | None
     max_batch_size: int
     max_batch_tokens: int | None
     max_batch_wait_ms: float

@@ -2,7 +2,7 @@
 
 From the worker:  add {entries: [{key, inputs, since, deadline, alone}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
-                  ran {size, tokens, padded, seconds, gap, dim, done: [{key, n, began, seconds, size}],
+                  ran {size, inputs, tokens, padded, seconds, gap, dim, done: [{key, n, began, seconds, size}],
                        failed: [{key, code, message}]}  + float32 vectors of `done`, in order
                   failed {message}: the model cannot be loaded
 Times are seconds of the monotonic clock, which processes of one host share.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from shared.keys import RELEASED
@@ -22,6 +24,23 @@ class WorkerSettings(QueueSettings):
     device: str = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
     )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="Number format of the model; auto: float32 on a CPU, bfloat16 or float16 on a GPU. "
+        "bfloat16 is twice as fast on CPUs that have it: see docs/performance.md.",
+    )
+    cores: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_024,
+        description="Cores that the engine uses on a CPU; auto: all that this process may use.",
+    )
+    runners: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Batches that run at once, sharing the cores; auto: one for each core up to 8, and 1 on a GPU.",
+    )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9091, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
@@ -33,7 +52,7 @@ class WorkerSettings(QueueSettings):
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Most inputs in a batch.")
     max_batch_tokens: int | None = Field(
-        default=None, ge=1, description="Most tokens in a batch, padding included; auto: 1024 on a CPU, 16384 on a GPU."
+        default=None, ge=1, description="Most tokens in a batch, padding included; auto: 512 on a CPU, 16384 on a GPU."
     )
     max_batch_wait_ms: float = Field(
         default=0.0, ge=0, le=60_000, description="Longest wait for a batch to fill, from its first input."

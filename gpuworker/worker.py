@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import fields
 
 import structlog
 import uvloop
@@ -48,15 +49,7 @@ class Worker:
         self._claim_link = self._queue.link("claim", identified=True)
         self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
         self._committer = Committer(self._context, self._queue.link("commit"))
-        options = EngineOptions(
-            settings.model,
-            settings.device,
-            settings.max_batch_size,
-            settings.max_batch_tokens,
-            settings.max_batch_wait_ms,
-            settings.batch_age_bound_ms,
-            settings.log_level,
-        )
+        options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
         self._engine = EngineHost(options, self._on_frame, self._on_ready, self._on_death)
         self._begun = Begun(self._context, self._queue.link("begun"))
         self._claimer = Claimer(self._context, self._claim_link, self._engine, self._committer)

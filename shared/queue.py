@@ -133,12 +133,17 @@ class Link:
             raise
 
     async def _send(self, command: Sequence[Argument]) -> None:
-        cancels = _cancels()
         if not self._connection.is_connected:
+            cancels = _cancels()
             await self._open()
-        await self._connection.send_command(*command, check_health=False)
-        if _cancels() > cancels:  # redis-py sends within wait_for, which before Python 3.12 may swallow a cancel
-            raise asyncio.CancelledError
+            if _cancels() > cancels:
+                raise asyncio.CancelledError
+        writer = self._connection._writer  # noqa: SLF001 - send_command makes a task for each command: see _cancels
+        if writer is None:
+            raise ConnectionError("not connected")
+        writer.writelines(self._connection.pack_command(*command))
+        async with asyncio.timeout(self._connection.socket_timeout):
+            await writer.drain()
 
     async def _open(self) -> None:
         await self._connection.connect()
@@ -155,6 +160,7 @@ class Link:
 
 
 def _cancels() -> int:
+    """Counts cancels: redis-py sends within wait_for, which before Python 3.12 makes a task and may swallow them."""
     task = asyncio.current_task()
     return task.cancelling() if task is not None else 0
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gpuworker.engine_options import EngineOptions
     from gpuworker.models import Model
 
 
@@ -27,11 +28,16 @@ class Backend(Protocol):
         dim: length of a vector.
         device: where it runs: cpu, cuda:0, mps.
         max_batch_tokens: the token budget that suits the device when the user sets none.
+        runners: how many batches run at the same time, each in a thread of its own.
+        ahead: whether a batch is made ready while others run. Where the cores that would make it are those that run,
+            nothing is won, and what arrives later loses its choice.
     """
 
     dim: int
     device: str
     max_batch_tokens: int
+    runners: int
+    ahead: bool
 
     def tokenize(self, texts: Sequence[str]) -> Sequence[Encoded]:
         """Returns each text as the model reads it, cut to the length that the model takes."""
@@ -39,14 +45,17 @@ class Backend(Protocol):
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - what a backend makes, it alone reads
         """Returns tokenized inputs as one padded batch, ready to run."""
 
-    def run(self, batch: Any) -> NDArray[np.float32]:  # noqa: ANN401
-        """Returns a vector for each input of a batch, as float32 of shape (inputs, dim), in order."""
+    def run(self, batch: Any, *, alone: bool) -> NDArray[np.float32]:  # noqa: ANN401
+        """Returns a vector for each input of a batch, as float32 of shape (inputs, dim), in order.
+
+        One that is `alone` may use the whole device: nothing else runs or waits.
+        """
 
     def warmup(self) -> None:
         """Runs the model as often as it takes to be at full speed."""
 
 
-def load_backend(model: Model, device: str) -> Backend:
+def load_backend(model: Model, options: EngineOptions) -> Backend:
     """Loads the model.
 
     Raises:
@@ -55,7 +64,7 @@ def load_backend(model: Model, device: str) -> Backend:
     if model.kind == "sentence":
         from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
 
-        return SentenceBackend(model, device)
+        return SentenceBackend(model, options)
     from gpuworker.backends.hashing import HashingBackend  # noqa: PLC0415 - imports numpy
 
     return HashingBackend(model)

@@ -38,6 +38,8 @@ class HashingBackend:
         self.dim = DIM
         self.device = "cpu"
         self.max_batch_tokens = MAX_BATCH_TOKENS
+        self.runners = 1
+        self.ahead = True
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
 
@@ -49,7 +51,7 @@ class HashingBackend:
         """Joins the digests."""
         return b"".join([each.digest for each in inputs])
 
-    def run(self, batch: bytes) -> NDArray[np.float32]:
+    def run(self, batch: bytes, *, alone: bool) -> NDArray[np.float32]:  # noqa: ARG002 - the formula is the same
         """Returns the vectors after the simulated time."""
         n = len(batch) // 32
         if self._base_s or self._item_s:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from joblib import cpu_count
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
 from transformers import PreTrainedTokenizerFast
@@ -24,8 +25,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-CPU_BATCH_TOKENS = 1_024
+    from gpuworker.engine_options import EngineOptions
+
+CPU_BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
+MOST_RUNNERS = 8
+"""Each runner needs Python for a millisecond or two of a batch's 80: beyond this they would wait for each other."""
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 CHARS_PER_TOKEN = 4
 
 
@@ -54,19 +61,23 @@ class Whole:
 
 
 class SentenceBackend:
-    """A sentence-transformers model on one device, in float32.
+    """A sentence-transformers model on one device.
+
+    On a CPU several batches run at once, each on its share of the cores: threads that work on one batch wait for each
+    other at each of its hundred operations, and for whichever of them was put aside for another process.
 
     Raises:
         ModelError: the model is not there, or is none.
     """
 
-    def __init__(self, model: Model, device: str) -> None:
+    def __init__(self, model: Model, options: EngineOptions) -> None:
+        torch.set_num_threads(1)  # of this thread: it loads and warms up, and needs no helpers that outlive that
         transformers_logging.disable_progress_bar()
         logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker says what it loads
         try:
             self._model = SentenceTransformer(
                 model.path,
-                device=None if device == "auto" else device,
+                device=None if options.device == "auto" else options.device,
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
@@ -75,10 +86,24 @@ class SentenceBackend:
             raise ModelError(f"model {model.name} cannot be loaded: {reason}") from error
         self._model.eval()
         self.device = str(self._model.device)
-        self.dim = len(self._encode(["dimension"])[0])
-        self.max_batch_tokens = CPU_BATCH_TOKENS if self.device == "cpu" else GPU_BATCH_TOKENS
+        on_cpu = self.device == "cpu"
+        self._cores = options.cores or cpu_count()
+        self.runners = options.runners or (min(self._cores, MOST_RUNNERS) if on_cpu else 1)
+        self.ahead = not on_cpu
+        self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = self._fast_tokenizer()
+        self._cast(options.dtype)
+        self.dim = len(self._encode(["dimension"])[0])
         self._prompt = self._model.prompts.get(self._model.default_prompt_name or "", "") or ""
+
+    def _cast(self, dtype: str) -> None:
+        """Turns the transformer's numbers into a shorter format. What comes after it, pooling first, keeps float32."""
+        if dtype == "auto":
+            short = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float16"
+            dtype = short if self.device.startswith("cuda") else "float32"
+        if dtype != "float32":
+            self._model[0].to(DTYPES[dtype])
+            self._model[0].register_forward_hook(_widen)
 
     def _fast_tokenizer(self) -> PreTrainedTokenizerFast | None:
         first = self._model[0]
@@ -112,8 +137,10 @@ class SentenceBackend:
             features["token_type_ids"] = torch.zeros_like(features["input_ids"])
         return {name: tensor.to(self._model.device) for name, tensor in features.items()}
 
-    def run(self, batch: Any) -> NDArray[np.float32]:  # noqa: ANN401
+    def run(self, batch: Any, *, alone: bool) -> NDArray[np.float32]:  # noqa: ANN401
         """Returns what `encode` returns for these texts."""
+        if self.device == "cpu":
+            torch.set_num_threads(self._cores if alone else max(1, self._cores // self.runners))
         if self._tokenizer is None:
             return self._encode(batch)
         with torch.inference_mode():
@@ -125,10 +152,20 @@ class SentenceBackend:
         """Runs one short and one longer batch: the first ones allocate memory and choose kernels."""
         words = "the quick brown fox jumps over the lazy dog "
         for repeats, number in ((1, 1), (3, 8)):
-            self.run(self.collate(self.tokenize([words * repeats] * number)))
+            self.run(self.collate(self.tokenize([words * repeats] * number)), alone=False)
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors: NDArray[np.float32] = self._model.encode(
             list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
         return vectors.astype("float32", copy=False)
+
+
+def _widen(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:
+    """A hook behind the transformer: a mean over tokens would lose what a short format cannot hold."""
+    wide = {name: value.float() for name, value in features.items() if _is_short(value)}
+    return {**features, **wide}
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)

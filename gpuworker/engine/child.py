@@ -25,13 +25,17 @@ _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
 
 
+_SHORT_BYTES = 64 * 2**10
+"""A socket takes as much at once, unless its reader is late; then a runner waits as long as the outbox would."""
+
+
 def serve(sock: socket.socket, options: EngineOptions) -> None:
     """Loads the model and serves until the worker closes the socket."""
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
     outbox = Outbox(sock)
     try:
-        backend = load_backend(parse_model(options.model), options.device)
+        backend = load_backend(parse_model(options.model), options)
         backend.warmup()
     except ModelError as error:
         outbox.send({"kind": "failed", "message": str(error)})
@@ -55,7 +59,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
 
 
 class Outbox:
-    """Frames on their way to the worker: results take their turn in a thread, what must be known first goes at once."""
+    """Frames on their way to the worker. A long one takes its turn in a thread, so that no runner waits for it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -63,8 +67,11 @@ class Outbox:
         self._waiting: queue.Queue[bytes] = queue.Queue(_OUTBOX_FRAMES)
 
     def put(self, frame: bytes) -> None:
-        """Sends a frame soon."""
-        self._waiting.put(frame)
+        """Sends a frame soon, or now if it is short."""
+        if len(frame) <= _SHORT_BYTES:
+            self._write(frame)
+        else:
+            self._waiting.put(frame)
 
     def send(self, header: frames.Header) -> None:
         """Sends a frame before it returns: the worker reads it even if this process dies in the next moment."""
@@ -88,6 +95,7 @@ def encode_ran(ran: Ran, dim: int) -> bytes:
     header = {
         "kind": "ran",
         "size": ran.size,
+        "inputs": ran.inputs,
         "tokens": ran.tokens,
         "padded": ran.padded,
         "seconds": ran.seconds,

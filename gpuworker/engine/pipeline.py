@@ -1,27 +1,30 @@
 """Tokenize, plan, run, hand back: each overlaps the next, so the device never waits for text.
 
-Two threads work on one shelf of waiting inputs. The *feeder* tokenizes what came in, and when a full batch can be made
-while another runs, it collates that one and holds it ready. The *runner* takes the ready batch, or plans one from
-what waits, and runs it. A batch that is not full is only planned when the device is free for it: until then it grows.
+Threads work on one shelf of waiting inputs. Whoever brings entries tokenizes them. A *runner* plans a batch from what
+waits, and runs it; a GPU has one runner, a CPU as many as keep all of its cores busy without waiting for each other.
+Where the device is not what makes its batches, the *preparer* collates a full one while another runs, and holds it
+ready. A batch that is not full is only planned when a runner is free for it: until then it grows.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Limits, Plan, Waiting, plan
-from gpuworker.engine.work import Batch, Failed, Item, Ran, Work
+from gpuworker.batching import Limits, Plan, Waiting
+from gpuworker.engine.shelf import Shelf
+from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Work
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FEED_TEXTS = 256
+MOST_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
 
 RESERVE_WEIGHT = 0.2
@@ -45,30 +48,39 @@ class Pipeline:
         self._limits = limits
         self._begun = begun
         self._ran = ran
-        self._changed = threading.Condition()
-        self._inbox: list[Work] = []
-        self._shelf: list[Item] = []
+        self._lock = threading.Lock()
+        self._preparing = threading.Condition(self._lock)
+        self._leading = threading.Condition(self._lock)
+        self._following = threading.Condition(self._lock)
+        self._shelf = Shelf()
         self._works: dict[str, Work] = {}
         self._ready: Batch | None = None
-        self._running = False
-        self._last_end: float | None = None
+        self._running = 0
+        self._leader_runs = False
 
     def start(self) -> None:
-        """Starts both threads, as daemons: the process ends without asking them."""
-        for target in (self._feed, self._run):
-            threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True).start()
+        """Starts the threads, as daemons: the process ends without asking them."""
+        if self._backend.ahead:
+            threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
+        for number in range(self._backend.runners):
+            threading.Thread(target=self._run, args=(number == 0,), name=f"run {number}", daemon=True).start()
 
     def add(self, works: Iterable[Work]) -> None:
-        """Takes in entries."""
-        with self._changed:
-            for work in works:
-                self._works[work.key] = work
-                self._inbox.append(work)
-            self._changed.notify_all()
+        """Takes in entries: returns when they are tokenized."""
+        waiting = deque(works)
+        with self._lock:
+            self._works.update((work.key, work) for work in waiting)
+        while waiting:
+            some = [waiting.popleft()]
+            texts = len(some[0].texts)
+            while waiting and texts + len(waiting[0].texts) <= MOST_TEXTS:
+                texts += len(waiting[0].texts)
+                some.append(waiting.popleft())
+            self._tokenize(some)
 
     def drop(self, keys: Iterable[str]) -> None:
         """Forgets entries that nobody waits for any more; an input that runs, runs to its end."""
-        with self._changed:
+        with self._lock:
             for key in keys:
                 if key in self._works:
                     self._close(self._works[key])
@@ -76,37 +88,14 @@ class Pipeline:
 
     def drain(self) -> list[str]:
         """Gives up what has not begun and returns its keys; what has begun is finished."""
-        with self._changed:
+        with self._lock:
             unbegun = [work for work in self._works.values() if work.began is None]
             for work in unbegun:
                 self._close(work)
             self._sweep()
             return [work.key for work in unbegun]
 
-    # -- the feeder ---------------------------------------------------------------------------------------------------
-
-    def _feed(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._inbox or self._may_prepare())
-                works = self._take_inbox()
-                prepared, expired = ((), []) if works else self._plan_ahead()
-            if works:
-                self._tokenize(works)
-            if expired:
-                self._ran(Ran(failed=expired))
-            if prepared:
-                self._prepare(prepared)
-
-    def _take_inbox(self) -> list[Work]:
-        texts = count = 0
-        for work in self._inbox:
-            if count and texts + len(work.texts) > FEED_TEXTS:
-                break
-            texts += len(work.texts)
-            count += 1
-        works, self._inbox = self._inbox[:count], self._inbox[count:]
-        return works
+    # -- tokenizing ---------------------------------------------------------------------------------------------------
 
     def _tokenize(self, works: list[Work]) -> None:
         broken: list[tuple[Work, Exception]] = []
@@ -119,100 +108,139 @@ class Pipeline:
                     items += self._items([work])
                 except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
                     broken.append((work, error))
-        with self._changed:
+        with self._lock:
             failed = [_failure(work, error) for work, error in broken if self._close(work)]
-            self._shelf += [item for item in items if not item.work.over]
-            self._changed.notify_all()
+            self._shelf.add(item for item in items if not item.work.over)
+            self._call_runner()
+            self._preparing.notify()
         if failed:
             self._ran(Ran(failed=failed))
 
     def _items(self, works: list[Work]) -> list[Item]:
         encoded = iter(self._backend.tokenize([text for work in works for text in work.texts]))
+        now = time.monotonic()
         items = []
         for work in works:
             for index in range(len(work.texts)):
                 each = next(encoded)
-                items.append(Item(work, index, each, Waiting(each.tokens, work.since, work.deadline, work.alone)))
+                waiting = Waiting(each.tokens, work.since, work.deadline, work.alone)
+                items.append(Item(work, index, each, waiting, now))
         return items
 
-    def _may_prepare(self) -> bool:
-        """A batch is made ahead only when one runs, none is ready, and a full one can be."""
-        return self._running and self._ready is None and bool(self._shelf) and self._plan().full
+    # -- the preparer -------------------------------------------------------------------------------------------------
 
-    def _plan_ahead(self) -> tuple[tuple[Item, ...], list[Failed]]:
-        return self._take(self._plan()) if self._may_prepare() else ((), [])
-
-    def _prepare(self, items: tuple[Item, ...]) -> None:
-        batch = self._collate(items)
-        with self._changed:
-            self._ready = batch
-            self._changed.notify_all()
-
-    # -- the runner ---------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
+    def _prepare(self) -> None:
         while True:
-            batch = self._next()
-            live = self._live(batch)
-            if not live:
-                continue
-            if len(live) < len(batch.items):
-                batch = self._collate(live)
-            self._run_batch(batch)
+            with self._lock:
+                self._preparing.wait_for(self._may_prepare)
+                rows, expired = self._take(self._plan())
+            if expired:
+                self._ran(Ran(failed=expired))
+            if rows:
+                batch = self._collate(rows)
+                with self._lock:
+                    self._ready = batch
+                    self._call_runner()
 
-    def _live(self, batch: Batch) -> tuple[Item, ...]:
-        """Returns the inputs that somebody still waits for: a batch that was held ready may have waited long."""
+    def _may_prepare(self) -> bool:
+        """A batch is made ahead only when no runner is free, none is ready, and a full one can be."""
+        busy = self._running == self._backend.runners and self._ready is None
+        return busy and bool(self._shelf) and self._plan().full
+
+    # -- the runners --------------------------------------------------------------------------------------------------
+
+    def _run(self, leads: bool) -> None:  # noqa: FBT001 - a thread's argument
+        last_end = time.monotonic()
+        while True:
+            batch, alone = self._next(leads=leads)
+            rows = self._live(batch)
+            if rows:
+                if sum(len(row.items) for row in rows) < len(batch.items):
+                    batch = self._collate(rows)
+                self._run_batch(batch, last_end, alone=alone)
+                last_end = time.monotonic()
+            with self._lock:
+                self._running -= 1
+                if leads:
+                    self._leader_runs = False
+
+    def _call_runner(self) -> None:
+        """Wakes one that is free. The leader is called first, so that a batch on its own always runs in its thread.
+
+        Each thread that uses several cores has helpers of its own, and OpenMP lets them sleep between two operations
+        as soon as there are more of them, over all such threads, than cores.
+        """
+        (self._following if self._leader_runs else self._leading).notify()
+
+    def _live(self, batch: Batch) -> tuple[Row, ...]:
+        """Returns the rows that somebody still waits for: a batch that was held ready may have waited long."""
         now = time.monotonic()
-        with self._changed:
-            late = [item.work for item in batch.items if item.waiting.deadline <= now]
+        items = batch.items
+        with self._lock:
+            late = [item.work for item in items if item.waiting.deadline <= now]
             failed = [Failed(work.key, "deadline_exceeded", LATE) for work in late if self._close(work)]
             if failed:
                 self._sweep()
         if failed:
             self._ran(Ran(failed=failed))
-        return tuple(item for item in batch.items if not item.work.over)
+        if not any(item.work.over for item in items):
+            return batch.rows
+        live = (Row([item for item in row.items if not item.work.over]) for row in batch.rows)
+        return tuple(row for row in live if row.items)
 
-    def _next(self) -> Batch:
-        """Waits for a batch, ready or planned now; answers what expired meanwhile."""
+    def _next(self, *, leads: bool) -> tuple[Batch, bool]:
+        """Waits for a batch, ready or planned now; returns it and whether the device is all its own.
+
+        Answers what has expired meanwhile.
+        """
         while True:
-            with self._changed:
-                self._running = False
+            with self._lock:
+                while not leads and not self._leader_runs:
+                    self._following.wait()
                 if self._ready is not None:
                     ready, self._ready = self._ready, None
-                    self._running = True
-                    self._changed.notify_all()
-                    return ready
+                    self._begin(leads=leads)
+                    return ready, False
                 made = self._plan()
-                items, expired = self._take(made)
-                self._running = bool(items)
-                if items:
-                    self._changed.notify_all()
-                if not items and not expired:
-                    self._changed.wait(None if made.wake_at is None else max(0.0, made.wake_at - time.monotonic()))
+                rows, expired = self._take(made)
+                if not rows and not expired:
+                    wait_s = None if made.wake_at is None else max(0.0, made.wake_at - time.monotonic())
+                    (self._leading if leads else self._following).wait(wait_s)
                     continue
+                alone = not (self._running or self._shelf)
+                if rows:
+                    self._begin(leads=leads)
             if expired:
                 self._ran(Ran(failed=expired))
-            if items:
-                return self._collate(items)
+            if rows:
+                return self._collate(rows), alone
 
-    def _run_batch(self, batch: Batch) -> None:
+    def _begin(self, *, leads: bool) -> None:
+        """One runner more is at work: another may find something to do, and the preparer something to make ready."""
+        self._running += 1
+        self._leader_runs = self._leader_runs or leads
+        if self._shelf:
+            self._call_runner()
+            self._preparing.notify()
+
+    def _run_batch(self, batch: Batch, idle_since: float, *, alone: bool) -> None:
         now = time.monotonic()
-        ran = Ran(len(batch.items), batch.tokens, batch.padded)
-        ran.gap = 0.0 if self._last_end is None else now - self._last_end
-        with self._changed:
-            fresh = {item.work.key: item.work for item in batch.items if item.work.began is None}
+        items = batch.items
+        ran = Ran(len(batch.rows), len(items), batch.tokens, batch.padded)
+        ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
+        with self._lock:
+            fresh = {item.work.key: item.work for item in items if item.work.began is None}
             for work in fresh.values():
                 work.began = now
         if fresh:
             self._begun(list(fresh))
-        self._compute(batch, ran)
-        self._last_end = time.monotonic()
-        ran.seconds = self._last_end - now
-        self._expect(ran.seconds)
+        self._compute(batch, ran, alone=alone)
+        ran.seconds = time.monotonic() - now
         for work in ran.done:
             work.seconds, work.size = ran.seconds, ran.size
-        if ran.failed:
-            with self._changed:
+        with self._lock:
+            self._expect(ran.seconds)
+            if ran.failed:
                 self._sweep()
         self._ran(ran)
 
@@ -221,51 +249,49 @@ class Pipeline:
         reserve_s = RESERVE_WEIGHT * seconds + (1 - RESERVE_WEIGHT) * self._limits.reserve_s
         self._limits = replace(self._limits, reserve_s=reserve_s)
 
-    def _compute(self, batch: Batch, ran: Ran) -> None:
-        """Runs a batch; one that fails is halved until the inputs that fail are alone."""
+    def _compute(self, batch: Batch, ran: Ran, *, alone: bool) -> None:
+        """Runs a batch; one that fails is halved until the texts that fail are alone."""
         try:
-            vectors = self._vectors(batch)
+            vectors = self._vectors(batch, alone=alone)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
-            if len(batch.items) == 1:
-                work = batch.items[0].work
-                with self._changed:
-                    if self._close(work):
-                        ran.failed.append(_failure(work, error))
+            if len(batch.rows) == 1:
+                with self._lock:
+                    works = [item.work for item in batch.items]
+                    ran.failed += [_failure(work, error) for work in works if self._close(work)]
                 return
-            middle = len(batch.items) // 2
-            for half in (batch.items[:middle], batch.items[middle:]):
-                self._compute(self._collate(half), ran)
+            middle = len(batch.rows) // 2
+            for half in (batch.rows[:middle], batch.rows[middle:]):
+                self._compute(self._collate(half), ran, alone=alone)
             return
-        with self._changed:
-            for item, vector in zip(batch.items, vectors, strict=True):
-                work = item.work
-                work.rows[item.index] = vector
-                work.left -= 1
-                if work.left == 0 and self._close(work):
-                    ran.done.append(work)
+        with self._lock:
+            for row, vector in zip(batch.rows, vectors, strict=True):
+                for item in row.items:
+                    work = item.work
+                    work.rows[item.index] = vector
+                    work.left -= 1
+                    if work.left == 0 and self._close(work):
+                        ran.done.append(work)
 
-    def _vectors(self, batch: Batch) -> NDArray[np.float32]:
+    def _vectors(self, batch: Batch, *, alone: bool) -> NDArray[np.float32]:
         if batch.error is not None:
             raise batch.error
-        vectors = self._backend.run(batch.collated)
-        if len(vectors) != len(batch.items):
-            raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.items)} inputs")
+        vectors = self._backend.run(batch.collated, alone=alone)
+        if len(vectors) != len(batch.rows):
+            raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
         return vectors
 
     # -- the shelf, under the lock ------------------------------------------------------------------------------------
 
     def _plan(self) -> Plan:
-        return plan([item.waiting for item in self._shelf], self._limits, time.monotonic())
+        return self._shelf.plan(self._limits, time.monotonic())
 
-    def _take(self, made: Plan) -> tuple[tuple[Item, ...], list[Failed]]:
-        """Takes off the shelf what a plan names: the inputs of its batch, and the entries whose deadline has passed."""
-        items = tuple(self._shelf[i] for i in made.batch)
-        late = {self._shelf[i].work.key: self._shelf[i].work for i in made.expired}
-        for work in late.values():
-            self._close(work)
-        taken = set(made.batch)
-        self._shelf = [item for i, item in enumerate(self._shelf) if i not in taken and not item.work.over]
-        return items, [Failed(key, "deadline_exceeded", LATE) for key in late]
+    def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:
+        """Takes off the shelf what a plan names: the rows of its batch, and the entries whose deadline has passed."""
+        rows, late = self._shelf.take(made, time.monotonic())
+        failed = [Failed(item.work.key, "deadline_exceeded", LATE) for item in late if self._close(item.work)]
+        if late:
+            self._sweep()
+        return rows, failed
 
     def _close(self, work: Work) -> bool:
         """Ends the life of an entry here; returns whether it had not ended yet."""
@@ -276,14 +302,13 @@ class Pipeline:
 
     def _sweep(self) -> None:
         """Removes the inputs of entries that have ended."""
-        self._inbox = [work for work in self._inbox if not work.over]
-        self._shelf = [item for item in self._shelf if not item.work.over]
+        self._shelf.sweep()
 
-    def _collate(self, items: tuple[Item, ...]) -> Batch:
+    def _collate(self, rows: tuple[Row, ...]) -> Batch:
         try:
-            return Batch(items, self._backend.collate([item.encoded for item in items]))
+            return Batch(rows, self._backend.collate([row.encoded for row in rows]))
         except Exception as error:  # noqa: BLE001 - it fails the inputs that caused it, as an error in the run does
-            return Batch(items, None, error)
+            return Batch(rows, None, error)
 
 
 def _failure(work: Work, error: Exception) -> Failed:

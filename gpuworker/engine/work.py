@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuworker.batching import Waiting
@@ -11,6 +11,8 @@ from gpuworker.batching import Waiting
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from gpuworker.backends.base import Encoded
 
 
 @dataclass(slots=True)
@@ -36,31 +38,63 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One input that waits, tokenized."""
+    """One input that waits, tokenized; `shelved` is when it became ready to run."""
 
     work: Work
     index: int
-    encoded: Any
+    encoded: Encoded
     waiting: Waiting
+    shelved: float
+
+    @property
+    def text(self) -> str:
+        """The input."""
+        return self.work.texts[self.index]
+
+
+@dataclass(slots=True)
+class Row:
+    """One text of a batch, and the inputs that it answers: all that wait with this text."""
+
+    items: list[Item]
+
+    @property
+    def encoded(self) -> Encoded:
+        """The text as the model reads it."""
+        return self.items[0].encoded
+
+    @property
+    def waiting(self) -> Waiting:
+        """How it counts for the plan: waiting as long as its oldest input, and no longer than its most urgent."""
+        first = self.items[0].waiting
+        if len(self.items) == 1:
+            return first
+        since = min(item.waiting.since for item in self.items)
+        return replace(first, since=since, deadline=min(item.waiting.deadline for item in self.items))
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Inputs that run at once, collated; or the error that collating them raised."""
+    """Rows that run at once, collated; or the error that collating them raised."""
 
-    items: tuple[Item, ...]
+    rows: tuple[Row, ...]
     collated: Any
     error: Exception | None = None
 
     @property
+    def items(self) -> list[Item]:
+        """The inputs of all rows."""
+        return [item for row in self.rows for item in row.items]
+
+    @property
     def tokens(self) -> int:
         """Tokens without padding."""
-        return sum(item.waiting.tokens for item in self.items)
+        return sum(row.encoded.tokens for row in self.rows)
 
     @property
     def padded(self) -> int:
         """Tokens with padding."""
-        return max(item.waiting.tokens for item in self.items) * len(self.items)
+        return max(row.encoded.tokens for row in self.rows) * len(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +108,14 @@ class Failed:
 
 @dataclass(slots=True)
 class Ran:
-    """What came out of a batch: entries that are complete by it, entries that failed in it, and its measures."""
+    """What came out of a batch: entries that are complete by it, entries that failed in it, and its measures.
+
+    `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
+    same. `gap` is how long, before it, the runner was idle while there was work (seconds).
+    """
 
     size: int = 0
+    inputs: int = 0
     tokens: int = 0
     padded: int = 0
     seconds: float = 0.0

@@ -43,14 +43,18 @@ def vector_of(text: str) -> list[float]:
 class Scripted:
     """A model that fails on texts that say so: `!token`, `!collate`, `!run`, or `!less` (one vector too few).
 
-    `held` lets no batch run until it is set free; `batches` and `collated` list what was run and made ready to run.
+    `held` lets no batch run until it is set free; `batches` and `collated` list what was run and made ready to run,
+    `alone` whether each batch had the device to itself.
     """
 
     dim: int = DIM
     device: str = "cpu"
     max_batch_tokens: int = 1_000
+    runners: int = 1
+    ahead: bool = True
     batches: list[list[str]] = field(default_factory=list)
     collated: list[list[str]] = field(default_factory=list)
+    alone: list[bool] = field(default_factory=list)
     free: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -70,9 +74,10 @@ class Scripted:
             raise MemoryError("no room for this batch")
         return texts
 
-    def run(self, batch: list[str]) -> NDArray[np.float32]:
+    def run(self, batch: list[str], *, alone: bool) -> NDArray[np.float32]:
         """Returns the vectors once it is free to."""
         self.batches.append(batch)
+        self.alone.append(alone)
         assert self.free.wait(LONG_S)
         if any("!run" in text for text in batch):
             raise RuntimeError("a text that cannot be run")

@@ -20,8 +20,8 @@ def make_line() -> Iterator[MakeLine]:
     """Makes pipelines; whatever they still hold up is let go after the test, so that no thread waits for ever."""
     lines: list[Line] = []
 
-    def make(limits: Limits = LIMITS, *, held: bool = False) -> Line:
-        backend = Scripted()
+    def make(limits: Limits = LIMITS, *, held: bool = False, runners: int = 1, ahead: bool = True) -> Line:
+        backend = Scripted(runners=runners, ahead=ahead)
         if held:
             backend.free.clear()
         lines.append(Line(backend, limits))
@@ -290,8 +290,7 @@ async def test_without_a_wait_an_idle_engine_starts_at_once(make_line: MakeLine)
     line.add(work("next"))
     line.backend.free.set()
     await answered(line, 2)
-    assert line.rans[0].gap == 0.0
-    assert 0 <= line.rans[1].gap < 1.0
+    assert all(0 <= ran.gap < 1.0 for ran in line.rans)
 
 
 async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> None:
@@ -304,3 +303,77 @@ async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> Non
     ran = line.rans[-1]
     assert (ran.size, ran.tokens, ran.padded) == (3, 9, 15)
     assert ran.seconds >= 0
+
+
+async def test_two_runners_run_two_batches_at_once(make_line: MakeLine) -> None:
+    """On a CPU each has cores of its own; what arrives goes to whoever is free, and what is left waits for either."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, ahead=False)
+    await busy(line)
+    line.add(*(work(f"e{i}") for i in range(5)))
+    await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
+    assert len(line.backend.batches[1]) == 2
+    assert len(line.backend.collated) == 2, "nothing is made ready"
+    line.backend.free.set()
+    await answered(line, 6)
+    assert all(right(each) for each in line.done.values())
+    assert sorted(text for batch in line.backend.batches for text in batch) == sorted(line.done)
+
+
+async def test_a_batch_has_the_device_to_itself_when_nothing_else_runs_or_waits(make_line: MakeLine) -> None:
+    """It may use all cores then; with another beside it or behind it, its own share."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, ahead=False)
+    await busy(line)
+    line.add(work("second"))
+    await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
+    line.backend.free.set()
+    await answered(line, 2)
+    assert line.backend.alone == [True, False]
+    line.add(work("many", "1", "2", "3"))
+    await answered(line, 3)
+    assert line.backend.alone[2] is False
+
+
+async def test_identical_texts_are_computed_once(make_line: MakeLine) -> None:
+    """Those that wait at the same time share a row, whatever entry they are of; each gets its answer."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("a", "same", "other", "same"), work("b", "same"), work("c", "more"))
+    line.backend.free.set()
+    await answered(line, 4)
+    assert sorted(line.backend.batches[1]) == ["more", "other", "same"]
+    assert all(right(each) for each in line.done.values())
+    assert (line.rans[1].size, line.rans[1].inputs) == (3, 5)
+    assert {key: each.size for key, each in line.done.items() if key != "first"} == {"a": 3, "b": 3, "c": 3}
+
+
+async def test_identical_texts_fail_together(make_line: MakeLine) -> None:
+    """A text that the model cannot run fails every entry that holds it, and no other."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("a", "!run"), work("b", "!run"), work("c", "good"))
+    line.backend.free.set()
+    await answered(line, 4)
+    assert line.failed == {"a": "input_failed", "b": "input_failed"}
+
+
+async def test_of_identical_texts_the_expired_alone_is_answered_late(make_line: MakeLine) -> None:
+    """They share a row and no deadline; one that is dropped leaves the row to the others."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("dead", "same", timeout_s=-1.0), work("gone", "same"), work("good", "same"))
+    line.pipeline.drop(["gone"])
+    line.backend.free.set()
+    await answered(line, 3)
+    assert line.failed == {"dead": "deadline_exceeded"}
+    assert set(line.done) == {"first", "good"}
+    assert line.backend.batches == [["first"], ["same"]]
+
+
+async def test_a_suspect_shares_no_row(make_line: MakeLine) -> None:
+    """Others with the same text do not go down with it."""
+    line = make_line(held=True)
+    await busy(line)
+    line.add(work("suspect", "same", alone=True), work("good", "same"))
+    line.backend.free.set()
+    await answered(line, 3)
+    assert line.backend.batches[1:] == [["same"], ["same"]]

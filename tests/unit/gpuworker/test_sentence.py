@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,23 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from gpuworker.backends.sentence import SentenceBackend, Tokenized, Whole
+from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
 
 pytestmark = pytest.mark.model
 
+OPTIONS = EngineOptions(
+    model="",
+    device="cpu",
+    dtype="auto",
+    cores=None,
+    runners=None,
+    max_batch_size=64,
+    max_batch_tokens=None,
+    max_batch_wait_ms=0,
+    batch_age_bound_ms=200,
+    log_level="warning",
+)
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "Ünïcödé 漢字", "x " * 700]
 
 
@@ -21,28 +35,48 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     """A static embedding has no transformer to take apart: its texts go through `encode`."""
     words = SentenceTransformer(parse_model("minilm").path).tokenizer.backend_tokenizer
     SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(tmp_path))
-    backend = SentenceBackend(parse_model(str(tmp_path)), "cpu")
+    backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     inputs = backend.tokenize(TEXTS)
     assert all(isinstance(each, Whole) and each.tokens >= 1 for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
-    assert np.abs(backend.run(backend.collate(inputs)) - expected).max() <= 1e-5
+    assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
 
 
 def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
     """A model that names a default prompt gets it, as `encode` puts it."""
     model = SentenceTransformer(parse_model("minilm").path, prompts={"query": "query: "}, default_prompt_name="query")
     model.save(str(tmp_path))
-    backend = SentenceBackend(parse_model(str(tmp_path)), "cpu")
+    backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     inputs = backend.tokenize(TEXTS)
     assert all(isinstance(each, Tokenized) for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
-    assert np.abs(backend.run(backend.collate(inputs)) - expected).max() <= 1e-5
+    assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
 
 
 def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> None:
     """The message names the model, and is short enough for a terminal."""
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ModelError, match="cannot be loaded") as caught:
-        SentenceBackend(parse_model(str(tmp_path)), "cpu")
+        SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
+    """Float32 of unit length, close to those of the model in float32: only the transformer is cut short."""
+    full = SentenceBackend(parse_model("minilm"), OPTIONS)
+    short = SentenceBackend(parse_model("minilm"), replace(OPTIONS, dtype=dtype))
+    texts = TEXTS * 2
+    expected, found = (backend.run(backend.collate(backend.tokenize(texts)), alone=True) for backend in (full, short))
+    assert found.dtype == np.float32
+    assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+    assert (found * expected).sum(axis=1).min() > 0.999
+    assert not np.array_equal(found, expected)
+
+
+def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
+    """Unless the settings say otherwise."""
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3)).runners == 3
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3, runners=1)).runners == 1
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=99)).runners == 8
