@@ -13,7 +13,7 @@ CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress test-redis7 check fmt lock clean FORCE
+.PHONY: help setup run test stress bench bench-peers test-redis7 check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -34,6 +34,12 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
+
+bench: $(READY) ## Benchmarks of this machine: plumbing, real model, limit, cost (25 minutes); writes docs/performance.md
+	@exec $(BIN)/python -m bench.suite $(ARGS)
+
+bench-peers: $(READY) ## Redbatch beside FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (makes an environment for each)
+	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
 # An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.
 test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (7 or newer) of the PATH

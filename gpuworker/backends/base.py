@@ -28,6 +28,7 @@ class Backend(Protocol):
         dim: length of a vector.
         device: where it runs: cpu, cuda:0, mps.
         max_batch_tokens: the token budget that suits the device when the user sets none.
+        packs: whether its batches hold no padding, whatever the lengths of their inputs.
         runners: how many batches run at the same time, each in a thread of its own.
         ahead: whether a batch is made ready while others run. Where the cores that would make it are those that run,
             nothing is won, and what arrives later loses its choice.
@@ -36,6 +37,7 @@ class Backend(Protocol):
     dim: int
     device: str
     max_batch_tokens: int
+    packs: bool
     runners: int
     ahead: bool
 

@@ -38,6 +38,7 @@ class HashingBackend:
         self.dim = DIM
         self.device = "cpu"
         self.max_batch_tokens = MAX_BATCH_TOKENS
+        self.packs = True
         self.runners = 1
         self.ahead = True
         self._base_s = model.base_ms / 1000

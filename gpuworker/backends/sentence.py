@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import structlog
 import torch
 from joblib import cpu_count
 from sentence_transformers import SentenceTransformer
@@ -19,6 +20,7 @@ from sentence_transformers.base.modules.transformer import Transformer
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
+from gpuworker.backends import packing
 from gpuworker.models import Model, ModelError
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from gpuworker.engine_options import EngineOptions
 
+log = structlog.get_logger()
+
 CPU_BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
 MOST_RUNNERS = 8
@@ -34,6 +38,10 @@ MOST_RUNNERS = 8
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 CHARS_PER_TOKEN = 4
+
+PROBE = ["a", "two words", "the quick brown fox jumps over the lazy dog", "one two three four five " * 9, "b"]
+PROBE_TOLERANCE = 1e-5
+"""A model is served without padding if the vectors of these texts differ by no more than float32 does anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +100,31 @@ class SentenceBackend:
         self.ahead = not on_cpu
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = self._fast_tokenizer()
-        self._cast(options.dtype)
-        self.dim = len(self._encode(["dimension"])[0])
+        self._tokenizer_inputs = [] if self._tokenizer is None else self._tokenizer.model_input_names
         self._prompt = self._model.prompts.get(self._model.default_prompt_name or "", "") or ""
+        self.packs = on_cpu and self._pack()
+        self._cast(options.dtype)
+        self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
+
+    def _pack(self) -> bool:
+        """Has the transformer run batches without padding, if it then gives what it gives otherwise."""
+        transformer = self._model[0]
+        if self._tokenizer is None or not isinstance(transformer, Transformer):
+            return False
+        usual = transformer.model.config._attn_implementation  # noqa: SLF001 - there is no public way to ask
+        expected = self._encode(PROBE)
+        self.packs = True  # from here on, for the trial
+        self._first_position = packing.first_position_of(transformer.model)
+        try:
+            transformer.model.set_attn_implementation(packing.IMPLEMENTATION)
+            found = self.run(self.collate(self.tokenize(PROBE)), alone=False)
+            if float(abs(found - expected).max()) <= PROBE_TOLERANCE:
+                return True
+        except Exception as error:  # noqa: BLE001 - not every model can be served so, and each says it in its own way
+            log.debug("this model does not pack", error=type(error).__name__)
+        transformer.model.set_attn_implementation(usual)
+        self.packs = False
+        return False
 
     def _cast(self, dtype: str) -> None:
         """Turns the transformer's numbers into a shorter format. What comes after it, pooling first, keeps float32."""
@@ -131,11 +161,20 @@ class SentenceBackend:
         """Returns padded tensors on the device, or the texts."""
         if self._tokenizer is None:
             return [each.text for each in inputs]
+        if self.packs:
+            return self._packed([each.ids for each in inputs])
         padded = self._tokenizer.pad({"input_ids": [each.ids for each in inputs]}, padding=True, return_tensors="pt")
         features = dict(padded)
-        if "token_type_ids" in self._tokenizer.model_input_names:
+        if "token_type_ids" in self._tokenizer_inputs:
             features["token_type_ids"] = torch.zeros_like(features["input_ids"])
         return {name: tensor.to(self._model.device) for name, tensor in features.items()}
+
+    def _packed(self, sequences: list[list[int]]) -> dict[str, Any]:
+        order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
+        features = packing.pack([sequences[i] for i in order], self._first_position)
+        if "token_type_ids" in self._tokenizer_inputs:
+            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        return {**features, "places": torch.tensor(order).argsort()}
 
     def run(self, batch: Any, *, alone: bool) -> NDArray[np.float32]:  # noqa: ANN401
         """Returns what `encode` returns for these texts."""
@@ -143,10 +182,12 @@ class SentenceBackend:
             torch.set_num_threads(self._cores if alone else max(1, self._cores // self.runners))
         if self._tokenizer is None:
             return self._encode(batch)
+        features = {**batch, "modality": "text"}
+        places = features.pop("places", None)
         with torch.inference_mode():
-            out = self._model({**batch, "modality": "text"})
-            vectors: NDArray[np.float32] = out["sentence_embedding"].float().cpu().numpy()
-        return vectors
+            vectors = self._model(features)["sentence_embedding"].float()
+            found: NDArray[np.float32] = (vectors if places is None else vectors[places]).cpu().numpy()
+        return found
 
     def warmup(self) -> None:
         """Runs one short and one longer batch: the first ones allocate memory and choose kernels."""

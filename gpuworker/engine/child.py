@@ -42,7 +42,11 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
         return
     max_tokens = options.max_batch_tokens or backend.max_batch_tokens
     limits = Limits(
-        options.max_batch_size, max_tokens, options.max_batch_wait_ms / 1000, options.batch_age_bound_ms / 1000
+        options.max_batch_size,
+        max_tokens,
+        options.max_batch_wait_ms / 1000,
+        options.batch_age_bound_ms / 1000,
+        packed=backend.packs,
     )
     pipeline = Pipeline(
         backend,

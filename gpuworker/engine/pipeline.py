@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Limits, Plan, Waiting
+from gpuworker.batching import Limits, Plan, Waiting, share
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Work
 
@@ -56,6 +56,7 @@ class Pipeline:
         self._works: dict[str, Work] = {}
         self._ready: Batch | None = None
         self._running = 0
+        self._running_tokens = 0
         self._leader_runs = False
 
     def start(self) -> None:
@@ -153,6 +154,7 @@ class Pipeline:
         last_end = time.monotonic()
         while True:
             batch, alone = self._next(leads=leads)
+            tokens = batch.tokens
             rows = self._live(batch)
             if rows:
                 if sum(len(row.items) for row in rows) < len(batch.items):
@@ -161,6 +163,7 @@ class Pipeline:
                 last_end = time.monotonic()
             with self._lock:
                 self._running -= 1
+                self._running_tokens -= tokens
                 if leads:
                     self._leader_runs = False
 
@@ -199,7 +202,7 @@ class Pipeline:
                     self._following.wait()
                 if self._ready is not None:
                     ready, self._ready = self._ready, None
-                    self._begin(leads=leads)
+                    self._begin(ready.rows, leads=leads)
                     return ready, False
                 made = self._plan()
                 rows, expired = self._take(made)
@@ -209,15 +212,16 @@ class Pipeline:
                     continue
                 alone = not (self._running or self._shelf)
                 if rows:
-                    self._begin(leads=leads)
+                    self._begin(rows, leads=leads)
             if expired:
                 self._ran(Ran(failed=expired))
             if rows:
                 return self._collate(rows), alone
 
-    def _begin(self, *, leads: bool) -> None:
+    def _begin(self, rows: tuple[Row, ...], *, leads: bool) -> None:
         """One runner more is at work: another may find something to do, and the preparer something to make ready."""
         self._running += 1
+        self._running_tokens += sum(row.encoded.tokens for row in rows)
         self._leader_runs = self._leader_runs or leads
         if self._shelf:
             self._call_runner()
@@ -226,7 +230,8 @@ class Pipeline:
     def _run_batch(self, batch: Batch, idle_since: float, *, alone: bool) -> None:
         now = time.monotonic()
         items = batch.items
-        ran = Ran(len(batch.rows), len(items), batch.tokens, batch.padded)
+        tokens = batch.tokens
+        ran = Ran(len(batch.rows), len(items), tokens, tokens if self._limits.packed else batch.padded)
         ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
         with self._lock:
             fresh = {item.work.key: item.work for item in items if item.work.began is None}
@@ -283,7 +288,11 @@ class Pipeline:
     # -- the shelf, under the lock ------------------------------------------------------------------------------------
 
     def _plan(self) -> Plan:
-        return self._shelf.plan(self._limits, time.monotonic())
+        limits = self._limits
+        if limits.wait_s == 0:  # who waits for full batches wants them full
+            total = self._shelf.tokens + self._running_tokens
+            limits = replace(limits, max_tokens=share(total, self._backend.runners, limits))
+        return self._shelf.plan(limits, time.monotonic())
 
     def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:
         """Takes off the shelf what a plan names: the rows of its batch, and the entries whose deadline has passed."""

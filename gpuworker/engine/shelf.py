@@ -17,6 +17,11 @@ class Shelf:
     def __bool__(self) -> bool:
         return bool(self._rows)
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+        return sum(row.encoded.tokens for row in self._rows.values())
+
     def add(self, items: Iterable[Item]) -> None:
         """Puts inputs on the shelf, each beside those with the same text. One that runs alone joins nobody."""
         for item in items:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("api", "gpuworker", "shared", "redbatch", "tests")
+PACKAGES = ("api", "bench", "gpuworker", "shared", "redbatch", "tests")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MAX_LINES = {"tests": 500}
 MAX_FUNCTION_LINES = 40

@@ -50,6 +50,7 @@ class Scripted:
     dim: int = DIM
     device: str = "cpu"
     max_batch_tokens: int = 1_000
+    packs: bool = False
     runners: int = 1
     ahead: bool = True
     batches: list[list[str]] = field(default_factory=list)

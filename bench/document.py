@@ -1,0 +1,76 @@
+"""Writes tables and pictures of the results into docs: `python -m bench.document`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench import plots, results, tables
+from bench.limit import ROOT
+
+PATH = ROOT / "docs" / "performance.md"
+IMAGES = ROOT / "docs" / "images"
+NOT_MEASURED = "*Not measured.*"
+TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
+    "plumbing": ("plumbing", tables.plumbing),
+    "plumbing-cost": ("plumbing", tables.plumbing_cost),
+    "real": ("real", tables.real),
+    "real-cost": ("real", tables.real_cost),
+    "limit": ("real", tables.limit),
+    "alone": ("real", tables.alone),
+    "one-request": ("real", tables.one_request),
+    "redis": ("cost", tables.redis),
+    "held": ("cost", tables.held),
+    "http": ("cost", tables.http),
+}
+"""By the name of their place in the document: the part that must have run, and what makes the table."""
+
+
+class NoPlace(LookupError):
+    """The document has no place of that name."""
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """Returns a document with what stands between `<!-- bench:NAME -->` and `<!-- end -->` replaced. Raises NoPlace."""
+    place = re.compile(rf"(<!-- bench:{re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if place.search(text) is None:
+        raise NoPlace(f"there is no <!-- bench:{name} --> with an <!-- end --> behind it")
+    return place.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
+
+
+def filled(text: str, found: results.Results) -> str:
+    """Returns the document with everything that was found."""
+    parts = found["parts"]
+    everything = {name: rows for part in parts.values() for name, rows in part["tables"].items()}
+    text = with_block(text, "machine", machine_line(found))
+    for name, (part, table) in TABLES.items():
+        text = with_block(text, name, table(everything) if part in parts else NOT_MEASURED)
+    return text
+
+
+def machine_line(found: results.Results) -> str:
+    """Returns a sentence about the machine, the versions and when it was."""
+    facts: Mapping[str, Any] = found["machine"]
+    if not facts:
+        return NOT_MEASURED
+    dates = sorted({part["date"] for part in found["parts"].values()})
+    rounds = sorted({part["repetitions"] for part in found["parts"].values()})
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, {facts['system']}; "
+        f"Python {facts['python']}, torch {facts['torch']}, sentence-transformers {facts['sentence_transformers']}, "
+        f"Redis {facts['redis']}, Redbatch {facts['redbatch']}; {' and '.join(dates)}, "
+        f"{' or '.join(map(str, rounds))} rounds."
+    )
+
+
+def write(found: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
+    """Writes the tables into the document, and the pictures beside it."""
+    path.write_text(filled(path.read_text(encoding="utf-8"), found), encoding="utf-8")
+    images.mkdir(parents=True, exist_ok=True)
+    plots.draw(found, images)
+
+
+if __name__ == "__main__":
+    write(results.read())

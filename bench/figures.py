@@ -1,0 +1,75 @@
+"""Figures of several rounds, folded into medians and spreads. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+Name = str | int | bool
+DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one round found: of which table it is a row, of what, and the figures by name (units stand in names)."""
+
+    table: str
+    of: Mapping[str, Name]
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure over all rounds: what each found, in order."""
+
+    runs: Sequence[float]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.runs)
+
+    def as_json(self) -> dict[str, object]:
+        """Returns median, spread and runs, with as many digits as are worth keeping."""
+        named = {"median": self.median, "min": min(self.runs), "max": max(self.runs)}
+        return {name: rounded(value) for name, value in named.items()} | {"runs": [rounded(run) for run in self.runs]}
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A row over all rounds."""
+
+    table: str
+    of: Mapping[str, Name]
+    figures: Mapping[str, Figure]
+
+    def as_json(self) -> dict[str, object]:
+        """Returns the row without its table."""
+        return {"of": dict(self.of), "figures": {name: figure.as_json() for name, figure in self.figures.items()}}
+
+
+def fold(rows: Iterable[Row]) -> list[Folded]:
+    """Returns one row for all of a table that are of the same, in the order in which they first came."""
+    found: dict[tuple[str, tuple[tuple[str, Name], ...]], dict[str, list[float]]] = {}
+    for row in rows:
+        figures = found.setdefault((row.table, tuple(row.of.items())), {})
+        for name, value in row.figures.items():
+            figures.setdefault(name, []).append(value)
+    return [
+        Folded(table, dict(of), {name: Figure(runs) for name, runs in figures.items()})
+        for (table, of), figures in found.items()
+    ]
+
+
+def tables(folded: Iterable[Folded]) -> dict[str, list[dict[str, object]]]:
+    """Returns the rows as JSON has them, by table."""
+    result: dict[str, list[dict[str, object]]] = {}
+    for each in folded:
+        result.setdefault(each.table, []).append(each.as_json())
+    return result
+
+
+def rounded(value: float) -> float:
+    """Returns a number with DIGITS significant digits."""
+    return float(f"{value:.{DIGITS}g}")

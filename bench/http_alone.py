@@ -1,0 +1,61 @@
+"""A gateway without a queue behind it: `python -m bench.http_alone`, with a gateway's settings from the environment.
+
+Everything of HTTP is a gateway's own: the server, the routes, reading the body and writing the vectors.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from api import server
+from api.dispatcher import Embedded
+from api.settings import GatewaySettings
+from gpuworker.backends.hashing import HashingBackend
+from gpuworker.models import parse_model
+from redbatch.listener import raise_open_file_limit
+from redbatch.logs import configure_logging
+from shared.messages import Timing, Vectors
+
+TEXT = "the same vector for every text"
+
+
+class Constant:
+    """Answers every request with one and the same vector, which the null model gives."""
+
+    in_flight = 0
+    monitor = SimpleNamespace(alive=lambda: True)
+
+    def __init__(self, _settings: GatewaySettings) -> None:
+        backend = HashingBackend(parse_model("null"))
+        vector = backend.run(backend.collate(backend.tokenize([TEXT])), alone=True)
+        vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
+        self._answer = Embedded((vectors,), 1.0, 1.0, 1)
+
+    async def start(self) -> None:
+        """Does nothing: there is nothing behind it."""
+
+    async def stop(self) -> None:
+        """Does nothing."""
+
+    def missing(self) -> list[str]:
+        """Nothing is."""
+        return []
+
+    async def embed(self, *_asked: object) -> Embedded:
+        """Returns it."""
+        return self._answer
+
+
+def main() -> int:
+    """Serves until SIGTERM."""
+    settings = GatewaySettings()
+    configure_logging("gateway", settings.log_level)
+    raise_open_file_limit()
+    with patch.object(server, "Dispatcher", Constant):
+        return server.run(settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

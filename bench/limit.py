@@ -1,0 +1,94 @@
+"""The limit: what the model gives offline, in one process, with nothing around it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cluster import clean_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_BATCH_SIZE = 64
+ABOVE = 1.03
+"""A serving figure above the limit by more than what the machine's speed may drift between two runs is no figure."""
+PATIENCE_S = 300.0
+
+
+class LimitError(RuntimeError):
+    """The limit could not be measured; the message ends with what was printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one run found.
+
+    Attributes:
+        seconds: time for the first `texts` texts of the pool, by how they were run.
+        texts: how many these are.
+        tokens: of each text of the pool.
+        one_text_p50_ms: `encode` of one text after the other.
+    """
+
+    seconds: Mapping[str, float]
+    texts: int
+    tokens: Sequence[int]
+    one_text_p50_ms: float
+
+    @property
+    def best(self) -> str:
+        """How it is fastest."""
+        return min(self.seconds, key=lambda how: self.seconds[how])
+
+    def texts_per_s(self, how: str) -> float:
+        """Texts a second in one of these ways."""
+        return self.texts / self.seconds[how]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second in the best of them, without padding."""
+        return sum(self.tokens[: self.texts]) / self.seconds[self.best]
+
+    def share(self, texts_per_s: float, mean_tokens: float) -> float:
+        """Returns which share of the limit it is to answer so many texts of that mean length.
+
+        Tokens are compared, not texts: a run that met the longer ones of the texts was no slower for that.
+        """
+        return texts_per_s * mean_tokens / self.tokens_per_s
+
+
+def mean_tokens(tokens: Sequence[int], first: int, last: int) -> float:
+    """Returns the mean length of the texts from `first` until before `last`, where they begin anew at their end."""
+    return sum(tokens[i % len(tokens)] for i in range(first, last)) / (last - first)
+
+
+def is_possible(share: float) -> bool:
+    """Whether serving can have been that fast: a model served cannot beat the model alone."""
+    return share <= ABOVE
+
+
+def sorted_batches(lengths: Sequence[int], max_tokens: int, max_size: int = MAX_BATCH_SIZE) -> Iterator[list[int]]:
+    """Yields batches of indices, longest first, of at most so many texts, and so many tokens with padding."""
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
+    while order:
+        size = min(max_size, max(1, max_tokens // lengths[order[0]]))
+        yield order[:size]
+        order = order[size:]
+
+
+def measure_limit(mix: str, texts: int, model: str = "minilm", settings: Mapping[str, str] | None = None) -> Limit:
+    """Measures in a process of its own, and returns what it found. Raises LimitError.
+
+    `settings` are a worker's: names without REDBATCH_ and their values.
+    """
+    environment = clean_environment(settings or {})
+    command = [sys.executable, "-m", "bench.offline", model, mix, str(texts)]
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    if ran.returncode != 0:
+        raise LimitError(f"bench.offline failed: {ran.stderr.strip()}")
+    return Limit(**json.loads(ran.stdout))

@@ -1,0 +1,106 @@
+"""Runs a model offline and prints how long it took: `python -m bench.offline MODEL MIX TEXTS`. Imports torch.
+
+The same texts as in the serving runs, on all cores: by `SentenceTransformer.encode`, and in batches sorted by length
+that the engine's own backend runs, one after the other on all cores or one on each core. Tokenizing is part of each.
+The backend is the one that a worker with the same REDBATCH_* variables loads.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, fields
+from functools import partial
+
+import torch
+from sentence_transformers import SentenceTransformer
+
+from bench.limit import Limit, sorted_batches
+from gpuworker.backends.base import Backend, load_backend
+from gpuworker.engine_options import EngineOptions
+from gpuworker.models import parse_model
+from gpuworker.settings import WorkerSettings
+from redbatch.bench.texts import built_in
+
+ENCODE_SIZES = (32, 64)
+BATCH_TOKENS = (512, 1_024, 2_048)
+ONE_TEXT_RUNS = 200
+WARMUP_TEXTS = 64
+SEED = 1
+
+Way = Callable[[Sequence[str]], None]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, and prints a Limit as JSON."""
+    name, mix, number = arguments
+    logging.disable(logging.WARNING)
+    pool = [text for (text,) in built_in(mix, SEED, 1)]
+    texts = pool[: int(number)]
+    model, threads = parse_model(name), torch.get_num_threads()
+    transformer = SentenceTransformer(model.path)
+    one_text_p50_ms = _one_text_p50_ms(transformer, texts)  # before a backend changes the number of threads
+    settings = WorkerSettings(model=name)
+    backend = load_backend(model, EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)}))
+    ways = _ways(backend, transformer, threads)
+    for way in ways.values():
+        way(texts[:WARMUP_TEXTS])
+    found = Limit(
+        {how: _seconds(partial(way, texts)) for how, way in ways.items()},
+        len(texts),
+        [each.tokens for each in backend.tokenize(pool)],
+        one_text_p50_ms,
+    )
+    sys.stdout.write(json.dumps(asdict(found)))
+
+
+def _one_text_p50_ms(transformer: SentenceTransformer, texts: Sequence[str]) -> float:
+    transformer.encode(list(texts[:WARMUP_TEXTS]))
+    return statistics.median(_seconds(partial(transformer.encode, text)) for text in texts[:ONE_TEXT_RUNS]) * 1000
+
+
+def _ways(backend: Backend, transformer: SentenceTransformer, threads: int) -> dict[str, Way]:
+    def encode(size: int) -> Way:
+        def run(texts: Sequence[str]) -> None:
+            torch.set_num_threads(threads)  # the backend may have changed it
+            transformer.encode(list(texts), batch_size=size, show_progress_bar=False)
+
+        return run
+
+    def batches(max_tokens: int, runners: int) -> Way:
+        return lambda texts: _run_sorted(backend, texts, max_tokens, runners)
+
+    ways = {f"encode, {size} texts": encode(size) for size in ENCODE_SIZES}
+    ways |= {f"sorted, {tokens} tokens": batches(tokens, 1) for tokens in BATCH_TOKENS}
+    if backend.runners > 1:
+        ways |= {
+            f"sorted, {tokens} tokens, {backend.runners} at once": batches(tokens, backend.runners)
+            for tokens in BATCH_TOKENS
+        }
+    return ways
+
+
+def _run_sorted(backend: Backend, texts: Sequence[str], max_tokens: int, runners: int) -> None:
+    encoded = backend.tokenize(texts)
+
+    def run(batch: Sequence[int]) -> None:
+        backend.run(backend.collate([encoded[i] for i in batch]), alone=runners == 1)
+
+    with ThreadPoolExecutor(runners) as pool:
+        for _ in pool.map(run, sorted_batches([each.tokens for each in encoded], max_tokens)):
+            pass
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,37 @@
+"""BentoML: one service with a batchable method. Its wait adapts itself; the bound of it is a latency in milliseconds.
+
+Run by `bentoml serve`: what it is told stands in EMBED_MODEL, EMBED_BATCH_SIZE and EMBED_PROCESSES.
+"""
+
+from __future__ import annotations
+
+import os
+
+import bentoml
+import numpy as np
+
+from bench.peers.vectors import load
+
+MAX_LATENCY_MS = 60_000  # its default; requests that it expects to take longer are refused, so 5 ms is none
+
+
+@bentoml.service(
+    workers=int(os.environ["EMBED_PROCESSES"]),
+    traffic={"timeout": 60},
+    logging={"access": {"enabled": False}},
+)
+class Embedder:
+    """The service."""
+
+    def __init__(self) -> None:
+        self.model = load(os.environ["EMBED_MODEL"])
+
+    @bentoml.api(
+        route="/embed",
+        batchable=True,
+        max_batch_size=int(os.environ["EMBED_BATCH_SIZE"]),
+        max_latency_ms=MAX_LATENCY_MS,
+    )
+    def embed(self, text: list[str]) -> np.ndarray:
+        """Answers a batch. A batchable method takes a list from each client, and answers with one."""
+        return self.model(text)

@@ -1,0 +1,119 @@
+"""What is measured, which configuration of a peer counts, and how Redbatch compares. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+REDBATCH = "redbatch"
+ONE_GATEWAY = "1 gateway"
+TWO_GATEWAYS = "2 gateways"
+
+ServerT = TypeVar("ServerT")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement of each server: a model under so many clients that send texts of a mix."""
+
+    part: str
+    model: str
+    mix: str
+    clients: int
+
+    @property
+    def name(self) -> str:
+        """For the results."""
+        return f"{self.part}-{self.clients}"
+
+
+CELLS = (
+    Cell("null", "null", "short", 1),
+    Cell("null", "null", "short", 64),
+    Cell("null", "null", "short", 256),
+    Cell("short", "minilm", "short", 64),
+    Cell("mixed", "minilm", "mixed", 64),
+)
+PARTS = ("null", "short", "mixed")
+GATEWAYS: Mapping[str, str] = {"null-256": TWO_GATEWAYS}
+"""Which configuration of Redbatch is compared, where it is not the one with a single gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a server did in one round (0: the trial before the rounds): figures by name, units in the names."""
+
+    round: int
+    server: str
+    configuration: str
+    cell: str
+    figures: Mapping[str, float]
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.figures["requests_per_s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A server that did not start or answered wrongly: which, with what, and why."""
+
+    round: int
+    server: str
+    configuration: str
+    model: str
+    reason: str
+
+
+Choice = Mapping[tuple[str, str], str]
+"""The configuration that counts, by server and cell."""
+
+
+def best(trials: Iterable[Run]) -> dict[tuple[str, str], str]:
+    """Returns the configuration with the highest rate, where there is one of those without a failed request."""
+    found: dict[tuple[str, str], Run] = {}
+    for run in trials:
+        place = (run.server, run.cell)
+        if place not in found or _rank(run) > _rank(found[place]):
+            found[place] = run
+    return {place: run.configuration for place, run in found.items()}
+
+
+def _rank(run: Run) -> tuple[bool, float]:
+    return run.figures["errors"] == 0, run.rate
+
+
+def medians(runs: Iterable[Run]) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Returns the median of each figure over the rounds, by server, configuration and cell."""
+    found: dict[tuple[str, str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.server, run.configuration, run.cell), []).append(run)
+    return {
+        place: {name: statistics.median(run.figures[name] for run in of) for name in of[0].figures}
+        for place, of in found.items()
+    }
+
+
+def ratios(runs: Sequence[Run], choice: Choice) -> dict[tuple[str, str], list[float]]:
+    """Returns, by peer and cell, how many times the peer's rate Redbatch's was in each round that has both."""
+    ours = {
+        (run.round, run.cell): run.rate
+        for run in runs
+        if run.server == REDBATCH and run.configuration == GATEWAYS.get(run.cell, ONE_GATEWAY)
+    }
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        place = (run.server, run.cell)
+        counts = run.server != REDBATCH and choice.get(place) == run.configuration and run.rate > 0
+        if counts and (run.round, run.cell) in ours:
+            found.setdefault(place, []).append(ours[run.round, run.cell] / run.rate)
+    return found
+
+
+def rotated(servers: Sequence[ServerT], number: int) -> list[ServerT]:
+    """Returns the servers in the order of a round: each round another one begins, so that drift favours none."""
+    start = number % len(servers) if servers else 0
+    return [*servers[start:], *servers[:start]]

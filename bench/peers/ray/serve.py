@@ -1,0 +1,59 @@
+"""Ray Serve: a deployment whose method collects a batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import orjson
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.schema import LoggingConfig
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bench.peers.vectors import arguments, load
+
+CORES = os.cpu_count() or 1
+MAX_ONGOING = 1_000
+"""Requests that a replica takes at once: the default of 5 would keep batches small."""
+
+
+def deployment(model: str, batch_size: int, wait_ms: int) -> Any:
+    """Returns the application."""
+
+    @serve.deployment(
+        num_replicas=1,
+        max_ongoing_requests=MAX_ONGOING,
+        # Ray gives a replica as many OpenMP threads as cores are reserved for it: all of them, as torch itself would.
+        ray_actor_options={"num_cpus": CORES},
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+    )
+    class Embedder:
+        def __init__(self) -> None:
+            self.model = load(model)
+
+        @serve.batch(max_batch_size=batch_size, batch_wait_timeout_s=wait_ms / 1000)
+        async def embed(self, texts: list[str]) -> list[Any]:
+            return list(self.model(texts))
+
+        async def __call__(self, request: Request) -> Response:
+            body = orjson.loads(await request.body())
+            vector = await self.embed(body["text"])
+            content = orjson.dumps({"embedding": vector}, option=orjson.OPT_SERIALIZE_NUMPY)
+            return Response(content, media_type="application/json")
+
+    deployed: Any = Embedder  # what the decorator made of it
+    return deployed.bind()
+
+
+if __name__ == "__main__":
+    given = arguments().parse_args()
+    ray.init(num_cpus=CORES, include_dashboard=False)
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=given.port, keep_alive_timeout_s=60))
+    serve.run(deployment(given.model, given.batch_size, given.wait_ms), route_prefix="/embed")
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    serve.shutdown()
+    ray.shutdown()

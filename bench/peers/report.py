@@ -1,0 +1,206 @@
+"""What came of it: a file of results, tables for docs/performance.md, and lines for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.document import PATH as DOCUMENT
+from bench.document import with_block
+from bench.figures import Figure, Row, fold
+from bench.limit import ROOT
+from bench.machine import machine
+from bench.peers import environment
+from bench.peers.catalogue import PEERS
+from bench.peers.contest import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
+from bench.tables import NONE, markdown, number
+from redbatch import __version__
+
+PATH = ROOT / "bench" / "results" / "peers.json"
+BLOCK = "peers"
+TITLES = {REDBATCH: "Redbatch", **{peer.name: peer.title for peer in PEERS}}
+HEADS = {
+    "null-1": "null, 1 client",
+    "null-64": "null, 64 clients",
+    "null-256": "null, 256 clients",
+    "short-64": "short texts, 64 clients",
+    "mixed-64": "mixed texts, 64 clients",
+}
+TRIAL = 0
+Found = Mapping[str, Any]
+
+
+def as_json(runs: Sequence[Run], failures: Iterable[Failure], choice: Choice, repetitions: int) -> dict[str, Any]:
+    """Returns everything that was found."""
+    rounds = [run for run in runs if run.round != TRIAL]
+    return {
+        "machine": machine(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "repetitions": repetitions,
+        "versions": {REDBATCH: __version__, **{peer.name: _version(peer.folder, peer.package) for peer in PEERS}},
+        "rows": _rows(rounds),
+        "ratios": [
+            {"server": server, "cell": cell, **Figure(values).as_json()}
+            for (server, cell), values in ratios(rounds, choice).items()
+        ],
+        "choice": [{"server": server, "cell": cell, "configuration": name} for (server, cell), name in choice.items()],
+        "trials": _rows(run for run in runs if run.round == TRIAL),
+        "failures": [
+            {
+                "server": each.server,
+                "configuration": each.configuration,
+                "model": each.model,
+                "round": each.round,
+                "reason": each.reason.replace(str(ROOT), "."),
+            }
+            for each in failures
+        ],
+    }
+
+
+def write(found: Found, path: Path) -> None:
+    """Writes it as indented JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def document(found: Found, path: Path = DOCUMENT) -> None:
+    """Writes the tables into their place in the document. Raises NoPlace."""
+    path.write_text(with_block(path.read_text(encoding="utf-8"), BLOCK, tables(found)), encoding="utf-8")
+
+
+def tables(found: Found) -> str:
+    """Returns what the document says: the servers, how many times as fast Redbatch is, what was tried, what failed."""
+    facts = found["machine"]
+    rates = (
+        f"{facts['cpu']}, {facts['cores']} cores; {found['date']}, {found['repetitions']} rounds. "
+        "Requests a second, and in brackets the median latency in ms:"
+    )
+    times = (
+        "How many times the rate of each Redbatch's is, with the least and the most of the rounds "
+        "(256 clients: with two gateways):"
+    )
+    parts = [rates, servers(found)]
+    if found["ratios"]:
+        parts += [times, compared(found)]
+    if found["trials"]:
+        parts += [
+            "What each was tried with before the rounds; in each column the best of a server counts:",
+            tried(found),
+        ]
+    if found["failures"]:
+        parts += ["What did not work:", failed(found)]
+    return "\n\n".join(parts)
+
+
+def text(found: Found) -> str:
+    """Returns the same for a terminal: it reads Markdown's tables well enough."""
+    return tables(found)
+
+
+def servers(found: Found) -> str:
+    """Returns a row for each server: the median of the configuration that counts, in each cell."""
+    rows = {(row["of"]["server"], row["of"]["configuration"], row["of"]["cell"]): row for row in found["rows"]}
+    counting = {(each["server"], each["cell"]): each["configuration"] for each in found["choice"]}
+    cells = _cells(found)
+    lines = []
+    for name in _names(found):
+        for way in _ways(name, cells):
+            places = [(name, way.get(cell) or counting.get((name, cell), ""), cell) for cell in cells]
+            entries = [_entry(rows.get(place)) for place in places]
+            lines.append([_title(name, found, way), *entries])
+    return markdown(["", *(HEADS[cell] for cell in cells)], lines)
+
+
+def compared(found: Found) -> str:
+    """Returns a row for each peer."""
+    by_place = {(each["server"], each["cell"]): each for each in found["ratios"]}
+    cells = _cells(found)
+    lines = [
+        [TITLES[name], *(_times(by_place.get((name, cell))) for cell in cells)]
+        for name in _names(found)
+        if name != REDBATCH
+    ]
+    return markdown(["", *(HEADS[cell] for cell in cells)], lines)
+
+
+def tried(found: Found) -> str:
+    """Returns a row for each configuration of each peer."""
+    cells = _cells(found)
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in found["trials"]:
+        of = row["of"]
+        rows.setdefault((of["server"], of["configuration"]), {})[of["cell"]] = row
+    lines = [
+        [TITLES[server], configuration, *(_entry(entries.get(cell)) for cell in cells)]
+        for (server, configuration), entries in rows.items()
+    ]
+    return markdown(["", "configuration", *(HEADS[cell] for cell in cells)], lines, left=2)
+
+
+def failed(found: Found) -> str:
+    """Returns a line for each failure: what is wrong, and the last that the server said."""
+    lines = []
+    for each in found["failures"]:
+        said = [line.strip() for line in each["reason"].splitlines() if line.strip()]
+        what = f"{said[0]}: `{said[-1]}`" if len(said) > 1 else "".join(said)
+        details = ", ".join(filter(None, (each["configuration"], each["model"])))
+        when = f"round {each['round']}" if each["round"] else "before the rounds"
+        lines.append(f"- {TITLES[each['server']]}{f' ({details})' if details else ''}, {when}: {what}")
+    return "\n".join(lines)
+
+
+def _rows(runs: Iterable[Run]) -> list[dict[str, object]]:
+    rows = [
+        Row("", {"server": run.server, "configuration": run.configuration, "cell": run.cell}, run.figures)
+        for run in runs
+    ]
+    return [each.as_json() for each in fold(rows)]
+
+
+def _names(found: Found) -> list[str]:
+    """Everybody of whom there is something to say, in the order of the catalogue."""
+    seen = {row["of"]["server"] for row in found["rows"]} | {each["server"] for each in found["failures"]}
+    return [name for name in TITLES if name in seen]
+
+
+def _cells(found: Found) -> list[str]:
+    seen = {row["of"]["cell"] for row in (*found["rows"], *found["trials"])}
+    return [cell.name for cell in CELLS if cell.name in seen]
+
+
+def _ways(name: str, cells: Sequence[str]) -> list[dict[str, str]]:
+    """The configurations that make a line of their own, by cell: Redbatch's. A peer's line is what was best."""
+    if name != REDBATCH:
+        return [{}]
+    more = {way for cell, way in GATEWAYS.items() if cell in cells}
+    return [dict.fromkeys(cells, ONE_GATEWAY), *(dict.fromkeys(cells, way) for way in sorted(more))]
+
+
+def _title(name: str, found: Found, way: Mapping[str, str]) -> str:
+    details = f", {next(iter(way.values()))}" if way else ""
+    return f"{TITLES[name]} {found['versions'][name]}{details}"
+
+
+def _entry(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return NONE
+    figures = row["figures"]
+    errors = figures["errors"]["median"]
+    failures = f", {number(errors)} failed" if errors else ""
+    return f"{number(figures['requests_per_s']['median'])} ({number(figures['p50_ms']['median'])}{failures})"
+
+
+def _times(ratio: Mapping[str, Any] | None) -> str:
+    if ratio is None:
+        return NONE
+    if len(ratio["runs"]) == 1:
+        return f"{ratio['median']:.2f}"
+    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+
+
+def _version(folder: str, package: str) -> str:
+    return environment.version(folder, package)

@@ -1,0 +1,152 @@
+"""Runs one server of the contest, and measures some cells on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from bench.cluster import ClusterError, Shape, cluster
+from bench.generator import MARGIN_S, SETTLE_S, GeneratorError, connect_s, drive, parse, parse_ticks, start, stop
+from bench.peers import asking
+from bench.peers.catalogue import Configuration, Peer
+from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Failure, Run
+from bench.peers.server import Launch, PeerError, post, serving
+from redbatch.bench.texts import built_in
+
+GATEWAYS = {ONE_GATEWAY: 1, TWO_GATEWAYS: 2}
+FAILURES = (PeerError, ClusterError, GeneratorError, asking.WrongAnswer, OSError)
+WARMUP_CLIENTS = 64
+LEAD_S = {"null": 0.5, "minilm": 2.0}
+TAIL_S = {"null": 0.5, "minilm": 2.0}
+"""Load before and after the window. A slow server answers a batch in a second or two, and a window must not end after
+the last of them."""
+
+TEXTS = {"short": (1, 4_096), "mixed": (7, 256)}
+"""Seed and number of the texts of a mix. A slow server is through the mixed ones twice in a window: all servers do the
+same work. These have the mean length of the mix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How long a measurement is, by model, in seconds: an unmeasured load after the start, and the window."""
+
+    warmup_s: dict[str, float]
+    window_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A server in one configuration: Redbatch, or a peer whose environment is made."""
+
+    configuration: Configuration
+    peer: Peer | None = None
+    programs: Path = Path()
+
+    @property
+    def name(self) -> str:
+        """For the results."""
+        return self.peer.name if self.peer else REDBATCH
+
+    @property
+    def form(self) -> str:
+        """Of its requests."""
+        return self.peer.body if self.peer else "text"
+
+
+@dataclass(slots=True)
+class Stand:
+    """What all measurements share.
+
+    Attributes:
+        folder: for the bodies of requests.
+        say: is told what runs now.
+        runs: what was found.
+        failures: what could not be.
+        expected: the right vector of the probe, by model.
+    """
+
+    folder: Path
+    say: Callable[[str], None] = print
+    runs: list[Run] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    expected: dict[str, asking.Vector] = field(default_factory=dict)
+
+    def run(self, contender: Contender, cells: Sequence[Cell], extent: Extent, number: int) -> None:
+        """Starts a server, measures these cells of one model on it, and stops it. What fails is written down."""
+        model, title = cells[0].model, f"{contender.name} ({contender.configuration.name})"
+        self.say(f"{title}, {model}: starts")
+        try:
+            with self._serving(contender, model) as url:
+                self._warm_up(url, self._bodies(cells[0].mix, contender.form), extent.warmup_s[model])
+                for cell in cells:
+                    self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
+                    self.runs.append(self._measured(contender, url, cell, extent, number))
+        except FAILURES as error:
+            failure = Failure(number, contender.name, contender.configuration.name, model, str(error))
+            self.failures.append(failure)
+            self.say(f"{title}, {model}: FAILED: {failure.reason}")
+
+    def learn(self, models: Iterable[str]) -> None:
+        """Finds out which vectors are right: of the real model those of Redbatch. Raises ClusterError, WrongAnswer."""
+        for model in models:
+            self.say(f"{REDBATCH}, {model}: what its vector is")
+            if model == "null":
+                self.expected[model] = asking.expected_of_null()
+                continue
+            with cluster(Shape(model)) as running:
+                self.expected[model] = asking.vector_of("text", post(running.url, "text"))
+
+    @contextmanager
+    def _serving(self, contender: Contender, model: str) -> Iterator[str]:
+        if contender.peer is None:
+            with cluster(Shape(model, gateways=GATEWAYS[contender.configuration.name])) as running:
+                asking.check(model, asking.vector_of("text", post(running.url, "text")), self.expected[model])
+                yield running.url
+            return
+        launch = Launch(contender.peer, contender.configuration, model, contender.programs)
+        with serving(launch, self.expected[model]) as url:
+            yield url
+
+    @staticmethod
+    def _warm_up(url: str, bodies: Path, seconds: float) -> None:
+        drive(url, bodies, clients=WARMUP_CLIENTS, seconds=seconds, warmup_s=0)
+        time.sleep(SETTLE_S)
+
+    def _measured(self, contender: Contender, url: str, cell: Cell, extent: Extent, number: int) -> Run:
+        figures = _window(url, self._bodies(cell.mix, contender.form), cell, extent.window_s[cell.model])
+        return Run(number, contender.name, contender.configuration.name, cell.name, figures)
+
+    def _bodies(self, mix: str, form: str) -> Path:
+        path = self.folder / f"{mix}-{form}.jsonl"
+        if not path.exists():
+            seed, count = TEXTS[mix]
+            lines = [asking.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)]
+            path.write_bytes(b"\n".join(lines) + b"\n")
+        return path
+
+
+def _window(url: str, bodies: Path, cell: Cell, seconds: float) -> dict[str, float]:
+    """Returns the rate of right answers in a window amid a load, and the latencies of all of it."""
+    span_s = LEAD_S[cell.model] + seconds + TAIL_S[cell.model]
+    process = start(url, bodies, clients=cell.clients, seconds=span_s)
+    try:
+        output = process.communicate(timeout=span_s + connect_s(cell.clients) + MARGIN_S)[0]
+    finally:
+        stop(process)
+    load, ticks = parse(output), parse_ticks(output)
+    if not ticks.at_s or load.requests <= load.errors:
+        raise GeneratorError(f"no request was answered: {load.errors} failed")
+    begin_s = ticks.at_s[0] + connect_s(cell.clients) + LEAD_S[cell.model]
+    sent = ticks.sent_by(begin_s + seconds) - ticks.sent_by(begin_s)
+    return {
+        "requests_per_s": sent / seconds * (1 - load.errors / load.requests),
+        "p50_ms": load.p50_ms,
+        "p95_ms": load.p95_ms,
+        "p99_ms": load.p99_ms,
+        "max_ms": load.max_ms,
+        "errors": float(load.errors),
+    }

@@ -1,0 +1,128 @@
+"""`make bench-peers`: Redbatch beside its peers, in one run.
+
+python -m bench.peers.suite [--quick] [--only mosec,redbatch] [--parts null,short,mixed] [--repetitions 3]
+
+At first each peer is tried in each of its configurations. Then come the rounds: in each, every server is started once
+for each model (and configuration that was best in some cell), measured, and stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cluster import ClusterError
+from bench.generator import GeneratorError, find_wrk
+from bench.limit import ROOT
+from bench.peers import environment, report
+from bench.peers.asking import WrongAnswer
+from bench.peers.catalogue import PEERS
+from bench.peers.contest import CELLS, PARTS, REDBATCH, Cell, Choice, Failure, best
+from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, only_one, trials
+from bench.peers.stand import Contender, Extent, Stand
+from bench.progress import Watch, as_time
+from redbatch.local_redis import LocalRedisError
+
+QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
+NAMES = (REDBATCH, *(peer.name for peer in PEERS))
+TRIAL = 0
+
+QUICK = Extent({"null": 1, "minilm": 1}, {"null": 1, "minilm": 3})
+TRY = Extent({"null": 1, "minilm": 2}, {"null": 1, "minilm": 3})
+
+
+def main(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One short round, first configurations: does it work?")
+    ] = False,
+    only: Annotated[str, typer.Option(help="Servers, with commas between them.")] = ",".join(NAMES),
+    parts: Annotated[str, typer.Option(help="Parts, with commas between them.")] = ",".join(PARTS),
+    repetitions: Annotated[int, typer.Option(min=1, help="Rounds; the median is what counts.")] = 3,
+    seconds: Annotated[int, typer.Option(min=2, help="Of a measurement; half of it with the null model.")] = 6,
+    out: Annotated[Path | None, typer.Option(help="Write the results here, and no document.")] = None,
+) -> None:
+    """Measures, and exits with 1 when a server did not start, or answered wrongly."""
+    chosen = _chosen("--only", only, NAMES)
+    wanted = _chosen("--parts", parts, PARTS)
+    cells = [cell for cell in CELLS if cell.part in wanted]
+    extent = QUICK if quick else Extent({"null": 1, "minilm": 3}, {"null": seconds // 2, "minilm": seconds})
+    rounds = 1 if quick else repetitions
+    began = time.monotonic()
+    try:
+        find_wrk()
+        with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder:
+            stand = Stand(Path(folder))
+            choice = contest(stand, chosen, cells, (rounds, extent), quick=quick)
+    except (GeneratorError, ClusterError, LocalRedisError, WrongAnswer) as error:
+        sys.exit(f"bench-peers: {error}")
+    found = report.as_json(stand.runs, stand.failures, choice, rounds)
+    path = out or (QUICK_PATH if quick else report.PATH)
+    report.write(found, path)
+    print(report.text(found))
+    print(f"{as_time(time.monotonic() - began)}; results in {path}")
+    if path == report.PATH:
+        report.document(found)
+    sys.exit(1 if stand.failures else 0)
+
+
+def contest(
+    stand: Stand, chosen: Sequence[str], cells: Sequence[Cell], extent: tuple[int, Extent], *, quick: bool
+) -> Choice:
+    """Makes the environments, tries the configurations, runs the rounds, and returns which configurations counted.
+
+    `extent` is the number of rounds, and how long a measurement is in them.
+    """
+    rounds, during = extent
+    peers = _peers(stand, chosen)
+    stand.learn(dict.fromkeys(cell.model for cell in cells))
+    given = _first(peers) if quick else [peer for peer in peers if only_one(peer)]
+    if not quick:
+        _take(stand, trials(peers, cells), TRY, TRIAL)
+    choice = {(each.name, cell.name): each.configuration.name for each in given for cell in cells} | best(stand.runs)
+    everyone = [*(REDBATCH_WAYS if REDBATCH in chosen else ()), *peers]
+    for number in range(1, rounds + 1):
+        _take(stand, a_round(everyone, cells, choice, number - 1), during, number)
+    return choice
+
+
+def _take(stand: Stand, turns: Sequence[Turn], extent: Extent, number: int) -> None:
+    what = "trial" if number == TRIAL else f"round {number}"
+    with Watch(sum(turn.seconds(extent) for turn in turns)) as watch:
+        stand.say = lambda text: watch.say(f"{what}: {text}")
+        for turn in turns:
+            watch.begin(turn.seconds(extent))
+            stand.run(turn.contender, turn.cells, extent, number)
+
+
+def _peers(stand: Stand, chosen: Sequence[str]) -> list[Contender]:
+    """Returns the peers whose environments are there, in all their configurations."""
+    found = []
+    for peer in (peer for peer in PEERS if peer.name in chosen):
+        try:
+            programs = environment.make(peer.folder, stand.say)
+        except environment.CannotMake as error:
+            stand.failures.append(Failure(TRIAL, peer.name, "", "", str(error)))
+            continue
+        found += [Contender(configuration, peer, programs) for configuration in peer.configurations]
+    return found
+
+
+def _first(peers: Sequence[Contender]) -> list[Contender]:
+    return list({peer.name: peer for peer in reversed(peers)}.values())
+
+
+def _chosen(flag: str, given: str, known: Sequence[str]) -> list[str]:
+    names = given.split(",")
+    if unknown := sorted(set(names) - set(known)):
+        raise typer.BadParameter(f"{flag}: {', '.join(unknown)}: choose from {', '.join(known)}")
+    return names
+
+
+if __name__ == "__main__":
+    typer.run(main)

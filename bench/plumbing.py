@@ -1,0 +1,44 @@
+"""Plumbing: everything but the model, which is `null`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from bench.cluster import Shape, cluster
+from bench.figures import Row
+from bench.generator import bodies
+from bench.measure import Pace, measure
+from bench.stage import Extent, Stage, Step, figures_of
+
+PART = "plumbing"
+ROWS = ((1, (1, 64, 256)), (2, (256,)))
+"""Gateways, and the numbers of clients on them."""
+
+OVERHEAD_S = 6.0
+START_S = 3.0
+
+
+def steps(extent: Extent) -> list[Step]:
+    """Returns what is to be done in each round."""
+    each_s = OVERHEAD_S + extent.window_s
+    return [
+        Step(PART, _name(gateways), START_S + len(clients) * each_s, partial(run, gateways=gateways, clients=clients))
+        for gateways, clients in ROWS
+    ]
+
+
+def run(stage: Stage, gateways: int, clients: Sequence[int]) -> list[Row]:
+    """Measures one cluster with these numbers of clients, one after the other."""
+    found = []
+    texts = bodies("short", stage.folder)
+    with cluster(Shape("null", gateways=gateways)) as running:
+        for number in clients:
+            stage.say(f"plumbing, {_name(gateways)}, {number} clients")
+            measured = measure(running, texts, Pace(number, stage.extent.window_s, warmup_s=stage.extent.warmup_s))
+            found.append(Row(PART, {"gateways": gateways, "clients": number}, figures_of(measured)))
+    return found
+
+
+def _name(gateways: int) -> str:
+    return f"{gateways} gateway{'' if gateways == 1 else 's'}"

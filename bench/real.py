@@ -1,0 +1,145 @@
+"""The real model, MiniLM, served and offline: the same texts in the same round."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from bench.cluster import Cluster, Shape, cluster
+from bench.figures import Name, Row
+from bench.generator import GeneratorError, bodies
+from bench.limit import Limit, mean_tokens, measure_limit
+from bench.measure import Measured, Pace, measure
+from bench.stage import ERRORS, Extent, Stage, Step, figures_of
+
+PART = "real"
+MIXES = ("short", "mixed")
+MODEL = "minilm"
+CLIENTS = (1, 64, 256)
+POOL_TEXTS = 1_024
+"""So many texts are sent in turn: more than are ever in flight, and soon sent several times."""
+
+LARGE = 1_000
+LEAD_S = 1.0
+SERVE_S = 24.0
+LIMIT_S = 10.0
+LIMIT_TEXT_S = {"short": 0.012, "mixed": 0.045}
+LARGE_S = {"short": 1.5, "mixed": 4.5}
+"""What is to be expected of two cores: only the progress bar needs it."""
+
+PADDING = "redbatch_batch_padding_ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What was found of a mix, before the limit is known: figures, texts a second, and the texts by index."""
+
+    table: str
+    of: dict[str, Name]
+    figures: dict[str, float]
+    texts_per_s: float
+    first: int
+    last: int
+    pool: int
+
+
+def steps(extent: Extent) -> list[Step]:
+    """Returns what is to be done in each round."""
+    served_s = SERVE_S + LIMIT_S + extent.one_client_s + 2 * extent.real_s
+
+    def texts_s(mix: str) -> float:
+        return LIMIT_TEXT_S[mix] * extent.limit_texts + LARGE_S[mix] * extent.large_requests[mix]
+
+    return [Step(PART, mix, served_s + texts_s(mix), partial(run, mix=mix)) for mix in MIXES]
+
+
+def run(stage: Stage, mix: str) -> list[Row]:
+    """Measures a mix: every other round the limit goes first, because the machine's speed drifts."""
+    if stage.round % 2 == 0:
+        limit = _limit(stage, mix)
+        served = _serve(stage, mix)
+    else:
+        served = _serve(stage, mix)
+        limit = _limit(stage, mix)
+    return [*_limit_rows(mix, limit), *(_row(each, limit) for each in served)]
+
+
+def _limit(stage: Stage, mix: str) -> Limit:
+    stage.say(f"limit, {mix} texts, offline")
+    return measure_limit(mix, stage.extent.limit_texts, MODEL)
+
+
+def _limit_rows(mix: str, limit: Limit) -> list[Row]:
+    rows = [Row("limit", {"mix": mix, "how": how}, {"texts_per_s": limit.texts_per_s(how)}) for how in limit.seconds]
+    best = {"texts_per_s": limit.texts_per_s(limit.best), "tokens_per_s": limit.tokens_per_s}
+    mean = mean_tokens(limit.tokens, 0, limit.texts)
+    return [*rows, Row("best", {"mix": mix}, best | {"mean_tokens": mean, "one_text_p50_ms": limit.one_text_p50_ms})]
+
+
+def _serve(stage: Stage, mix: str) -> list[Served]:
+    extent, found = stage.extent, []
+    texts = bodies(mix, stage.folder, count=POOL_TEXTS)
+    stage.say(f"real, {mix} texts: loading the model")
+    with cluster(Shape(MODEL)) as running:
+        for clients in CLIENTS:
+            stage.say(f"real, {mix} texts, {clients} clients")
+            window_s = extent.one_client_s if clients == 1 else extent.real_s
+            with padding(running) as padded:
+                measured = measure(running, texts, Pace(clients, window_s, LEAD_S))
+            figures = figures_of(measured) | padded
+            found.append(_closed_loop({"mix": mix, "clients": clients}, measured, figures))
+        stage.say(f"real, {mix} texts, {LARGE:,} in one request")
+        found.append(_large(stage, mix, running))
+    return found
+
+
+def _closed_loop(of: dict[str, Name], measured: Measured, figures: dict[str, float]) -> Served:
+    return Served(PART, of, figures, measured.requests_per_s, measured.first, measured.last, POOL_TEXTS)
+
+
+def _large(stage: Stage, mix: str, running: Cluster) -> Served:
+    """Sends requests of 1,000 texts one after the other, by `redbatch bench`."""
+    requests, out = stage.extent.large_requests[mix], stage.folder / "large.json"
+    load = ["--clients", "1", "--inputs-per-request", str(LARGE), "--requests", str(requests), "--warmup", "0s"]
+    command = [sys.executable, "-P", "-m", "redbatch", "bench", running.url, *load, "--mix", mix, "--out", str(out)]
+    with padding(running) as padded:
+        ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise GeneratorError(f"redbatch bench failed: {ran.stderr.strip()}")
+    measured = json.loads(out.read_text(encoding="utf-8"))["measured"]
+    figures = {
+        "texts_per_s": measured["inputs_per_s"],
+        "p50_ms": measured["latency_ms"]["p50"] or 0.0,
+        ERRORS: float(sum(measured["errors"].values())),
+        **padded,
+    }
+    return Served("one-request", {"mix": mix}, figures, measured["inputs_per_s"], 0, requests * LARGE, 0)
+
+
+def _row(served: Served, limit: Limit) -> Row:
+    """Returns the figures with those that the limit makes possible."""
+    tokens = limit.tokens[: served.pool] if served.pool else limit.tokens
+    share = limit.share(served.texts_per_s, mean_tokens(tokens, served.first, served.last))
+    figures = served.figures | {"share_of_limit": share}
+    if served.of.get("clients") == 1:
+        figures["beyond_encode_ms"] = figures["p50_ms"] - limit.one_text_p50_ms
+    return Row(served.table, served.of, figures)
+
+
+@contextmanager
+def padding(running: Cluster) -> Iterator[dict[str, float]]:
+    """Fills the figures that it gives with the mean padding and size of the batches that ran in its block."""
+    names = {"padding": f"{PADDING}_sum", "batches": f"{PADDING}_count", "inputs": "redbatch_inputs_total"}
+    before = {short: running.metric("worker", name) for short, name in names.items()}
+    figures: dict[str, float] = {}
+    yield figures
+    after = {short: running.metric("worker", name) for short, name in names.items()}
+    batches = after["batches"] - before["batches"]
+    if batches:
+        figures["padding"] = (after["padding"] - before["padding"]) / batches
+        figures["batch_inputs"] = (after["inputs"] - before["inputs"]) / batches

@@ -1,0 +1,81 @@
+"""What a request of one text costs Redis, by model, append-only file, gateways and clients; and what processes hold."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import product
+
+from bench.cluster import Cluster, Shape, cluster
+from bench.cost import Processes, held
+from bench.figures import Name, Row
+from bench.generator import bodies
+from bench.measure import Pace, measure
+from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from shared.keys import Keys
+from shared.settings import queue_slug
+
+PART = "cost"
+TABLE = "redis"
+MODELS = ("null", "simulated:base_ms=5,item_ms=0.05")
+"""The second takes 8 ms for a full batch of 64: more than a gateway can bring on two cores, so that thousands wait."""
+
+GATEWAYS = (1, 8)
+CLIENTS = (64, MANY_CLIENTS)
+LEAD_S = 1.5
+STEP_S = 16.0
+
+
+def steps(extent: Extent) -> list[Step]:
+    """Returns what is to be done in each round."""
+    grid = product(MODELS, (False, True), GATEWAYS) if extent.whole_grid else [(MODELS[0], False, 1)]
+    shapes = [Shape(model, gateways=gateways, appendonly=appendonly) for model, appendonly, gateways in grid]
+    seconds = STEP_S + len(CLIENTS) * extent.cost_window_s
+    return [Step(PART, _name(shape), seconds, partial(run, shape=shape)) for shape in shapes]
+
+
+def run(stage: Stage, shape: Shape) -> list[Row]:
+    """Measures one cluster, with few and with many clients."""
+    found: list[Row] = []
+    texts = bodies("short", stage.folder)
+    of: dict[str, Name] = {"model": shape.model, "appendonly": shape.appendonly, "gateways": shape.gateways}
+    with cluster(shape) as running:
+        for clients in CLIENTS:
+            stage.say(f"cost, {_name(shape)}, {clients:,} clients")
+            look = _Look(running, shape)
+            many = clients == MANY_CLIENTS
+            pace = Pace(clients, stage.extent.cost_window_s, MANY_LEAD_S if many else LEAD_S, warmup_s=0)
+            measured = measure(running, texts, pace, look)
+            figures = figures_of(measured) | {"queue_entries": look.entries}
+            found.append(Row(TABLE, of | {"clients": clients}, figures))
+            if many and shape == Shape("null"):
+                found += look.rows
+    return found
+
+
+def _name(shape: Shape) -> str:
+    model, log = shape.model.partition(":")[0], "everysec" if shape.appendonly else "off"
+    return f"{model}, AOF {log}, {shape.gateways} gateway{'' if shape.gateways == 1 else 's'}"
+
+
+class _Look:
+    """A look at a cluster under load, and what was seen: entries in the queue, and rows of what processes hold."""
+
+    def __init__(self, running: Cluster, shape: Shape) -> None:
+        self._running = running
+        self._lane = Keys(queue_slug(shape.model)).lanes[0]
+        self.entries = 0.0
+        self.rows: list[Row] = []
+
+    def __call__(self, processes: Processes) -> None:
+        self.entries = float(self._running.redis.xlen(self._lane))
+        if len(processes["gateway"]) > 1:
+            return  # each of their pages takes time, and the load does not last for ever
+        in_flight = self._running.metric("gateway", "redbatch_requests_in_flight")
+        now = held(self._running.redis, processes)
+        for role, rss_bytes in now.rss_bytes.items():
+            figures = {"rss_mb": rss_bytes / 1e6, "torch": float(now.has_torch[role])}
+            if role in now.connections:
+                figures["redis_connections"] = float(now.connections[role])
+            if role == "gateway":
+                figures["in_flight"] = in_flight
+            self.rows.append(Row("held", {"role": role}, figures))

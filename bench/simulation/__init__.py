@@ -1,0 +1,1 @@
+"""A discrete-event simulation of a Redbatch cluster: the policies are the product's own, the rest is a few numbers."""

@@ -1,0 +1,160 @@
+"""The adaptive wait beside all fixed ones: every device, every load, at several levels."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from statistics import fmean, stdev
+
+from bench.simulation.cluster import simulate
+from bench.simulation.figures import Figures, figures
+from bench.simulation.setup import DEVICES, Path, Setup
+from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, open_loop
+
+FIXED_MS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+LEVELS = (0.3, 0.6, 0.8, 0.95, 1.1)
+CLIENTS = (8, 64, 256)
+CLOSED = "closed"
+WITHIN = 0.02
+TIE = 0.005
+"""Two settings whose figures differ by less are as good as each other."""
+
+REQUESTS = 8_000
+SEEDS = 4
+BACKLOG = 3_000
+WARMUP = 0.2
+LEAST_ROUNDS = 20
+LEAST_S = 6.0
+"""A run takes at least so long: what a fast device does in one second says little about its tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long it is looked at: the least requests in a run, and runs, each with a seed of its own."""
+
+    requests: int = REQUESTS
+    seeds: int = SEEDS
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A device under a load: a share of its capacity, or, of a closed loop, the clients."""
+
+    device: str
+    load: str
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """How far the adaptive wait stays behind a fixed one, with the standard error of that."""
+
+    share: float
+    error: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is more than allowed, and more than chance."""
+        return self.share - 2 * self.error > WITHIN
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the settings gave in a scene, run by run: the adaptive wait, and each fixed one by its milliseconds.
+
+    `simulated_s` is the time that was simulated, with so many `requests`, and `wall_s` what that took.
+    """
+
+    scene: Scene
+    adaptive: list[Figures]
+    fixed: dict[float, list[Figures]]
+    simulated_s: float
+    requests: int
+    wall_s: float
+
+    @property
+    def short(self) -> Short:
+        """The most by which a fixed wait is better in throughput or p95, of those that are as good in the other.
+
+        Under more than a device can do, latency only says how long that has lasted, and throughput alone counts.
+        """
+        overload = self.scene.load != CLOSED and self.scene.level > 1
+        found = [Short(0.0, 0.0)]
+        for runs in self.fixed.values():
+            faster = _ratio([theirs.per_s / mine.per_s for mine, theirs in zip(self.adaptive, runs, strict=True)])
+            sooner = _ratio([mine.p95_ms / theirs.p95_ms for mine, theirs in zip(self.adaptive, runs, strict=True)])
+            if overload or sooner.share >= -TIE:
+                found.append(faster)
+            if not overload and faster.share >= -TIE:
+                found.append(sooner)
+        return max(found, key=lambda short: short.share)
+
+    @property
+    def best_ms(self) -> float:
+        """The fixed wait with the best p95, of those with the best throughput."""
+        means = {ms: mean(runs) for ms, runs in self.fixed.items()}
+        most = max(each.per_s for each in means.values())
+        return min((ms for ms in means if means[ms].per_s >= most * (1 - TIE)), key=lambda ms: means[ms].p95_ms)
+
+
+def _ratio(ratios: Sequence[float]) -> Short:
+    error = stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+    return Short(fmean(ratios) - 1, error)
+
+
+def scenes(device: str) -> Iterator[Scene]:
+    """Yields all loads and levels of a device."""
+    for load in LOADS:
+        for level in LEVELS:
+            yield Scene(device, load, level)
+    for clients in CLIENTS:
+        yield Scene(device, CLOSED, clients)
+
+
+def compare(scene: Scene, effort: Effort) -> Result:
+    """Simulates a scene with each setting; the same arrivals and lengths for all of them."""
+    began_s, simulated_s, requests = time.perf_counter(), 0.0, 0
+    found: dict[float | None, list[Figures]] = {}
+    for wait_ms in (None, *FIXED_MS):
+        runs = []
+        for seed in range(1, effort.seeds + 1):
+            run, seconds, number = _run(scene, wait_ms, effort.requests, seed)
+            runs.append(run)
+            simulated_s, requests = simulated_s + seconds, requests + number
+        found[wait_ms] = runs
+    fixed = {ms: each for ms, each in found.items() if ms is not None}
+    return Result(scene, found[None], fixed, simulated_s, requests, time.perf_counter() - began_s)
+
+
+def _run(scene: Scene, wait_ms: float | None, requests: int, seed: int) -> tuple[Figures, float, int]:
+    """Returns the figures of one run, how long it lasted, and its requests."""
+    setup = Setup(DEVICES[scene.device], wait_s=None if wait_ms is None else wait_ms / 1000)
+    traffic = _traffic(scene, requests, seed)
+    outcome = simulate(setup, traffic, seed)
+    ended_s = max(each.answered_s or 0.0 for each in outcome.requests)
+    return figures(outcome, traffic.warmup_s, traffic.until_s), ended_s, len(outcome.requests)
+
+
+def _traffic(scene: Scene, requests: int, seed: int) -> Traffic:
+    most = capacity(scene.device)
+    if scene.load != CLOSED:
+        return open_loop(scene.load, scene.level * most, max(requests, round(LEAST_S * scene.level * most)), seed)
+    clients = int(scene.level)
+    until_s = max(LEAST_S, max(requests, LEAST_ROUNDS * clients) / most)
+    return closed_loop(clients, until_s, WARMUP * until_s)
+
+
+@cache
+def capacity(device: str) -> float:
+    """Returns the requests a second of a device that always has a full window to choose from."""
+    setup = Setup(DEVICES[device], Path(0.0, 0.0, 0.0, 0.0), timeout_s=1e9)
+    outcome = simulate(setup, at_once(BACKLOG))
+    return BACKLOG / max(each.answered_s or 0.0 for each in outcome.requests)
+
+
+def mean(runs: Sequence[Figures]) -> Figures:
+    """Returns the mean of each figure."""
+    return Figures(*(fmean(getattr(run, field.name) for run in runs) for field in fields(Figures)))

@@ -1,0 +1,79 @@
+"""Batches without padding on a CPU: the sequences lie end to end in one row, and each attends to itself alone.
+
+All but attention works token by token, so it needs no padding in the first place. Attention takes sequences of one
+length at once; in a batch that is sorted by length those are neighbours. A GPU does the same with FlashAttention's
+variable-length kernels, whose names for the parts of a packed batch (`cu_seq_lens_q`, ...) are used here: models in
+transformers, and the pooling of sentence-transformers, know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain, groupby, pairwise
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
+
+IMPLEMENTATION = "redbatch_packed"
+
+
+def pack(sequences: Sequence[list[int]], first_position: int) -> dict[str, Any]:
+    """Returns the features of a packed batch: ids and positions of shape (1, tokens), boundaries of shape (n + 1,)."""
+    lengths = [len(ids) for ids in sequences]
+    boundaries = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+    positions = list(chain.from_iterable(range(first_position, first_position + length) for length in lengths))
+    return {
+        "input_ids": torch.tensor([list(chain.from_iterable(sequences))]),
+        "position_ids": torch.tensor([positions]),
+        "seq_idx": torch.repeat_interleave(torch.tensor(lengths)).unsqueeze(0),
+        "cu_seq_lens_q": boundaries,
+        "cu_seq_lens_k": boundaries,
+        "max_length_q": max(lengths),
+        "max_length_k": max(lengths),
+    }
+
+
+def first_position_of(model: PreTrainedModel) -> int:
+    """Returns the position of a sequence's first token: RoBERTa and its kin keep the first ones for padding."""
+    for module in model.modules():
+        padding = getattr(module, "padding_idx", None)
+        if isinstance(padding, int) and isinstance(getattr(module, "position_embeddings", None), torch.nn.Embedding):
+            return padding + 1
+    return 0
+
+
+def attend(
+    module: torch.nn.Module,  # noqa: ARG001
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    **kwargs: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, None]:
+    """Attention of a packed batch; tensors of shape (1, heads, tokens, size), the result (1, tokens, heads, size).
+
+    Raises:
+        ValueError: the batch is not packed, or not what this can do; a model like that is not to be served so.
+    """
+    boundaries = kwargs.get("cu_seq_lens_q")
+    if boundaries is None or attention_mask is not None or key.shape[1] != query.shape[1]:
+        raise ValueError("this attention takes packed batches, without a mask and with a key for each head")
+    ends = boundaries.tolist()
+    out = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
+    heads, size = query.shape[1], query.shape[3]
+    at = 0
+    for length, group in groupby(stop - start for start, stop in pairwise(ends)):
+        number = len(list(group))
+        end = at + length * number
+        q, k, v = (each[0, :, at:end].view(heads, number, length, size).transpose(0, 1) for each in (query, key, value))
+        attended = scaled_dot_product_attention(q, k, v, scale=scaling)
+        out[0, at:end].view(number, length, heads, size).copy_(attended.transpose(1, 2))
+        at = end
+    return out, None
+
+
+AttentionInterface.register(IMPLEMENTATION, attend)

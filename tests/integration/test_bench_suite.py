@@ -1,0 +1,76 @@
+"""The benchmarks of the repository at work, as briefly as wrk allows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bench import plumbing
+from bench.beyond_http import http_alone
+from bench.cluster import ROLES
+from bench.generator import bodies, drive
+from bench.stage import Extent, Stage
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk, the load generator of make bench"),
+]
+BRIEF = Extent(repetitions=1, warmup_s=0.0, window_s=0.4)
+SLOW_EVERY = 10
+SLOW_S = 0.03
+
+
+def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
+    """No request fails, every process has worked for them, and Redis has had commands for each."""
+    said: list[str] = []
+    rows = plumbing.run(Stage(BRIEF, tmp_path, 0, said.append), gateways=2, clients=(1, 16))
+    assert [row.of["clients"] for row in rows] == [1, 16]
+    assert len(said) == 2
+    for row in rows:
+        figures = row.figures
+        assert figures["requests_per_s"] > 50
+        assert figures["errors"] == 0
+        assert 0 < figures["p50_ms"] <= figures["p95_ms"] <= figures["p99_ms"] <= figures["max_ms"]
+        assert all(figures[f"cpu_us.{role}"] > 0 for role in ROLES)
+        assert figures["redis_commands"] > 1
+        assert figures["redis_in_bytes"] > 100
+    assert rows[1].figures["requests_per_s"] > rows[0].figures["requests_per_s"]
+
+
+async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
+    """Of one client, every tenth answer is slow: wrk's own percentiles would have half of them slow."""
+    turn = itertools.count()
+    served = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                if next(turn) % SLOW_EVERY == 0:
+                    await asyncio.sleep(SLOW_S)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        served.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        load = await asyncio.to_thread(drive, url, bodies("short", tmp_path), clients=1, seconds=1, warmup_s=0)
+        await served.wait()
+    assert load.errors == 0
+    assert load.requests <= next(turn) <= load.requests + 1
+    assert load.p50_ms < SLOW_S * 1000 / 3
+    assert load.p95_ms >= SLOW_S * 1000
+
+
+def test_http_alone_answers_as_a_gateway_does() -> None:
+    """With a vector and the headers of one; nothing is behind it."""
+    with http_alone() as served:
+        answer = httpx.post(served.url, json={"text": "anything"})
+    assert answer.status_code == 200
+    assert len(answer.json()["embedding"]) == 384
+    assert "x-batch-size" in answer.headers

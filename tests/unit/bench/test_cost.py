@@ -1,0 +1,17 @@
+"""What lies between two snapshots."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.cost import Snapshot, per_request
+
+
+def test_costs_are_divided_by_the_requests() -> None:
+    """CPU in µs by role, calls of Redis by name (a new one too; none that did not move), bytes in and out."""
+    before = Snapshot(10.0, {"gateway": 1.0, "redis": 2.0}, {"xadd": 5, "info": 1}, 1_000, 2_000)
+    after = Snapshot(11.0, {"gateway": 1.5, "redis": 2.1}, {"xadd": 1_005, "info": 1, "blpop": 100}, 3_000, 6_000)
+    cost = per_request(before, after, 1_000)
+    assert cost.cpu_us == {"gateway": pytest.approx(500), "redis": pytest.approx(100)}
+    assert cost.commands == {"xadd": 1.0, "blpop": 0.1}
+    assert (cost.redis_in_bytes, cost.redis_out_bytes) == (2.0, 4.0)

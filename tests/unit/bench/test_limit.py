@@ -1,0 +1,51 @@
+"""The limit and the shares of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.limit import Limit, is_possible, mean_tokens, sorted_batches
+
+LIMIT = Limit({"slow": 4.0, "fast": 2.0}, texts=2, tokens=(10, 30, 20), one_text_p50_ms=5.0)
+
+
+def test_the_best_way_is_the_limit() -> None:
+    """The one that took the least time; its tokens are those of the texts that were run, not of the whole pool."""
+    assert LIMIT.best == "fast"
+    assert LIMIT.texts_per_s("slow") == 0.5
+    assert LIMIT.tokens_per_s == 20.0
+
+
+def test_a_share_compares_tokens() -> None:
+    """As many texts a second are more, if they are longer."""
+    assert LIMIT.share(1.0, 20.0) == pytest.approx(1.0)
+    assert LIMIT.share(1.0, 10.0) == pytest.approx(0.5)
+
+
+def test_the_mean_length_begins_anew_at_the_end_of_the_texts() -> None:
+    """The texts are sent in turn."""
+    assert mean_tokens((10, 30, 20), 0, 3) == 20
+    assert mean_tokens((10, 30, 20), 2, 4) == 15
+    assert mean_tokens((10, 30, 20), 300, 302) == 20
+
+
+def test_serving_above_the_limit_is_impossible() -> None:
+    """But for the drift of the machine: three hundredths."""
+    assert is_possible(0.5)
+    assert is_possible(1.03)
+    assert not is_possible(1.031)
+
+
+@given(st.lists(st.integers(1, 256), max_size=200), st.sampled_from([128, 512, 2_048]), st.integers(1, 64))
+def test_batches_hold_each_text_once_within_their_bounds(lengths: list[int], max_tokens: int, max_size: int) -> None:
+    """Longest first, so many texts, so many tokens with padding; a text that is too long for them runs alone."""
+    batches = list(sorted_batches(lengths, max_tokens, max_size))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        padded = max(lengths[i] for i in batch) * len(batch)
+        assert len(batch) <= max_size
+        assert padded <= max_tokens or len(batch) == 1
+    flat = [lengths[i] for batch in batches for i in batch]
+    assert flat == sorted(lengths, reverse=True)

@@ -1,0 +1,132 @@
+"""Which configuration of a peer counts, how Redbatch compares, and in which order servers take their turns."""
+
+from __future__ import annotations
+
+from bench.peers.catalogue import MOSEC, PEERS, Configuration
+from bench.peers.contest import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best, ratios, rotated
+from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, trials
+from bench.peers.stand import Contender, Extent
+
+NULL_1, NULL_64, NULL_256, SHORT, MIXED = CELLS
+
+
+def run(
+    configuration: str, rate: float, *, errors: int = 0, number: int = 1, server: str = "mosec", cell: str = "null-64"
+) -> Run:
+    """Returns a run."""
+    return Run(number, server, configuration, cell, {"requests_per_s": rate, "errors": float(errors)})
+
+
+def contenders() -> list[Contender]:
+    """Returns mosec in all its configurations."""
+    return [Contender(each, MOSEC) for each in MOSEC.configurations]
+
+
+def test_the_configuration_with_the_highest_rate_counts_in_each_cell() -> None:
+    """What is best with 64 clients need not be best with one."""
+    found = best([run("a", 10), run("b", 20), run("a", 5, cell="null-1"), run("b", 4, cell="null-1")])
+    assert found == {("mosec", "null-64"): "b", ("mosec", "null-1"): "a"}
+
+
+def test_a_configuration_that_fails_requests_counts_only_if_all_do() -> None:
+    """Refusing is fast, and no answer: a slower configuration without failures is better."""
+    assert best([run("a", 10), run("b", 20, errors=1)]) == {("mosec", "null-64"): "a"}
+    assert best([run("a", 10, errors=9), run("b", 20, errors=1)]) == {("mosec", "null-64"): "b"}
+
+
+def test_ratios_are_taken_within_each_round() -> None:
+    """Redbatch's rate by the peer's of the same round: what the machine does between rounds cancels out."""
+    runs = [
+        run(ONE_GATEWAY, 100, server=REDBATCH),
+        run("a", 50),
+        run(ONE_GATEWAY, 300, server=REDBATCH, number=2),
+        run("a", 100, number=2),
+    ]
+    assert ratios(runs, {("mosec", "null-64"): "a"}) == {("mosec", "null-64"): [2, 3]}
+
+
+def test_a_round_that_lacks_either_has_no_ratio() -> None:
+    """A peer that did not start in one round is compared in the others."""
+    runs = [
+        run(ONE_GATEWAY, 100, server=REDBATCH),
+        run(ONE_GATEWAY, 300, server=REDBATCH, number=2),
+        run("a", 100, number=2),
+        run("a", 100, number=3),
+    ]
+    assert ratios(runs, {("mosec", "null-64"): "a"}) == {("mosec", "null-64"): [3]}
+
+
+def test_only_the_configuration_that_counts_is_compared() -> None:
+    """Another one may have been measured in the cell, and a rate of 0 has no ratio."""
+    ours = run(ONE_GATEWAY, 100, server=REDBATCH)
+    assert ratios([ours, run("a", 50), run("b", 25)], {("mosec", "null-64"): "b"}) == {("mosec", "null-64"): [4]}
+    assert ratios([ours, run("a", 0)], {("mosec", "null-64"): "a"}) == {}
+
+
+def test_with_256_clients_two_gateways_are_compared() -> None:
+    """There Redbatch is what it is with two gateways, though one was measured too."""
+    runs = [
+        run(ONE_GATEWAY, 100, server=REDBATCH, cell="null-256"),
+        run(TWO_GATEWAYS, 200, server=REDBATCH, cell="null-256"),
+        run("a", 100, cell="null-256"),
+    ]
+    assert ratios(runs, {("mosec", "null-256"): "a"}) == {("mosec", "null-256"): [2]}
+
+
+def test_each_round_begins_with_another_server() -> None:
+    """And has all of them."""
+    assert [rotated("abc", number) for number in range(4)] == [list(each) for each in ("abc", "bca", "cab", "abc")]
+    assert rotated([], 1) == []
+
+
+def test_a_peer_is_tried_in_all_its_configurations_on_the_models_it_serves() -> None:
+    """Infinity serves no `null`: it has turns with the real model only. Who has one configuration is not tried."""
+    found = trials([Contender(each, peer) for peer in PEERS for each in peer.configurations], CELLS)
+    tried = {(turn.contender.name, turn.contender.configuration.name, turn.cells[0].model) for turn in found}
+    assert tried == {
+        (peer.name, each.name, model)
+        for peer in PEERS
+        for each in peer.configurations
+        for model in peer.models
+        if len(peer.configurations) > 1
+    }
+    assert all(cell.model == turn.cells[0].model for turn in found for cell in turn.cells)
+
+
+def test_a_round_starts_each_peer_once_for_each_configuration_that_counts() -> None:
+    """One that is best in two cells of a model is started once, one that is best in none not at all."""
+    choice = {
+        ("mosec", NULL_1.name): "32, 1 ms",
+        ("mosec", NULL_64.name): "32, 5 ms",
+        ("mosec", NULL_256.name): "32, 5 ms",
+        ("mosec", SHORT.name): "64, 10 ms",
+        ("mosec", MIXED.name): "64, 10 ms",
+    }
+    turns = a_round(contenders(), CELLS, choice, 0)
+    assert [(turn.contender.configuration.name, list(turn.cells)) for turn in turns] == [
+        ("32, 5 ms", [NULL_64, NULL_256]),
+        ("32, 1 ms", [NULL_1]),
+        ("64, 10 ms", [SHORT, MIXED]),
+    ]
+
+
+def test_a_peer_of_which_no_trial_worked_has_no_turn() -> None:
+    """What did not start once is not started in every round."""
+    assert a_round(contenders(), CELLS, {}, 0) == []
+
+
+def test_redbatch_runs_with_one_gateway_everywhere_and_with_two_for_256_clients() -> None:
+    """Whatever the peers were best in."""
+    turns = a_round(REDBATCH_WAYS, CELLS, {}, 0)
+    assert [(turn.contender.configuration.name, [cell.name for cell in turn.cells]) for turn in turns] == [
+        (ONE_GATEWAY, ["null-1", "null-64", "null-256"]),
+        (TWO_GATEWAYS, ["null-256"]),
+        (ONE_GATEWAY, ["short-64", "mixed-64"]),
+    ]
+
+
+def test_a_turn_says_how_long_it_takes() -> None:
+    """A start, and for each cell a warmup, a window and what is around them."""
+    cells = [Cell("null", "null", "short", 1), Cell("null", "null", "short", 64)]
+    extent = Extent({"null": 1.0}, {"null": 5.0})
+    assert Turn(Contender(Configuration("")), cells).seconds(extent) == 5 + 1 + 2 * (2 + 5)

@@ -1,0 +1,44 @@
+"""What makes a run invalid, and how a part replaces itself in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Row
+from bench.results import merged, problems, read, write
+
+HERE: dict[str, str | int | bool] = {"cpu": "fast", "cores": 2, "redis": "7"}
+
+
+def _part(value: float) -> dict[str, Any]:
+    return {"tables": {"t": [{"of": {}, "figures": {"x": {"median": value}}}]}}
+
+
+def test_a_run_is_invalid_when_serving_beats_the_model() -> None:
+    """The row and its share are named; at the limit, within the drift, nothing is wrong."""
+    rows = [Row("real", {"clients": clients}, {"share_of_limit": 0.97 + clients / 1_000}) for clients in (1, 50, 100)]
+    assert problems(rows) == ["real (clients 100): 1.07 of the limit, which is above 1.03: the limit is not one"]
+
+
+def test_a_run_is_invalid_when_requests_failed() -> None:
+    """One is enough."""
+    rows = [Row("plumbing", {"clients": 1}, {"errors": 0.0}), Row("plumbing", {"clients": 64}, {"errors": 1.0})]
+    assert problems(rows) == ["plumbing (clients 64): 1 requests failed"]
+
+
+def test_a_part_replaces_itself_alone() -> None:
+    """The others stay, unless they are of another machine."""
+    before = {"machine": HERE, "parts": {"a": _part(1), "b": _part(2)}}
+    newer = merged(before, HERE | {"redis": "8"}, {"b": _part(3)})
+    assert newer == {"machine": HERE | {"redis": "8"}, "parts": {"a": _part(1), "b": _part(3)}}
+    assert merged(before, HERE | {"cpu": "slow"}, {"b": _part(3)})["parts"] == {"b": _part(3)}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """In a folder that need not be there; without a file there are no parts."""
+    path = tmp_path / "results" / "bench.json"
+    assert read(path)["parts"] == {}
+    results = merged(read(path), HERE, {"a": _part(1)})
+    write(results, path)
+    assert read(path) == results

@@ -1,0 +1,111 @@
+"""The tables of docs/performance.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench import tables
+from bench.figures import Name
+
+
+def figure(*runs: float) -> dict[str, Any]:
+    """A figure as the results have it."""
+    return {"median": sorted(runs)[len(runs) // 2], "min": min(runs), "max": max(runs), "runs": list(runs)}
+
+
+def row(of: dict[str, Name], **figures: dict[str, Any]) -> dict[str, Any]:
+    """A row as the results have it."""
+    return {"of": of, "figures": {name.replace("__", "."): value for name, value in figures.items()}}
+
+
+COST = {f"cpu_us__{role}": figure(10.0 * (i + 1)) for i, role in enumerate((*tables.ROLES, "generator"))}
+LATENCIES = {"p50_ms": figure(1.234), "p95_ms": figure(12.34), "p99_ms": figure(123.4)}
+
+
+@pytest.mark.parametrize(("value", "said"), [(12345.6, "12,346"), (99.94, "99.9"), (1.234, "1.23"), (-12.34, "-12.3")])
+def test_numbers_have_as_many_decimals_as_say_something(value: float, said: str) -> None:
+    """None from 100 on, two below 10."""
+    assert tables.number(value) == said
+
+
+def test_a_spread_is_told_where_there_were_several_rounds() -> None:
+    """One round has none, and a figure that was not measured is a dash."""
+    measured = row({}, many=figure(3.0, 1.0, 2.0), one=figure(5.0))
+    assert tables.spread(measured, "many") == "2.00 (1.00 to 3.00)"
+    assert tables.spread(measured, "one") == "5.00"
+    assert tables.spread(measured, "none") == "–"
+
+
+def test_plumbing_has_a_row_for_each_shape() -> None:
+    """Rate with spread, latencies as medians."""
+    measured = row({"gateways": 2, "clients": 256}, requests_per_s=figure(4000.0, 5000.0, 6000.0), **LATENCIES)
+    assert tables.plumbing({"plumbing": [measured]}).splitlines() == [
+        "| clients | gateways | requests/s | p50 ms | p95 ms | p99 ms |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| 256 | 2 | 5,000 (4,000 to 6,000) | 1.23 | 12.3 | 123 |",
+    ]
+
+
+def test_costs_are_summed_without_the_generator() -> None:
+    """And the plainest cluster with 5,000 clients stands below, the other shapes of it do not."""
+    shapes: list[dict[str, Name]] = [
+        {"model": "null", "appendonly": appendonly, "gateways": gateways, "clients": clients}
+        for appendonly, gateways, clients in ((False, 1, 5000), (True, 1, 5000), (False, 8, 5000), (False, 1, 64))
+    ]
+    found = {
+        "plumbing": [row({"gateways": 1, "clients": 64}, redis_commands=figure(7.5), **COST)],
+        "redis": [row(of, **COST) for of in shapes],
+    }
+    rows = tables.plumbing_cost(found).splitlines()[2:]
+    assert rows == [
+        "| 64 | 1 | 10.0 | 20.0 | 30.0 | 40.0 | 100 | 50.0 | – | 7.50 | – | – |",
+        "| 5,000 | 1 | 10.0 | 20.0 | 30.0 | 40.0 | 100 | 50.0 | – | – | – | – |",
+    ]
+
+
+def test_the_limit_has_a_column_for_each_mix_and_the_best_below() -> None:
+    """A way that was not tried with one of them has a dash there."""
+    found = {
+        "limit": [
+            row({"mix": "short", "how": "encode"}, texts_per_s=figure(100.0)),
+            row({"mix": "short", "how": "sorted"}, texts_per_s=figure(200.0)),
+            row({"mix": "mixed", "how": "sorted"}, texts_per_s=figure(50.0)),
+        ],
+        "best": [row({"mix": mix}, texts_per_s=figure(best)) for mix, best in (("short", 200.0), ("mixed", 50.0))],
+    }
+    assert tables.limit(found).splitlines()[2:] == [
+        "| encode | 100 | – |",
+        "| sorted | 200 | 50.0 |",
+        "| **the limit**: the best of each round | 200 | 50.0 |",
+    ]
+
+
+def test_served_rows_tell_their_share_of_the_limit() -> None:
+    """As a ratio; padding as per cent. One client alone is compared with encode."""
+    measured = row(
+        {"mix": "short", "clients": 1},
+        requests_per_s=figure(100.0),
+        share_of_limit=figure(0.876),
+        padding=figure(0.0567),
+        batch_inputs=figure(12.3),
+        beyond_encode_ms=figure(1.1),
+        **LATENCIES,
+        **COST,
+    )
+    best = row({"mix": "short"}, one_text_p50_ms=figure(0.134))
+    assert "| short | 1 | 100 | 0.88 | 1.23 | 12.3 | 123 | 5.7% | 12.3 |" in tables.real({"real": [measured]})
+    assert "| short | 0.13 | 1.23 | 1.10 |" in tables.alone({"real": [measured], "best": [best]})
+    assert "| short | 1 | 10.0 | 20.0 |" in tables.real_cost({"real": [measured]})
+
+
+def test_what_processes_hold_leaves_the_generator_out() -> None:
+    """Whether any run saw torch is what counts."""
+    found = {
+        "held": [
+            row({"role": "gateway"}, rss_mb=figure(150.0), torch=figure(0.0, 0.0, 1.0), redis_connections=figure(12.0)),
+            row({"role": "generator"}, rss_mb=figure(50.0), torch=figure(0.0)),
+        ]
+    }
+    assert tables.held(found).splitlines()[2:] == ["| gateway | – | 12 | 150 | yes |"]
