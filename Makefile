@@ -35,10 +35,10 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-bench: $(READY) ## Benchmarks of this machine: plumbing, real model, limit, cost (25 minutes); writes docs/performance.md
+bench: $(READY) ## Benchmark this machine (20 minutes), into docs/performance.md
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
-bench-peers: $(READY) ## Redbatch beside FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (makes an environment for each)
+bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (40 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
 # An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.

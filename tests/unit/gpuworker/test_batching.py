@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.batching import Limits, Plan, Waiting, plan
+from gpuworker.batching import Limits, Plan, Waiting, plan, share
 
 TICK_S = 0.05
 times = st.integers(0, 40).map(lambda ticks: ticks * TICK_S)
@@ -274,3 +274,28 @@ def test_little_of_a_batch_is_padding() -> None:
     batches, _ = run_all([Waiting(tokens, 0.0, 1e9) for tokens in lengths], Limits(64, 1_024), run_s=0.0)
     cost = sum(max(lengths[i] for i in batch) * len(batch) for batch in batches)
     assert 1 - sum(lengths) / cost < 0.05
+
+
+@given(waitings(), bounds)
+def test_a_packed_batch_goes_in_the_order_of_arrival(waiting: list[Waiting], limits: Limits) -> None:
+    """Nothing is padded: the oldest go, as many as fit by the sum of their tokens, and one more would not fit."""
+    limits = replace(limits, packed=True, wait_s=0.0)
+    batch = plan(waiting, limits, NOW).batch
+    shared = [i for i in live(waiting) if not waiting[i].alone]
+    if not batch or waiting[batch[0]].alone:
+        return
+    assert list(batch) == sorted(shared, key=lambda i: waiting[i].since)[: len(batch)]
+    assert len(batch) <= limits.max_size
+    assert len(batch) == 1 or sum(waiting[i].tokens for i in batch) <= limits.max_tokens
+    following = sorted(shared, key=lambda i: waiting[i].since)[: len(batch) + 1]
+    if len(following) > len(batch) and len(batch) < limits.max_size:
+        assert sum(waiting[i].tokens for i in following) > limits.max_tokens
+
+
+@pytest.mark.parametrize(
+    ("total_tokens", "runners", "tokens"),
+    [(100, 2, 256), (960, 2, 320), (3_000, 2, 512), (600, 1, 300), (10_000, 1, 512)],
+)
+def test_a_batch_leaves_one_waiting_behind_those_that_run(total_tokens: int, runners: int, tokens: int) -> None:
+    """A batch more than runners, as long as that makes none too small for its fixed part, nor larger than allowed."""
+    assert share(total_tokens, runners, Limits(64, 512, overhead_tokens=32.0)) == tokens

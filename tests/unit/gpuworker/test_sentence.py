@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel
 
 from gpuworker.backends.sentence import SentenceBackend, Tokenized, Whole
 from gpuworker.engine_options import EngineOptions
@@ -80,3 +83,29 @@ def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3)).runners == 3
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3, runners=1)).runners == 1
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=99)).runners == 8
+
+
+KINDS = {
+    "bert": (BertConfig, BertModel, True),
+    "roberta": (RobertaConfig, RobertaModel, True),  # its positions begin behind those kept for padding
+    "mpnet": (MPNetConfig, MPNetModel, False),  # its attention is its own, with a bias by distance
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: str) -> None:
+    """Texts of different lengths in one batch, in any order: each gets the vector that `encode` gives it."""
+    configuration, architecture, packs = KINDS[kind]
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    torch.manual_seed(3)
+    model = architecture(configuration(vocab_size=30_522, max_position_embeddings=140, **sizes))
+    model.save_pretrained(tmp_path / "model")
+    SentenceTransformer(parse_model("minilm").path).tokenizer.save_pretrained(tmp_path / "model")
+    transformer = Transformer(str(tmp_path / "model"), max_seq_length=128)
+    SentenceTransformer(modules=[transformer, Pooling(32)]).save(str(tmp_path / "whole"))
+    backend = SentenceBackend(parse_model(str(tmp_path / "whole")), OPTIONS)
+    assert backend.packs is packs
+    texts = [*TEXTS, "two words", "hello", "some more words than two"]
+    expected = SentenceTransformer(str(tmp_path / "whole")).encode(texts)
+    found = backend.run(backend.collate(backend.tokenize(texts)), alone=False)
+    assert np.abs(found - expected).max() <= 1e-5
