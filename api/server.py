@@ -17,6 +17,7 @@ from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from api.state import State
 from redbatch.admin import AdminServer, PortTaken
+from redbatch.garbage import collect_rarely
 
 log = structlog.get_logger()
 
@@ -83,6 +84,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     host, port = listen.getsockname()[:2]
     log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.queue)
     server = DrainingServer(config, state)
+    collect_rarely()
     try:
         await server.serve(sockets=[listen])
     finally:

@@ -1,5 +1,7 @@
 """Speed and accuracy of the model's number formats on this CPU: `python -m bench.dtype [MODEL]`. Imports torch.
 
+Prints a table and writes it into docs/performance.md.
+
 1,000 texts of mixed lengths go through the engine's own backend, a batch on each core, in each format, round by round;
 the accuracy is the cosine between a text's vector and the one that float32 gives it.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from itertools import chain
@@ -17,7 +19,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import document
+from bench.document import with_block
 from bench.limit import sorted_batches
+from bench.tables import markdown
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -27,10 +32,12 @@ from redbatch.bench.texts import built_in
 TEXTS = 1_000
 ROUNDS = 3
 FORMATS = ("float32", "bfloat16", "float16")
+HEADS = ("format", "texts/s", "× float32", "smallest cosine", "mean cosine")
+BLOCK = "dtype"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints a table."""
+    """Measures and writes a table."""
     settings = WorkerSettings(model=arguments[0] if arguments else "minilm")
     options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
     texts = [text for (text,) in built_in("mixed", 1, 1)[:TEXTS]]
@@ -44,13 +51,20 @@ def main(arguments: Sequence[str]) -> None:
             began = time.perf_counter()
             vectors[name] = embed(backend, texts)
             seconds[name].append(time.perf_counter() - began)
-    print("| format | texts/s | to float32 | smallest cosine | mean cosine |\n| --- | --- | --- | --- | --- |")
-    base = statistics.median(seconds["float32"])
+    table = markdown(HEADS, rows(seconds, vectors))
+    print(table)
+    document.PATH.write_text(with_block(document.PATH.read_text(encoding="utf-8"), BLOCK, table), encoding="utf-8")
+
+
+def rows(seconds: Mapping[str, Sequence[float]], vectors: Mapping[str, NDArray[np.float32]]) -> list[list[str]]:
+    """Returns the lines of the table."""
+    lines = []
+    base = statistics.median(seconds[FORMATS[0]])
     for name in FORMATS:
         took = statistics.median(seconds[name])
-        same = cosines(vectors[name], vectors["float32"])
-        row = f"{TEXTS / took:,.0f} | {base / took:.2f} × | {same.min():.6f} | {same.mean():.6f}"
-        print(f"| {name} | {row} |")
+        same = cosines(vectors[name], vectors[FORMATS[0]])
+        lines.append([name, f"{TEXTS / took:,.0f}", f"{base / took:.2f}", f"{same.min():.6f}", f"{same.mean():.6f}"])
+    return lines
 
 
 def embed(backend: Backend, texts: Sequence[str]) -> NDArray[np.float32]:

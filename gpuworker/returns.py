@@ -1,8 +1,8 @@
 """How soon answers bring new inputs. Pure.
 
-A client that asks again when it has its answer comes back a certain time after the batch that answered it. This is a life
-table of that: for each stretch of time since the last batch ended, how many of the inputs that were still out when it
-began came back in it. Where inputs come independently of answers, they come at any time, and few of those out are
+A client that asks again when it has its answer comes back a certain time after the batch that answered it. This is a
+life table of that: for each stretch of time since the last batch ended, how many of the inputs that were still out when
+it began came back in it. Where inputs come independently of answers, they come at any time, and few of those out are
 expected soon; where they come as echoes, it stands out.
 """
 

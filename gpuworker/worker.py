@@ -28,6 +28,7 @@ from gpuworker.pacemaker import Pacemaker
 from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
 from redbatch.admin import AdminServer, PortTaken
+from redbatch.garbage import collect_rarely
 from redbatch.tasks import end
 from shared import delivery
 from shared.errors import RedisUnreachable
@@ -68,6 +69,7 @@ class Worker:
             self._settings.admin_host, self._settings.admin_port, self._pacemaker.missing, self._pacemaker.alive
         )
         admin.start()
+        collect_rarely()
         log.info("worker starts", worker=self._context.worker, queue=self._settings.queue_name, admin_port=admin.port)
         claiming = asyncio.create_task(self._claimer.run(), name="claim")
         parts = [
