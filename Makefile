@@ -13,11 +13,11 @@ CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress bench bench-peers test-redis7 check fmt lock clean FORCE
+.PHONY: help setup run test stress bench bench-peers bench-simulation test-redis7 check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first use makes the environment in .venv, which takes a few minutes; after that it is there.\n'
 	@printf 'More words for a command go into ARGS:    make run ARGS="--workers 2"    make test ARGS="-k batching -x"\n'
 	@printf 'Another Python (3.11 or newer):           make setup PYTHON=/path/to/python3\n'
@@ -40,6 +40,9 @@ bench: $(READY) ## Benchmark this machine (20 minutes), into docs/performance.md
 
 bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (40 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
+
+bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (ten minutes); ARGS=--check-real: against reality
+	@exec $(BIN)/python -m bench.simulation $(ARGS)
 
 # An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.
 test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (7 or newer) of the PATH

@@ -28,15 +28,16 @@ BACKLOG = 3_000
 WARMUP = 0.2
 LEAST_ROUNDS = 20
 LEAST_S = 6.0
-"""A run takes at least so long: what a fast device does in one second says little about its tail."""
+"""What a fast device does in one second says little about its tail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long it is looked at: the least requests in a run, and runs, each with a seed of its own."""
+    """How long it is looked at: the least requests and seconds of a run, and runs, each with a seed of its own."""
 
     requests: int = REQUESTS
     seeds: int = SEEDS
+    least_s: float = LEAST_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def compare(scene: Scene, effort: Effort) -> Result:
     for wait_ms in (None, *FIXED_MS):
         runs = []
         for seed in range(1, effort.seeds + 1):
-            run, seconds, number = _run(scene, wait_ms, effort.requests, seed)
+            run, seconds, number = _run(scene, wait_ms, effort, seed)
             runs.append(run)
             simulated_s, requests = simulated_s + seconds, requests + number
         found[wait_ms] = runs
@@ -129,21 +130,22 @@ def compare(scene: Scene, effort: Effort) -> Result:
     return Result(scene, found[None], fixed, simulated_s, requests, time.perf_counter() - began_s)
 
 
-def _run(scene: Scene, wait_ms: float | None, requests: int, seed: int) -> tuple[Figures, float, int]:
+def _run(scene: Scene, wait_ms: float | None, effort: Effort, seed: int) -> tuple[Figures, float, int]:
     """Returns the figures of one run, how long it lasted, and its requests."""
     setup = Setup(DEVICES[scene.device], wait_s=None if wait_ms is None else wait_ms / 1000)
-    traffic = _traffic(scene, requests, seed)
+    traffic = _traffic(scene, effort, seed)
     outcome = simulate(setup, traffic, seed)
     ended_s = max(each.answered_s or 0.0 for each in outcome.requests)
     return figures(outcome, traffic.warmup_s, traffic.until_s), ended_s, len(outcome.requests)
 
 
-def _traffic(scene: Scene, requests: int, seed: int) -> Traffic:
+def _traffic(scene: Scene, effort: Effort, seed: int) -> Traffic:
     most = capacity(scene.device)
     if scene.load != CLOSED:
-        return open_loop(scene.load, scene.level * most, max(requests, round(LEAST_S * scene.level * most)), seed)
+        rate = scene.level * most
+        return open_loop(scene.load, rate, max(effort.requests, round(effort.least_s * rate)), seed)
     clients = int(scene.level)
-    until_s = max(LEAST_S, max(requests, LEAST_ROUNDS * clients) / most)
+    until_s = max(effort.least_s, max(effort.requests, LEAST_ROUNDS * clients) / most)
     return closed_loop(clients, until_s, WARMUP * until_s)
 
 

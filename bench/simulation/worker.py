@@ -117,6 +117,7 @@ class Worker:
         self.held -= len(requests)
         self._held_tokens -= sum(request.tokens for request in requests)
         self._answered(now, requests, ok)
+        self._at(now, self._freed)
 
     # -- the engine ----------------------------------------------------------------------------------------------------
 
@@ -215,7 +216,6 @@ class Worker:
             self._at(now + self._device.gap_s, lambda at: self._free(at, ran))
         else:
             self._free(now, ran)
-        self._freed(now)
 
     def _free(self, now: float, ran: Ran) -> None:
         self._running -= 1

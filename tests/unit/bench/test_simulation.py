@@ -17,7 +17,7 @@ from bench.simulation.comparison import CLOSED, Effort, Result, Scene, Short, co
 from bench.simulation.figures import Figures, figures
 from bench.simulation.reality import Compared
 from bench.simulation.setup import DEVICES, Device, Path, Setup
-from bench.simulation.traffic import Traffic, at_once, closed_loop, diurnal, lengths, open_loop
+from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, diurnal, lengths, open_loop
 from gpuworker.costs import Costs
 
 SLOW_START = DEVICES["gpu-large-base"]
@@ -54,7 +54,7 @@ def traffic(kind: str, seed: int) -> Traffic:
 kinds = st.sampled_from(["poisson", "bursty", "diurnal", "closed", "at once"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(setups, kinds, st.integers(1, 5))
 def test_each_request_is_answered_once(setup: Setup, kind: str, seed: int) -> None:
     """With a result by one batch, or in vain after its deadline; and never before it was sent."""
@@ -138,7 +138,7 @@ def test_figures_count_what_was_answered_in_the_window_and_time_what_was_sent_in
 
 
 def test_a_day_has_its_high_and_its_low() -> None:
-    """The first half of a day has about twice as many arrivals as the second, and both together as many as on average."""
+    """The first half has about twice as many arrivals as the second, and both together as many as on average."""
     arrivals = [at_s for at_s, _ in zip(diurnal(1_000.0, Random(1), 10.0), range(10_000), strict=False) if at_s < 10]
     first = sum(at_s < 5 for at_s in arrivals)
     assert len(arrivals) == pytest.approx(10_000, rel=0.03)
@@ -155,33 +155,42 @@ def test_mixed_lengths_are_those_of_the_mixed_texts() -> None:
 # -- the adaptive wait -------------------------------------------------------------------------------------------------
 
 FRONTIER = [
-    Scene(device, load, level)
-    for device in ("simulated", "minilm-cpu", "gpu-large-base")
-    for load, level in (("poisson", 0.3), ("poisson", 0.6), ("bursty", 0.6), ("diurnal", 0.6), (CLOSED, 8))
+    *(
+        Scene(device, load, level)
+        for device in ("simulated", "minilm-cpu")
+        for load, level in (("poisson", 0.3), ("poisson", 0.6), ("bursty", 0.6), ("diurnal", 0.6), (CLOSED, 64))
+    ),
+    *(Scene(device, CLOSED, 8) for device in DEVICES),
 ]
 
 
-@pytest.mark.parametrize("scene", FRONTIER, ids=results.name)
+@pytest.mark.parametrize("scene", FRONTIER, ids=lambda scene: f"{scene.device}, {results.name(scene)}")
 def test_no_fixed_wait_is_clearly_better(scene: Scene) -> None:
     """In throughput or p95 by over 2 %, more than chance would have it, and as good in the other."""
-    assert not compare(scene, Effort(requests=600, seeds=3)).short.clear
+    assert not compare(scene, Effort(requests=600, seeds=3, least_s=2.0)).short.clear
+
+
+HALF = {"simulated": 150.0, "minilm-cpu": 150.0, "gpu": 2_000.0, "large-base": 80.0, "gpu-large-base": 800.0}
+"""Requests a second, about half of what each device can do."""
+
+
+def half_load(device: str, load: str, wait_s: float | None) -> Figures:
+    """Returns the means of three runs. Without padding, no small difference leads to another choice of inputs."""
+    runs, packed = [], replace(DEVICES[device], packed=True)
+    for seed in (1, 2, 3):
+        sent = open_loop(load, HALF[device], 1_000, seed)
+        runs.append(figures(simulate(Setup(packed, wait_s=wait_s), sent, seed), 0.0, sent.until_s))
+    return mean(runs)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("load", ["poisson", "bursty", "diurnal"])
-def test_where_nobody_asks_again_it_is_no_wait_at_all(device: str, load: str) -> None:
-    """At half of what the device can do, throughput, median and p95 are within 2 % of those without a wait."""
-    rate = {"simulated": 150.0, "minilm-cpu": 150.0, "gpu": 2_000.0, "large-base": 80.0, "gpu-large-base": 800.0}[
-        device
-    ]
-    found = []
-    for wait_s in (None, 0.0):
-        load_of = open_loop(load, rate, 1_500, 1)
-        found.append(figures(simulate(Setup(DEVICES[device], wait_s=wait_s), load_of), 0.0, load_of.until_s))
-    adaptive, none = found
-    assert adaptive.per_s == pytest.approx(none.per_s, rel=0.02)
-    assert adaptive.p50_ms == pytest.approx(none.p50_ms, rel=0.02)
-    assert adaptive.p95_ms == pytest.approx(none.p95_ms, rel=0.02)
+@pytest.mark.parametrize("load", LOADS)
+def test_where_nobody_asks_again_it_is_as_good_as_no_wait(device: str, load: str) -> None:
+    """At half of what the device can do, throughput, median and p95 are at most 2 % worse than without a wait."""
+    adaptive, none = (half_load(device, load, wait_s) for wait_s in (None, 0.0))
+    assert adaptive.per_s >= 0.98 * none.per_s
+    assert adaptive.p50_ms <= 1.02 * none.p50_ms
+    assert adaptive.p95_ms <= 1.02 * none.p95_ms
 
 
 def test_clients_that_take_turns_are_joined() -> None:
@@ -256,7 +265,7 @@ def test_a_scene_that_is_simulated_again_takes_its_own_place(tmp_path: FilePath)
     results.write(results.merged(results.read(path), [new]), Effort(), path)
     found = results.read(path)
     assert [(each["load"], each["fixed"]["5"]["p95_ms"]) for each in found] == [("poisson", 20.0), (CLOSED, 1.0)]
-    assert json.loads(path.read_text(encoding="utf-8"))["effort"] == {"requests": 8_000, "seeds": 4}
+    assert json.loads(path.read_text(encoding="utf-8"))["effort"] == {"requests": 8_000, "seeds": 4, "least_s": 6.0}
 
 
 def test_the_error_of_a_prediction_is_relative_to_what_was_measured() -> None:
