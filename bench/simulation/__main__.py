@@ -44,8 +44,8 @@ def main(
     chosen = [scene for name in device or DEVICES for scene in scenes(name) if not load or scene.load in load]
     effort = Effort(requests, seeds)
     found = _compare(console, chosen, effort, processes)
-    merged = results.merged(results.read(results.PATH), found)
-    results.write(merged, effort, results.PATH)
+    merged = results.merged(results.read(results.PATH), found, effort)
+    results.write(merged, results.PATH)
     picture.draw(merged, PICTURE)
     _conclude(console, found)
 

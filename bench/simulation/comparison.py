@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from bench.simulation.cluster import simulate
 from bench.simulation.figures import Figures, figures
-from bench.simulation.setup import DEVICES, Path, Setup
+from bench.simulation.setup import DEVICES, PATHS, Path, Setup
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, open_loop
 
 FIXED_MS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -132,7 +132,8 @@ def compare(scene: Scene, effort: Effort) -> Result:
 
 def _run(scene: Scene, wait_ms: float | None, effort: Effort, seed: int) -> tuple[Figures, float, int]:
     """Returns the figures of one run, how long it lasted, and its requests."""
-    setup = Setup(DEVICES[scene.device], wait_s=None if wait_ms is None else wait_ms / 1000)
+    path = PATHS.get(scene.device, Path())
+    setup = Setup(DEVICES[scene.device], path, None if wait_ms is None else wait_ms / 1000)
     traffic = _traffic(scene, effort, seed)
     outcome = simulate(setup, traffic, seed)
     ended_s = max(each.answered_s or 0.0 for each in outcome.requests)

@@ -24,25 +24,26 @@ def read(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def merged(before: Iterable[dict[str, Any]], results: Iterable[Result]) -> list[dict[str, Any]]:
+def merged(before: Iterable[dict[str, Any]], results: Iterable[Result], effort: Effort) -> list[dict[str, Any]]:
     """Returns all scenes, the new results in place of the old ones of the same scene."""
     found = {_key(each): each for each in before}
     for result in results:
-        scene = as_dict(result)
+        scene = as_dict(result, effort)
         found[_key(scene)] = scene
     return list(found.values())
 
 
-def write(scenes: Sequence[dict[str, Any]], effort: Effort, path: Path) -> None:
+def write(scenes: Sequence[dict[str, Any]], path: Path) -> None:
     """Writes them as indented JSON: the same seeds, the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"effort": asdict(effort), "scenes": scenes}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"scenes": scenes}, indent=1) + "\n", encoding="utf-8")
 
 
-def as_dict(result: Result) -> dict[str, Any]:
+def as_dict(result: Result, effort: Effort) -> dict[str, Any]:
     """Returns a result as JSON has it."""
     return {
         **asdict(result.scene),
+        "effort": asdict(effort),
         "short": _rounded(asdict(result.short)),
         "best_ms": result.best_ms,
         "adaptive": _rounded(asdict(mean(result.adaptive))),

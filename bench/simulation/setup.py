@@ -95,3 +95,6 @@ DEVICES = {
     "large-base": Device(Costs(0.020, 0.0001), 1_024),
     "gpu-large-base": Device(Costs(0.020, 0.000002), 16_384),
 }
+
+# In front of a GPU stand several gateways.
+PATHS = {name: Path(in_each_s=0.00002, out_each_s=0.00002) for name in ("gpu", "gpu-large-base")}
