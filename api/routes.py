@@ -97,10 +97,11 @@ class DisconnectWatch:
         self.gone = False
 
     def stop(self) -> None:
-        """Watches no more."""
+        """Watches no more. What refers to each other in a circle would stay in memory until the next collection."""
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+        self._task = self._owner = None
 
     def _start(self) -> None:
         self._task = asyncio.create_task(self._watch())

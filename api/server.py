@@ -26,7 +26,8 @@ KEEP_ALIVE_S = 75
 
 LINGER_S = 1.0
 LINGER_STEP_S = 0.02
-BACKLOG = 2_048
+BACKLOG = 4_096
+"""Connections that may wait to be accepted: as many as Linux allows by default."""
 
 
 class DrainingServer(uvicorn.Server):

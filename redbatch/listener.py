@@ -10,7 +10,7 @@ import socket
 
 from redbatch.urls import WILDCARDS
 
-BACKLOG = 4096
+BACKLOG = 4_096
 PROBE_TIMEOUT_S = 5.0
 
 
