@@ -76,6 +76,17 @@ class Cluster:
         """Returns the sum of a metric over the processes of a role and over all labels but those given."""
         return sum(_sample(_scrape(process, self._port), name, labels) for process in self.processes()[role])
 
+    def buckets(self, role: str, name: str) -> dict[float, float]:
+        """Returns how often a histogram's value was at most each of its bounds, over the processes of a role."""
+        found: dict[float, float] = {}
+        for process in self.processes()[role]:
+            for family in text_string_to_metric_families(_scrape(process, self._port)):
+                for sample in family.samples:
+                    if sample.name == f"{name}_bucket":
+                        bound = float(sample.labels["le"])
+                        found[bound] = found.get(bound, 0.0) + sample.value
+        return found
+
     def ready(self, shape: Shape) -> bool:
         """Whether every gateway has seen every worker ready."""
         gateways = self.processes()["gateway"]

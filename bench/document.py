@@ -19,6 +19,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "real": ("real", tables.real),
     "real-cost": ("real", tables.real_cost),
     "limit": ("real", tables.limit),
+    "gaps": ("real", tables.gaps),
     "alone": ("real", tables.alone),
     "one-request": ("real", tables.one_request),
     "redis": ("cost", tables.redis),

@@ -27,37 +27,40 @@ class Limit:
     """What one run found.
 
     Attributes:
-        seconds: time for the first `texts` texts of the pool, by how they were run.
+        seconds: time for the first `texts` texts of the pool, by how they were run, one batch after the other.
+        side_by_side: the same with several batches at once, each on a core of its own.
         texts: how many these are.
         tokens: of each text of the pool.
         one_text_p50_ms: `encode` of one text after the other.
     """
 
     seconds: Mapping[str, float]
+    side_by_side: Mapping[str, float]
     texts: int
     tokens: Sequence[int]
     one_text_p50_ms: float
 
     @property
-    def best(self) -> str:
-        """How it is fastest."""
-        return min(self.seconds, key=lambda how: self.seconds[how])
-
-    def texts_per_s(self, how: str) -> float:
-        """Texts a second in one of these ways."""
-        return self.texts / self.seconds[how]
+    def ways(self) -> Mapping[str, float]:
+        """All ways together."""
+        return {**self.seconds, **self.side_by_side}
 
     @property
-    def tokens_per_s(self) -> float:
-        """Tokens a second in the best of them, without padding."""
-        return sum(self.tokens[: self.texts]) / self.seconds[self.best]
+    def best_s(self) -> float:
+        """Time in the best way to run one batch after the other: the limit."""
+        return min(self.seconds.values())
 
-    def share(self, texts_per_s: float, mean_tokens: float) -> float:
-        """Returns which share of the limit it is to answer so many texts of that mean length.
+    @property
+    def least_s(self) -> float:
+        """Time in the best way of all."""
+        return min(self.ways.values())
+
+    def share(self, texts_per_s: float, mean_tokens: float, seconds: float) -> float:
+        """Returns how much it is to answer so many texts of that mean length, beside all of these in so many seconds.
 
         Tokens are compared, not texts: a run that met the longer ones of the texts was no slower for that.
         """
-        return texts_per_s * mean_tokens / self.tokens_per_s
+        return texts_per_s * mean_tokens * seconds / sum(self.tokens[: self.texts])
 
 
 def mean_tokens(tokens: Sequence[int], first: int, last: int) -> float:

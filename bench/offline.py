@@ -47,11 +47,12 @@ def main(arguments: Sequence[str]) -> None:
     one_text_p50_ms = _one_text_p50_ms(transformer, texts)  # before a backend changes the number of threads
     settings = WorkerSettings(model=name)
     backend = load_backend(model, EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)}))
-    ways = _ways(backend, transformer, threads)
-    for way in ways.values():
+    ways, side_by_side = _ways(backend, transformer, threads), _side_by_side(backend)
+    for way in (*ways.values(), *side_by_side.values()):
         way(texts[:WARMUP_TEXTS])
     found = Limit(
         {how: _seconds(partial(way, texts)) for how, way in ways.items()},
+        {how: _seconds(partial(way, texts)) for how, way in side_by_side.items()},
         len(texts),
         [each.tokens for each in backend.tokenize(pool)],
         one_text_p50_ms,
@@ -72,17 +73,18 @@ def _ways(backend: Backend, transformer: SentenceTransformer, threads: int) -> d
 
         return run
 
-    def batches(max_tokens: int, runners: int) -> Way:
-        return lambda texts: _run_sorted(backend, texts, max_tokens, runners)
-
     ways = {f"encode, {size} texts": encode(size) for size in ENCODE_SIZES}
-    ways |= {f"sorted, {tokens} tokens": batches(tokens, 1) for tokens in BATCH_TOKENS}
-    if backend.runners > 1:
-        ways |= {
-            f"sorted, {tokens} tokens, {backend.runners} at once": batches(tokens, backend.runners)
-            for tokens in BATCH_TOKENS
-        }
-    return ways
+    return ways | {f"sorted, {tokens} tokens": _batches(backend, tokens, 1) for tokens in BATCH_TOKENS}
+
+
+def _side_by_side(backend: Backend) -> dict[str, Way]:
+    runners = backend.runners
+    sizes = BATCH_TOKENS if runners > 1 else ()
+    return {f"sorted, {tokens} tokens, {runners} at once": _batches(backend, tokens, runners) for tokens in sizes}
+
+
+def _batches(backend: Backend, max_tokens: int, runners: int) -> Way:
+    return lambda texts: _run_sorted(backend, texts, max_tokens, runners)
 
 
 def _run_sorted(backend: Backend, texts: Sequence[str], max_tokens: int, runners: int) -> None:

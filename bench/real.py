@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from bench.batches import batches
 from bench.cluster import Cluster, Shape, cluster
 from bench.figures import Name, Row
 from bench.generator import GeneratorError, bodies
@@ -31,8 +30,6 @@ LIMIT_S = 10.0
 LIMIT_TEXT_S = {"short": 0.012, "mixed": 0.045}
 LARGE_S = {"short": 1.5, "mixed": 4.5}
 """What is to be expected of two cores: only the progress bar needs it."""
-
-PADDING = "redbatch_batch_padding_ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +72,11 @@ def _limit(stage: Stage, mix: str) -> Limit:
 
 
 def _limit_rows(mix: str, limit: Limit) -> list[Row]:
-    rows = [Row("limit", {"mix": mix, "how": how}, {"texts_per_s": limit.texts_per_s(how)}) for how in limit.seconds]
-    best = {"texts_per_s": limit.texts_per_s(limit.best), "tokens_per_s": limit.tokens_per_s}
+    rows = [
+        Row("limit", {"mix": mix, "how": how}, {"texts_per_s": limit.texts / seconds})
+        for how, seconds in limit.ways.items()
+    ]
+    best = {"texts_per_s": limit.texts / limit.best_s, "side_by_side_texts_per_s": limit.texts / limit.least_s}
     mean = mean_tokens(limit.tokens, 0, limit.texts)
     return [*rows, Row("best", {"mix": mix}, best | {"mean_tokens": mean, "one_text_p50_ms": limit.one_text_p50_ms})]
 
@@ -89,9 +89,9 @@ def _serve(stage: Stage, mix: str) -> list[Served]:
         for clients in CLIENTS:
             stage.say(f"real, {mix} texts, {clients} clients")
             window_s = extent.one_client_s if clients == 1 else extent.real_s
-            with padding(running) as padded:
+            with batches(running) as ran:
                 measured = measure(running, texts, Pace(clients, window_s, LEAD_S))
-            figures = figures_of(measured) | padded
+            figures = figures_of(measured) | ran
             found.append(_closed_loop({"mix": mix, "clients": clients}, measured, figures))
         stage.say(f"real, {mix} texts, {LARGE:,} in one request")
         found.append(_large(stage, mix, running))
@@ -107,16 +107,16 @@ def _large(stage: Stage, mix: str, running: Cluster) -> Served:
     requests, out = stage.extent.large_requests[mix], stage.folder / "large.json"
     load = ["--clients", "1", "--inputs-per-request", str(LARGE), "--requests", str(requests), "--warmup", "0s"]
     command = [sys.executable, "-P", "-m", "redbatch", "bench", running.url, *load, "--mix", mix, "--out", str(out)]
-    with padding(running) as padded:
-        ran = subprocess.run(command, check=False, capture_output=True, text=True)
-    if ran.returncode != 0:
-        raise GeneratorError(f"redbatch bench failed: {ran.stderr.strip()}")
+    with batches(running) as ran:
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
+    if process.returncode != 0:
+        raise GeneratorError(f"redbatch bench failed: {process.stderr.strip()}")
     measured = json.loads(out.read_text(encoding="utf-8"))["measured"]
     figures = {
         "texts_per_s": measured["inputs_per_s"],
         "p50_ms": measured["latency_ms"]["p50"] or 0.0,
         ERRORS: float(sum(measured["errors"].values())),
-        **padded,
+        **ran,
     }
     return Served("one-request", {"mix": mix}, figures, measured["inputs_per_s"], 0, requests * LARGE, 0)
 
@@ -124,22 +124,12 @@ def _large(stage: Stage, mix: str, running: Cluster) -> Served:
 def _row(served: Served, limit: Limit) -> Row:
     """Returns the figures with those that the limit makes possible."""
     tokens = limit.tokens[: served.pool] if served.pool else limit.tokens
-    share = limit.share(served.texts_per_s, mean_tokens(tokens, served.first, served.last))
-    figures = served.figures | {"share_of_limit": share}
+    mean = mean_tokens(tokens, served.first, served.last)
+    shares = {
+        "share_of_limit": limit.share(served.texts_per_s, mean, limit.best_s),
+        "share_of_side_by_side": limit.share(served.texts_per_s, mean, limit.least_s),
+    }
+    figures = served.figures | shares
     if served.of.get("clients") == 1:
         figures["beyond_encode_ms"] = figures["p50_ms"] - limit.one_text_p50_ms
     return Row(served.table, served.of, figures)
-
-
-@contextmanager
-def padding(running: Cluster) -> Iterator[dict[str, float]]:
-    """Fills the figures that it gives with the mean padding and size of the batches that ran in its block."""
-    names = {"padding": f"{PADDING}_sum", "batches": f"{PADDING}_count", "inputs": "redbatch_inputs_total"}
-    before = {short: running.metric("worker", name) for short, name in names.items()}
-    figures: dict[str, float] = {}
-    yield figures
-    after = {short: running.metric("worker", name) for short, name in names.items()}
-    batches = after["batches"] - before["batches"]
-    if batches:
-        figures["padding"] = (after["padding"] - before["padding"]) / batches
-        figures["batch_inputs"] = (after["inputs"] - before["inputs"]) / batches

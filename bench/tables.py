@@ -88,15 +88,19 @@ def _cost(row: Mapping[str, Any]) -> list[str]:
     return [*cells, number(total), middle(row, "cpu_us.generator"), *(middle(row, name) for name in names)]
 
 
+SHARES = ("of the limit", "of side by side")
+
+
 def real(tables: Mapping[str, Rows]) -> str:
     """Rate, share of the limit and latency with MiniLM."""
-    heads = ("texts", "clients", "texts/s", "of the limit", "p50 ms", "p95 ms", "p99 ms", "padding", "batch")
+    heads = ("texts", "clients", "texts/s", *SHARES, "p50 ms", "p95 ms", "p99 ms", "padding", "batch")
     rows = [
         [
             row["of"]["mix"],
             str(row["of"]["clients"]),
             spread(row, "requests_per_s"),
             spread(row, "share_of_limit", ratio),
+            middle(row, "share_of_side_by_side", ratio),
             spread(row, "p50_ms"),
             *(middle(row, name) for name in ("p95_ms", "p99_ms")),
             middle(row, "padding", percent),
@@ -121,18 +125,38 @@ def limit(tables: Mapping[str, Rows]) -> str:
     hows = list(dict.fromkeys(how for how, _ in cells))
     rows = [[how, *(cells.get((how, mix), NONE) for mix in mixes)] for how in hows]
     best = [spread(row, "texts_per_s") for row in tables["best"]]
+    side_by_side = [spread(row, "side_by_side_texts_per_s") for row in tables["best"]]
     heads = ("how", *(f"{mix}, texts/s" for mix in mixes))
-    return markdown(heads, [*rows, ["**the limit**: the best of each round", *best]])
+    best_rows = [["**the limit**: the best of each round, one at a time", *best], ["the best of all", *side_by_side]]
+    return markdown(heads, [*rows, *best_rows])
+
+
+def gaps(tables: Mapping[str, Rows]) -> str:
+    """How long a runner stood still between two batches though there was something to run."""
+    heads = ("texts", "clients", "a batch, ms", "gap, mean ms", "p50 ms", "p95 ms", "p99 ms", "share of the time")
+    names = ("batch_ms", "gap_ms", "gap_p50_ms", "gap_p95_ms", "gap_p99_ms")
+    rows = [
+        [
+            row["of"]["mix"],
+            str(row["of"]["clients"]),
+            *(middle(row, name) for name in names),
+            middle(row, "gap_share", percent),
+        ]
+        for row in tables["real"]
+        if row["of"]["clients"] > 1
+    ]
+    return markdown(heads, rows)
 
 
 def one_request(tables: Mapping[str, Rows]) -> str:
     """A thousand texts in one request."""
-    heads = ("texts", "texts/s", "of the limit", "seconds for 1,000", "padding")
+    heads = ("texts", "texts/s", *SHARES, "seconds for 1,000", "padding")
     rows = [
         [
             row["of"]["mix"],
             spread(row, "texts_per_s"),
             spread(row, "share_of_limit", ratio),
+            middle(row, "share_of_side_by_side", ratio),
             middle(row, "p50_ms", lambda value: number(value / 1000)),
             middle(row, "padding", percent),
         ]

@@ -8,20 +8,26 @@ from hypothesis import strategies as st
 
 from bench.limit import Limit, is_possible, mean_tokens, sorted_batches
 
-LIMIT = Limit({"slow": 4.0, "fast": 2.0}, texts=2, tokens=(10, 30, 20), one_text_p50_ms=5.0)
+LIMIT = Limit({"slow": 4.0, "fast": 2.0}, {"two at once": 1.0}, texts=2, tokens=(10, 30, 20), one_text_p50_ms=5.0)
 
 
 def test_the_best_way_is_the_limit() -> None:
-    """The one that took the least time; its tokens are those of the texts that were run, not of the whole pool."""
-    assert LIMIT.best == "fast"
-    assert LIMIT.texts_per_s("slow") == 0.5
-    assert LIMIT.tokens_per_s == 20.0
+    """The one that took the least time of those that run one batch after the other; the others are told apart."""
+    assert LIMIT.best_s == 2.0
+    assert LIMIT.least_s == 1.0
+    assert LIMIT.ways == {"slow": 4.0, "fast": 2.0, "two at once": 1.0}
+
+
+def test_without_ways_side_by_side_the_limit_is_the_best_of_all() -> None:
+    """A device that runs one batch at a time has no others."""
+    assert Limit({"slow": 4.0, "fast": 2.0}, {}, texts=2, tokens=(1,), one_text_p50_ms=5.0).least_s == 2.0
 
 
 def test_a_share_compares_tokens() -> None:
-    """As many texts a second are more, if they are longer."""
-    assert LIMIT.share(1.0, 20.0) == pytest.approx(1.0)
-    assert LIMIT.share(1.0, 10.0) == pytest.approx(0.5)
+    """As many texts a second are more, if they are longer; beside the texts that were run, not the whole pool."""
+    assert LIMIT.share(1.0, 20.0, seconds=2.0) == pytest.approx(1.0)
+    assert LIMIT.share(1.0, 10.0, seconds=2.0) == pytest.approx(0.5)
+    assert LIMIT.share(1.0, 20.0, seconds=1.0) == pytest.approx(0.5)
 
 
 def test_the_mean_length_begins_anew_at_the_end_of_the_texts() -> None:

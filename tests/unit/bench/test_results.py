@@ -17,7 +17,9 @@ def _part(value: float) -> dict[str, Any]:
 
 def test_a_run_is_invalid_when_serving_beats_the_model() -> None:
     """The row and its share are named; at the limit, within the drift, nothing is wrong."""
-    rows = [Row("real", {"clients": clients}, {"share_of_limit": 0.97 + clients / 1_000}) for clients in (1, 50, 100)]
+    rows = [
+        Row("real", {"clients": clients}, {"share_of_side_by_side": 0.97 + clients / 1_000}) for clients in (1, 50, 100)
+    ]
     assert problems(rows) == ["real (clients 100): 1.07 of the limit, which is above 1.03: the limit is not one"]
 
 

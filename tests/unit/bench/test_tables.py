@@ -73,12 +73,16 @@ def test_the_limit_has_a_column_for_each_mix_and_the_best_below() -> None:
             row({"mix": "short", "how": "sorted"}, texts_per_s=figure(200.0)),
             row({"mix": "mixed", "how": "sorted"}, texts_per_s=figure(50.0)),
         ],
-        "best": [row({"mix": mix}, texts_per_s=figure(best)) for mix, best in (("short", 200.0), ("mixed", 50.0))],
+        "best": [
+            row({"mix": mix}, texts_per_s=figure(best), side_by_side_texts_per_s=figure(2 * best))
+            for mix, best in (("short", 200.0), ("mixed", 50.0))
+        ],
     }
     assert tables.limit(found).splitlines()[2:] == [
         "| encode | 100 | – |",
         "| sorted | 200 | 50.0 |",
-        "| **the limit**: the best of each round | 200 | 50.0 |",
+        "| **the limit**: the best of each round, one at a time | 200 | 50.0 |",
+        "| the best of all | 400 | 100 |",
     ]
 
 
@@ -88,6 +92,7 @@ def test_served_rows_tell_their_share_of_the_limit() -> None:
         {"mix": "short", "clients": 1},
         requests_per_s=figure(100.0),
         share_of_limit=figure(0.876),
+        share_of_side_by_side=figure(0.765),
         padding=figure(0.0567),
         batch_inputs=figure(12.3),
         beyond_encode_ms=figure(1.1),
@@ -95,9 +100,17 @@ def test_served_rows_tell_their_share_of_the_limit() -> None:
         **COST,
     )
     best = row({"mix": "short"}, one_text_p50_ms=figure(0.134))
-    assert "| short | 1 | 100 | 0.88 | 1.23 | 12.3 | 123 | 5.7% | 12.3 |" in tables.real({"real": [measured]})
+    assert "| short | 1 | 100 | 0.88 | 0.77 | 1.23 | 12.3 | 123 | 5.7% | 12.3 |" in tables.real({"real": [measured]})
     assert "| short | 0.13 | 1.23 | 1.10 |" in tables.alone({"real": [measured], "best": [best]})
     assert "| short | 1 | 10.0 | 20.0 |" in tables.real_cost({"real": [measured]})
+
+
+def test_gaps_are_told_where_batches_follow_each_other() -> None:
+    """One client alone leaves the engine idle between two requests, which is no gap."""
+    times = {name: figure(2.0) for name in ("batch_ms", "gap_ms", "gap_p50_ms", "gap_p95_ms", "gap_p99_ms")}
+    rows = [row({"mix": "short", "clients": clients}, gap_share=figure(0.0123), **times) for clients in (1, 64)]
+    expected = ["| short | 64 | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 | 1.2% |"]
+    assert tables.gaps({"real": rows}).splitlines()[2:] == expected
 
 
 def test_what_processes_hold_leaves_the_generator_out() -> None:
