@@ -13,7 +13,7 @@ CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress bench bench-peers bench-simulation test-redis7 check fmt lock clean FORCE
+.PHONY: help setup run test stress bench bench-peers bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -43,6 +43,9 @@ bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (ten minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)
+
+bench-sweep: $(READY) ## Batch sizes and waits against what a simulated model allows (five minutes)
+	@exec $(BIN)/python -m bench.sweep $(ARGS)
 
 # An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.
 test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (7 or newer) of the PATH
@@ -76,8 +79,8 @@ lock: $(READY) ## Write the lock files anew from pyproject.toml (pins that still
 	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
 
 clean: ## Remove the environment and everything that tools have left
-	@echo 'Removing .venv, caches and reports ...'
-	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
+	@echo 'Removing .venv, .bench, caches and reports ...'
+	@rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp holds the folder it was made for: the scripts in .venv/bin name it, so a moved copy is made anew,

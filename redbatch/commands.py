@@ -18,6 +18,7 @@ from redbatch import __version__
 from redbatch.bench.settings import BenchSettings
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.process import EXIT_CONFIGURATION, complain
+from redbatch.tune.settings import TuneSettings
 
 app = typer.Typer(
     name="redbatch",
@@ -46,6 +47,19 @@ BENCH_PANELS = [
         "Texts": "mix texts inputs_per_request",
         "Results": "out plot",
     }.items()
+]
+TUNE = {setting.name: setting for setting in settings_of(TuneSettings)}
+TUNE_PANELS = [
+    Panel("Texts", [TUNE[name] for name in ("mix", "texts", "inputs_per_request", "seed")]),
+    Panel("Search", [TUNE[name] for name in ("search", "max_clients", "duration", "warmup", "rounds", "out")]),
+    Panel(
+        "Worker (what is given here is not changed)",
+        [
+            setting
+            for setting in WORKER
+            if setting.name not in {"redis_url", "queue", "log_level", "admin_host", "admin_port", "worker_id"}
+        ],
+    ),
 ]
 
 
@@ -211,6 +225,36 @@ def bench(
     from redbatch.bench.command import bench as run_bench
 
     return run_bench(given, url, header or [], check=check)
+
+
+@app.command()
+@with_flags(*TUNE_PANELS)
+def tune(
+    given: dict[str, str],
+    p95_ms: Annotated[float, typer.Option(min=0.001, help="The budget: 95 of 100 answers come within so many ms.")],
+) -> int:
+    """Find the settings for your model, texts and latency budget.
+
+    Which batch size, batch tokens, wait and runners give the most requests a second while p95 stays within the budget.
+
+    redbatch tune --p95-ms 100
+
+    redbatch tune --p95-ms 50 --model intfloat/e5-small-v2 --texts queries.txt --out tuned.json
+
+    redbatch tune --p95-ms 500 --inputs-per-request 32 --mix mixed --search max_batch_tokens,runners
+
+    It starts a cluster of its own on this machine, with Redis, and stops it at the end; nothing else is touched. Run it
+    where the workers will run, with nothing else running there.
+
+    How it looks: from the defaults, one setting at a time, on while that wins by 3 %. For each it seeks the number of
+    clients (each sends its next request after the last answer) that gives most within the budget. What beats the
+    defaults runs again, in rounds in turn with them, and must win in every round: on a tie the defaults stay.
+
+    It says at first how long it will take: some minutes. Ctrl-C ends it, and shows what was found so far.
+    """
+    from redbatch.tune.command import tune as run_tune
+
+    return run_tune(given, p95_ms)
 
 
 @app.command()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import Target, encode, parse_header, parse_target
-from redbatch.bench.texts import built_in, in_turn, read_texts
+from redbatch.bench.texts import texts_of
 from redbatch.process import EXIT_CONFIGURATION, complain, read_settings
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
     Returns the exit code: 0, 1 when the server cannot be reached or a file not be written, 2 for what makes no sense.
     """
     settings = read_settings(BenchSettings, given)
-    missing = _missing_module(settings)
+    missing = missing_module("httptools", *(["matplotlib"] if settings.plot else []))
     if missing is not None:
         return _failed(f"{missing} is not installed; pip install 'redbatch[bench]' brings it", EXIT_CONFIGURATION)
     from redbatch.bench.session import CannotConnect, Job, run
@@ -49,16 +50,13 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
 
 def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]]) -> list[bytes]:
     """Returns the requests as bytes. Raises ValueError when the texts cannot be read."""
-    inputs = settings.inputs_per_request
     if settings.timeout_ms is not None:
         headers = [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
-    if settings.texts is None:
-        return encode(target, headers, built_in(settings.mix, settings.seed, inputs))
-    return encode(target, headers, in_turn(read_texts(settings.texts), inputs))
+    return encode(target, headers, texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request))
 
 
-def _missing_module(settings: BenchSettings) -> str | None:
-    names = ("httptools", "matplotlib") if settings.plot else ("httptools",)
+def missing_module(*names: str) -> str | None:
+    """Returns the first of these modules that is not installed, if any."""
     for name in names:
         try:
             __import__(name)
@@ -67,11 +65,15 @@ def _missing_module(settings: BenchSettings) -> str | None:
     return None
 
 
+def check_file(path: Path | None) -> None:
+    """Finds out before a run, not after it, that its result cannot be written. Raises ValueError."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
+
+
 def _check_files(settings: BenchSettings) -> None:
-    """Finds out before the run, not after it, that a result cannot be written. Raises ValueError."""
     for path in (settings.out, settings.plot):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))
+        check_file(path)
     if settings.plot is not None and settings.plot.suffix not in PICTURES:
         raise ValueError(f"{settings.plot}: end its name in {' or '.join(PICTURES)}")
 

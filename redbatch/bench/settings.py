@@ -39,10 +39,29 @@ def _positive(text: str) -> str:
     return text
 
 
-class BenchSettings(BaseSettings):
-    """What the load looks like, from command-line flags and `REDBATCH_*` variables."""
+Duration = Annotated[str, AfterValidator(_checked)]
+LongerThanNothing = Annotated[str, AfterValidator(_positive)]
+
+
+class TextSettings(BaseSettings):
+    """What is sent, from command-line flags and `REDBATCH_*` variables."""
 
     model_config = SettingsConfigDict(env_prefix="REDBATCH_", frozen=True, extra="ignore")
+
+    mix: Literal["short", "mixed"] = Field(
+        default="short",
+        description="Built-in texts: short (11 to 19 tokens, 15 on average) or mixed (log-normal lengths: "
+        "39 on average, half under 28, 5 % over 105, none over 256).",
+    )
+    texts: Path | None = Field(
+        default=None, description='Texts of your own: one a line, or a .jsonl with {"text": "..."} a line.'
+    )
+    seed: int = Field(default=1, description="Seed of texts and arrivals: the same seed, the same load.")
+    inputs_per_request: int = Field(default=1, ge=1, le=100_000, description="Texts in one request.")
+
+
+class BenchSettings(TextSettings):
+    """What the load looks like."""
 
     clients: int | None = Field(
         default=None,
@@ -58,23 +77,11 @@ class BenchSettings(BaseSettings):
         default="poisson",
         description="How an open loop spaces them: poisson, or bursty (four times the rate for 0.5 s, none for 1.5 s).",
     )
-    duration: Annotated[str, AfterValidator(_positive)] | None = Field(
+    duration: LongerThanNothing | None = Field(
         default=None, description="How long to measure: 500ms, 10s, 2m (10s, when --requests is not given)."
     )
     requests: int | None = Field(default=None, ge=1, description="Measure so many requests instead.")
-    warmup: Annotated[str, AfterValidator(_checked)] = Field(
-        default="1s", description="Load before that, which is not measured."
-    )
-    mix: Literal["short", "mixed"] = Field(
-        default="short",
-        description="Built-in texts: short (11 to 19 tokens, 15 on average) or mixed (log-normal lengths: "
-        "39 on average, half under 28, 5 % over 105, none over 256).",
-    )
-    texts: Path | None = Field(
-        default=None, description='Texts of your own: one a line, or a .jsonl with {"text": "..."} a line.'
-    )
-    seed: int = Field(default=1, description="Seed of texts and arrivals: the same seed, the same load.")
-    inputs_per_request: int = Field(default=1, ge=1, le=100_000, description="Texts in one request.")
+    warmup: Duration = Field(default="1s", description="Load before that, which is not measured.")
     timeout_ms: int | None = Field(
         default=None,
         ge=1,

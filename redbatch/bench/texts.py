@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -98,3 +98,8 @@ def in_turn(texts: list[str], inputs: int) -> Iterator[tuple[str, ...]]:
     total = len(texts)
     for i in range(total // math.gcd(total, inputs)):
         yield tuple(texts[(i * inputs + k) % total] for k in range(inputs))
+
+
+def texts_of(path: Path | None, mix: str, seed: int, inputs: int) -> Iterable[Sequence[str]]:
+    """Returns the texts of different requests: those of a file, or the built-in ones of a mix. Raises BadTexts."""
+    return built_in(mix, seed, inputs) if path is None else in_turn(read_texts(path), inputs)

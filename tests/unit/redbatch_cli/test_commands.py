@@ -46,6 +46,7 @@ def test_without_arguments_it_teaches(tmp_path: Path) -> None:
         ("gateway", ("--port", "--max-queue-inputs", "--reply-connections")),
         ("worker", ("--model", "--device", "--max-batch-size")),
         ("queue", ("--redis-url", "--json", "--watch")),
+        ("tune", ("--p95-ms", "--texts", "--search", "--model", "--dtype", "--out")),
         ("settings", ("--json", "--markdown")),
     ],
 )

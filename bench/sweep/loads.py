@@ -1,0 +1,100 @@
+"""The two loads, on a cluster with real processes: 500 requests at once, and bursts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.stage import ERRORS
+from redbatch.bench.session import Job, Result, run
+from redbatch.bench.settings import BenchSettings
+from redbatch.bench.target import encode, parse_target
+from redbatch.bench.texts import built_in
+
+AT_ONCE = "at once"
+BURSTS = "bursts"
+REQUESTS = 500
+RATE = 60.0
+"""Four times as many in a burst: more than single inputs can do (200 a second), less than full batches of 2 (250)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured: rounds, requests at once, and bursts (of half a second, every two seconds)."""
+
+    rounds: int = 3
+    requests: int = REQUESTS
+    bursts: int = 2
+
+    @property
+    def cell_s(self) -> float:
+        """About how long a setting takes in a round."""
+        return 0.9 + self.requests / 300 + self._bursts_s + 0.3
+
+    @property
+    def _bursts_s(self) -> float:
+        return 2.0 * (self.bursts - 1) + 0.5
+
+    def loads(self, number: int) -> dict[str, BenchSettings]:
+        """Returns the loads of a round: the same for each setting, other arrivals in each round."""
+        return {
+            AT_ONCE: BenchSettings(
+                clients=self.requests, rate=None, requests=self.requests, duration=None, warmup="0s"
+            ),
+            BURSTS: BenchSettings(
+                clients=None,
+                rate=RATE,
+                arrivals="bursty",
+                requests=None,
+                duration=f"{self._bursts_s:g}s",
+                warmup="0s",
+                seed=number + 1,
+            ),
+        }
+
+
+QUICK = Extent(rounds=1, requests=200, bursts=1)
+
+
+class Loads:
+    """Sends them to one cluster.
+
+    Args:
+        url: of the cluster.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._target = parse_target(url)
+        self._requests: Sequence[bytes] = encode(self._target, [], built_in("short", 1, 1))
+
+    def put(self, load: BenchSettings) -> dict[str, float]:
+        """Puts a load on the cluster and returns the figures.
+
+        Raises:
+            KeyboardInterrupt: it was ended.
+            CannotConnect: the gateway is gone.
+        """
+        return figures(run(Job(load, self._target, self._requests, check=False), _Silent()))
+
+
+def figures(result: Result) -> dict[str, float]:
+    """Returns the figures of a load. Raises KeyboardInterrupt for one that was ended."""
+    summary = result.summary
+    if result.interrupted or summary is None:
+        raise KeyboardInterrupt
+    percentiles = summary.latency.percentiles_ms
+    return {
+        "requests_per_s": summary.ok_per_s,
+        "p50_ms": percentiles[50.0],
+        "p95_ms": percentiles[95.0],
+        "p99_ms": percentiles[99.0],
+        "max_ms": summary.latency.max_ms,
+        ERRORS: float(sum(summary.errors.values())),
+    }
+
+
+class _Silent:
+    """Shows nothing: the bar is the whole sweep's."""
+
+    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
+        """Does nothing."""

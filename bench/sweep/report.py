@@ -1,0 +1,106 @@
+"""What came of the sweep: the file of results, the table of docs/performance.md, and whether it is valid. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bench.figures import Name, Row, fold, tables
+from bench.stage import ERRORS
+from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, ceiling
+from bench.sweep.loads import AT_ONCE, BURSTS
+from bench.tables import NONE, markdown, middle, number, spread
+
+TABLE = "sweep"
+LOADS = (AT_ONCE, BURSTS)
+RATE = "requests_per_s"
+Found = Mapping[str, Any]
+
+
+def row(setting: Setting, load: str, figures: Mapping[str, float]) -> Row:
+    """Returns a load on a setting as a row."""
+    return Row(TABLE, {"size": setting.size, "wait": setting.wait, "load": load}, figures)
+
+
+def problems(rows: Iterable[Row]) -> list[str]:
+    """Returns why the sweep is not valid: requests that failed, and more answers than the model's formula allows."""
+    found = []
+    for each in rows:
+        setting = Setting(int(each.of["size"]), str(each.of["wait"]))
+        name = f"{each.of['load']} ({setting.name})"
+        if errors := each.figures[ERRORS]:
+            found.append(f"{name}: {errors:.0f} requests failed")
+        if (rate := each.figures[RATE]) > ceiling(setting.size):
+            found.append(f"{name}: {rate:.1f} requests/s, above the ceiling of {ceiling(setting.size):.1f}")
+    return found
+
+
+def as_json(rows: Sequence[Row], machine: Mapping[str, Name]) -> dict[str, Any]:
+    """Returns everything that was found."""
+    return {
+        "machine": dict(machine),
+        "date": datetime.now(UTC).date().isoformat(),
+        "model": MODEL,
+        "problems": problems(rows),
+        "rows": tables(fold(rows)).get(TABLE, []),
+    }
+
+
+def rows_of(found: Found) -> Iterator[Row]:
+    """Yields the rows of all rounds as they were measured."""
+    for each in found["rows"]:
+        figures = each["figures"]
+        for number_ in range(len(figures[RATE]["runs"])):
+            yield Row(TABLE, each["of"], {name: figure["runs"][number_] for name, figure in figures.items()})
+
+
+def rounds_in(rows: Sequence[Row]) -> int:
+    """Returns how many rounds there were: as many as the setting that was measured most often has rows of one load."""
+    return max(Counter(tuple(each.of.values()) for each in rows).values(), default=0)
+
+
+def by_setting(found: Found) -> dict[Setting, dict[str, Mapping[str, Any]]]:
+    """Returns the rows of each setting by load."""
+    result: dict[Setting, dict[str, Mapping[str, Any]]] = {}
+    for each in found["rows"]:
+        of = each["of"]
+        result.setdefault(Setting(of["size"], of["wait"]), {})[of["load"]] = each
+    return result
+
+
+def table(found: Found) -> str:
+    """Returns a row for each setting: the three of the original and the default first, in bold."""
+    settings = by_setting(found)
+    known = [setting for setting in (*ORIGINAL, DEFAULT) if setting in settings]
+    rest = [setting for setting in settings if setting not in known]
+    lines = [_line(setting, settings[setting], bold=setting in known) for setting in (*known, *rest)]
+    heads = ("size", "wait", "ceiling/s", *_heads("at once"), "share", *_heads("bursts"))
+    return markdown(heads, lines, left=0)
+
+
+def _heads(load: str) -> list[str]:
+    return [f"{load}: req/s", "p50 ms", "p95 ms", "p99 ms"]
+
+
+def _line(setting: Setting, loads: Mapping[str, Mapping[str, Any]], *, bold: bool) -> list[str]:
+    mark = "**" if bold else ""
+    wait = setting.wait if setting.wait == "auto" else f"{setting.wait} ms"
+    cells = [f"{mark}{setting.size}{mark}", f"{mark}{wait}{mark}", number(ceiling(setting.size))]
+    for load in LOADS:
+        measured = loads.get(load)
+        cells += [NONE] * 4 if measured is None else _figures(measured)
+        if load == AT_ONCE:
+            share = NONE if measured is None else f"{measured['figures'][RATE]['median'] / ceiling(setting.size):.2f}"
+            cells.append(share)
+    return cells
+
+
+def _figures(measured: Mapping[str, Any]) -> list[str]:
+    return [
+        spread(measured, RATE),
+        *(middle(measured, name) for name in ("p50_ms",)),
+        spread(measured, "p95_ms"),
+        middle(measured, "p99_ms"),
+    ]

@@ -1,0 +1,71 @@
+"""Puts a closed loop on the cluster, as `redbatch bench` does, and returns what came of it."""
+
+from __future__ import annotations
+
+from redbatch.bench.report import warnings
+from redbatch.bench.session import Job, Watcher, run
+from redbatch.bench.settings import BenchSettings
+from redbatch.bench.target import encode, parse_target
+from redbatch.bench.texts import texts_of
+from redbatch.tune.points import Point
+from redbatch.tune.settings import TuneSettings
+
+TIMEOUT_MS = 10_000
+TIMEOUT_BUDGETS = 4
+MOST_TIMEOUT_MS = 300_000
+FEW_ANSWERS = 100
+"""Of fewer, the p95 is the luck of a handful."""
+
+
+class Loads:
+    """The loads of one search: the same requests, encoded once, for each.
+
+    Args:
+        url: of the cluster.
+        settings: of the search.
+        watcher: who is shown how far a load is.
+
+    Raises:
+        BadTexts: the file of texts cannot be read.
+    """
+
+    def __init__(self, url: str, settings: TuneSettings, watcher: Watcher) -> None:
+        self._settings = settings
+        self._watcher = watcher
+        self._target = parse_target(url)
+        texts = texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
+        self._timeout_ms = min(MOST_TIMEOUT_MS, round(max(TIMEOUT_MS, TIMEOUT_BUDGETS * settings.p95_ms)))
+        self._requests = encode(self._target, [("X-Timeout-Ms", str(self._timeout_ms))], texts)
+        self.doubts: set[str] = set()
+
+    def point(self, clients: int) -> Point:
+        """Returns what so many clients found; what makes it doubtful is added to `doubts`.
+
+        Raises:
+            KeyboardInterrupt: the user ended it.
+            CannotConnect: the gateway is gone.
+        """
+        settings = BenchSettings(
+            clients=clients,
+            rate=None,
+            requests=None,
+            duration=f"{self._settings.duration_s:.3f}s",
+            warmup=f"{self._settings.warmup_s:.3f}s",
+            inputs_per_request=self._settings.inputs_per_request,
+            timeout_ms=self._timeout_ms,
+        )
+        result = run(Job(settings, self._target, self._requests, check=False), self._watcher)
+        summary = result.summary
+        if result.interrupted or summary is None:
+            raise KeyboardInterrupt
+        self.doubts.update(warnings(result.cost))
+        percentiles = summary.latency.percentiles_ms
+        return Point(
+            clients=clients,
+            per_s=summary.ok_per_s,
+            p50_ms=percentiles[50.0],
+            p95_ms=percentiles[95.0],
+            p99_ms=percentiles[99.0],
+            answers=summary.ok,
+            errors=sum(summary.errors.values()),
+        )
