@@ -41,7 +41,7 @@ bench: $(READY) ## Benchmark this machine (20 minutes), into docs/performance.md
 bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (40 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
-bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (ten minutes); ARGS=--check-real: against reality
+bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)
 
 bench-sweep: $(READY) ## Batch sizes and waits against what a simulated model allows (five minutes)

@@ -19,7 +19,7 @@ from itertools import accumulate
 from gpuworker.waits import Forming, Outlook
 
 OVERHEAD_TOKENS = 32.0
-"""MiniLM on one core: 5 ms for any batch and 0.155 ms for each of its tokens."""
+"""MiniLM on one core: 5 ms for any batch and 0.155 ms for each of its tokens. Padded batches soon tell their own."""
 
 
 SMALL_BATCH = 8
@@ -30,15 +30,15 @@ SMALL_BATCH = 8
 class Limits:
     """Bounds of a batch.
 
-    `max_tokens` counts padding, of which a `packed` batch has none. `wait_s` is from a batch's first input; an
-    `outlook` decides in its place. `reserve_s` is the time that running a batch is expected to take, which a wait must
-    leave before the oldest deadline. `overhead_tokens` is the part of a batch's cost that does not depend on what is in
-    it, as the number of tokens that would take as long.
+    `max_tokens` counts padding, of which a `packed` batch has none. `wait_s` is from a batch's first input; where it is
+    None, the `outlook` decides, and without one nobody waits. `reserve_s` is the time that running a batch is expected
+    to take, which a wait must leave before the oldest deadline. `overhead_tokens` is the part of a batch's cost that
+    does not depend on what is in it, as the number of tokens that would take as long.
     """
 
     max_size: int
     max_tokens: int
-    wait_s: float = 0.0
+    wait_s: float | None = 0.0
     age_bound_s: float = 0.2
     reserve_s: float = 0.0
     overhead_tokens: float = OVERHEAD_TOKENS
@@ -83,7 +83,7 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float) -> Plan:
     choose = _packed if limits.packed else _padded
     batch = choose(waiting, shared, limits, oldest if overdue else None)
     full = _is_full([waiting[i].tokens for i in shared], limits)
-    if not full and (limits.wait_s > 0 or limits.outlook is not None):
+    if not full and (limits.wait_s or limits.outlook):
         wake_at = _wake_at([waiting[i] for i in shared], limits, now)
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
@@ -165,14 +165,12 @@ def _in_turn(lengths: list[int], start: int, stop: int, anchor: int | None) -> l
 def _wake_at(shared: Sequence[Waiting], limits: Limits, now: float) -> float:
     """Until when these are to wait for more, at most."""
     since, reserve_s = min(each.since for each in shared), limits.reserve_s
-    if limits.outlook is None:
-        ends = since + limits.wait_s
-    else:
+    ends = since + (limits.wait_s or 0.0)
+    if limits.outlook is not None:
         lengths = [each.tokens for each in shared]
-        each = sum(lengths) / len(lengths) if limits.packed else max(lengths)
-        forming = Forming(len(shared), each, since, limits.packed)
-        number, tokens_each = limits.outlook.joined(forming)
-        if number > limits.max_size or number * tokens_each > limits.max_tokens:
+        forming = Forming(len(shared), sum(lengths) / len(lengths) if limits.packed else max(lengths), limits.packed)
+        joined = limits.outlook.joined(forming)
+        if joined.number > limits.max_size or joined.number * joined.each > limits.max_tokens:
             return now  # they would not fit into one batch
         ends, reserve_s = limits.outlook.until(forming, now), max(reserve_s, limits.outlook.batch_s(forming))
     return min(ends, min(each.deadline for each in shared) - reserve_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,6 @@ class EngineOptions:
     runners: int | None
     max_batch_size: int
     max_batch_tokens: int | None
-    max_batch_wait_ms: float
+    max_batch_wait_ms: float | Literal["auto"]
     batch_age_bound_ms: float
     log_level: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from shared.keys import RELEASED
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
+
+MOST_WAIT_MS = 60_000
 
 
 class WorkerSettings(QueueSettings):
@@ -54,8 +56,9 @@ class WorkerSettings(QueueSettings):
     max_batch_tokens: int | None = Field(
         default=None, ge=1, description="Most tokens in a batch, padding included; auto: 512 on a CPU, 16384 on a GPU."
     )
-    max_batch_wait_ms: float = Field(
-        default=0.0, ge=0, le=60_000, description="Longest wait for a batch to fill, from its first input."
+    max_batch_wait_ms: Annotated[float, Field(ge=0, le=MOST_WAIT_MS)] | Literal["auto"] = Field(
+        default=0.0,
+        description="Longest wait for a batch to fill, from its first input; auto: as long as that is expected to pay.",
     )
     batch_age_bound_ms: float = Field(
         default=200.0, ge=0, le=60_000, description="An input that waited this long goes first, whatever its length."
@@ -75,6 +78,14 @@ class WorkerSettings(QueueSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After SIGTERM: time for the batches that run to finish."
     )
+
+    @field_validator("max_batch_wait_ms", mode="wrap")
+    @classmethod
+    def _number_or_auto(cls, value: object, handler: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return handler(value)
+        except ValidationError:  # one complaint, where a union has one for each of its branches
+            raise ValueError(f"it takes a number from 0 to {MOST_WAIT_MS}, or auto") from None
 
     @field_validator("worker_id")
     @classmethod

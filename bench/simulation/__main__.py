@@ -1,6 +1,6 @@
 """`make bench-simulation`: the adaptive wait against all fixed ones, simulated; or the simulator against reality.
 
-python -m bench.simulation [--device gpu] [--load poisson] [--requests 8000] [--seeds 4]
+python -m bench.simulation [--device gpu] [--load poisson] [--requests 8000] [--seeds 8]
 python -m bench.simulation --check-real
 """
 
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bench.cluster import ClusterError
 from bench.simulation import picture, reality, results
-from bench.simulation.comparison import CLOSED, REQUESTS, SEEDS, WITHIN, Effort, Result, Scene, compare, scenes
+from bench.simulation.comparison import CLOSED, JUDGES, REQUESTS, WITHIN, Effort, Result, Scene, compare, scenes
 from bench.simulation.setup import DEVICES
 from bench.simulation.traffic import LOADS
 
@@ -32,9 +32,9 @@ def main(
     device: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(DEVICES)}; all.")] = None,
     load: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join((*LOADS, CLOSED))}; all.")] = None,
     requests: Annotated[int, typer.Option(min=100, help="Least requests in a run.")] = REQUESTS,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each, whose figures are averaged.")] = SEEDS,
+    seeds: Annotated[int, typer.Option(min=2, help="Runs against the rival, which count.")] = JUDGES,
     processes: Annotated[int, typer.Option(min=1, help="At once.")] = os.cpu_count() or 1,
-    check_real: Annotated[bool, typer.Option("--check-real", help="Predict a real cluster (two minutes).")] = False,
+    check_real: Annotated[bool, typer.Option("--check-real", help="Predict a real cluster (three minutes).")] = False,
 ) -> None:
     """Compares, and writes bench/results/simulation.json and docs/images/adaptive-wait.png."""
     console = Console(highlight=False, width=WIDTH)
@@ -42,7 +42,7 @@ def main(
         _check_real(console)
         return
     chosen = [scene for name in device or DEVICES for scene in scenes(name) if not load or scene.load in load]
-    effort = Effort(requests, seeds)
+    effort = Effort(requests, judges=seeds)
     found = _compare(console, chosen, effort, processes)
     merged = results.merged(results.read(results.PATH), found, effort)
     results.write(merged, results.PATH)
@@ -68,7 +68,7 @@ def _conclude(console: Console, found: Sequence[Result]) -> None:
     speeds = sorted(result.simulated_s / result.wall_s for result in found)
     per_s = sum(result.requests for result in found) / sum(result.wall_s for result in found)
     console.print(
-        f"\nIn {clear} of {len(found)} scenes the adaptive wait is clearly over {WITHIN:.0%} short of a fixed one. "
+        f"\nIn {clear} of {len(found)} scenes the adaptive wait is clearly over {WITHIN:.0%} short of its rival. "
         f"The furthest: {worst.short.share:.1%} ± {worst.short.error:.1%} "
         f"({worst.scene.device}, {results.name(worst.scene)}).\n"
         f"One core simulated {per_s:,.0f} requests a second: {speeds[0]:,.0f} to {speeds[-1]:,.0f} times real time, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from statistics import fmean, stdev
@@ -23,20 +23,26 @@ TIE = 0.005
 """Two settings whose figures differ by less are as good as each other."""
 
 REQUESTS = 8_000
-SEEDS = 4
+SEEDS = 3
+JUDGES = 8
 BACKLOG = 3_000
 WARMUP = 0.2
 LEAST_ROUNDS = 20
-LEAST_S = 6.0
+LEAST_S = 4.0
 """What a fast device does in one second says little about its tail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long it is looked at: the least requests and seconds of a run, and runs, each with a seed of its own."""
+    """How long it is looked at: the least requests and seconds of a run; and the runs, each with a seed of its own.
+
+    `seeds` of them have all settings, and the fixed wait that does best in them against the adaptive one is its rival.
+    The best of several is partly the luckiest, so the two meet again in `judges` runs with other seeds: these count.
+    """
 
     requests: int = REQUESTS
     seeds: int = SEEDS
+    judges: int = JUDGES
     least_s: float = LEAST_S
 
 
@@ -66,39 +72,58 @@ class Short:
 class Result:
     """What the settings gave in a scene, run by run: the adaptive wait, and each fixed one by its milliseconds.
 
-    `simulated_s` is the time that was simulated, with so many `requests`, and `wall_s` what that took.
+    `judged` are the runs that count, of the adaptive wait and of its rival. `simulated_s` is the time that was
+    simulated, with so many `requests`, and `wall_s` what that took.
     """
 
     scene: Scene
     adaptive: list[Figures]
     fixed: dict[float, list[Figures]]
+    rival_ms: float
+    judged: tuple[list[Figures], list[Figures]]
     simulated_s: float
     requests: int
     wall_s: float
 
     @property
     def short(self) -> Short:
-        """The most by which a fixed wait is better in throughput or p95, of those that are as good in the other.
-
-        Under more than a device can do, latency only says how long that has lasted, and throughput alone counts.
-        """
-        overload = self.scene.load != CLOSED and self.scene.level > 1
-        found = [Short(0.0, 0.0)]
-        for runs in self.fixed.values():
-            faster = _ratio([theirs.per_s / mine.per_s for mine, theirs in zip(self.adaptive, runs, strict=True)])
-            sooner = _ratio([mine.p95_ms / theirs.p95_ms for mine, theirs in zip(self.adaptive, runs, strict=True)])
-            if overload or sooner.share >= -TIE:
-                found.append(faster)
-            if not overload and faster.share >= -TIE:
-                found.append(sooner)
-        return max(found, key=lambda short: short.share)
+        """How far the adaptive wait stays behind its rival."""
+        return short(self.scene, *self.judged)
 
     @property
     def best_ms(self) -> float:
         """The fixed wait with the best p95, of those with the best throughput."""
-        means = {ms: mean(runs) for ms, runs in self.fixed.items()}
-        most = max(each.per_s for each in means.values())
-        return min((ms for ms in means if means[ms].per_s >= most * (1 - TIE)), key=lambda ms: means[ms].p95_ms)
+        return best(self.fixed)
+
+
+def short(scene: Scene, adaptive: Sequence[Figures], fixed: Sequence[Figures]) -> Short:
+    """Returns by how much a fixed wait is better in throughput or p95, if it is as good in the other.
+
+    Under more than a device can do, latency only says how long that has lasted, and throughput alone counts.
+    """
+    overload = scene.load != CLOSED and scene.level > 1
+    faster = _ratio([theirs.per_s / mine.per_s for mine, theirs in zip(adaptive, fixed, strict=True)])
+    sooner = _ratio([mine.p95_ms / theirs.p95_ms for mine, theirs in zip(adaptive, fixed, strict=True)])
+    found = [Short(0.0, 0.0)]
+    if overload or sooner.share >= -TIE:
+        found.append(faster)
+    if not overload and faster.share >= -TIE:
+        found.append(sooner)
+    return max(found, key=lambda each: each.share)
+
+
+def best(fixed: Mapping[float, Sequence[Figures]]) -> float:
+    """Returns the fixed wait with the best p95, of those with the best throughput."""
+    means = {ms: mean(runs) for ms, runs in fixed.items()}
+    most = max(each.per_s for each in means.values())
+    return min((ms for ms in means if means[ms].per_s >= most * (1 - TIE)), key=lambda ms: means[ms].p95_ms)
+
+
+def rival(scene: Scene, adaptive: Sequence[Figures], fixed: Mapping[float, Sequence[Figures]]) -> float:
+    """Returns the fixed wait that the adaptive one stays behind the most; the best of all where it does so of none."""
+    behind = {ms: short(scene, adaptive, runs).share for ms, runs in fixed.items()}
+    worst = max(behind, key=lambda ms: behind[ms])
+    return worst if behind[worst] > 0 else best(fixed)
 
 
 def _ratio(ratios: Sequence[float]) -> Short:
@@ -116,18 +141,24 @@ def scenes(device: str) -> Iterator[Scene]:
 
 
 def compare(scene: Scene, effort: Effort) -> Result:
-    """Simulates a scene with each setting; the same arrivals and lengths for all of them."""
+    """Simulates a scene with each setting, and judges; the same arrivals and lengths for all that are compared."""
     began_s, simulated_s, requests = time.perf_counter(), 0.0, 0
-    found: dict[float | None, list[Figures]] = {}
-    for wait_ms in (None, *FIXED_MS):
-        runs = []
-        for seed in range(1, effort.seeds + 1):
+
+    def runs(wait_ms: float | None, seeds: Iterable[int]) -> list[Figures]:
+        nonlocal simulated_s, requests
+        found = []
+        for seed in seeds:
             run, seconds, number = _run(scene, wait_ms, effort, seed)
-            runs.append(run)
+            found.append(run)
             simulated_s, requests = simulated_s + seconds, requests + number
-        found[wait_ms] = runs
-    fixed = {ms: each for ms, each in found.items() if ms is not None}
-    return Result(scene, found[None], fixed, simulated_s, requests, time.perf_counter() - began_s)
+        return found
+
+    seeds = range(1, effort.seeds + 1)
+    adaptive, fixed = runs(None, seeds), {ms: runs(ms, seeds) for ms in FIXED_MS}
+    rival_ms = rival(scene, adaptive, fixed)
+    others = range(effort.seeds + 1, effort.seeds + effort.judges + 1)
+    judged = runs(None, others), runs(rival_ms, others)
+    return Result(scene, adaptive, fixed, rival_ms, judged, simulated_s, requests, time.perf_counter() - began_s)
 
 
 def _run(scene: Scene, wait_ms: float | None, effort: Effort, seed: int) -> tuple[Figures, float, int]:

@@ -2,77 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.simulation.comparison import CLOSED
 
 DPI = 110
-PANEL_INCHES = (3.2, 2.5)
-COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677")
-FIXED = "fixed waits, 0 to 50 ms"
+INCHES = (10.5, 5.2)
 ADAPTIVE = "adaptive"
+SHOWN = {ADAPTIVE: ("*", "black"), "0": ("o", "#4477aa"), "5": ("s", "#ccbb44"), "20": ("D", "#ee6677")}
+"""The settings in the picture, with their markers; the others would lie between or beyond these."""
+
+LANE = 0.19
+OPEN_TICKS = (1, 1.2, 1.5, 2, 3)
+CLOSED_TICKS = (0.3, 0.5, 0.7, 1, 1.5)
 
 
 def draw(scenes: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws throughput against p95 for each device and load: fixed waits as points, the adaptive one as a star."""
-    devices, loads = (list(dict.fromkeys(scene[key] for scene in scenes)) for key in ("device", "load"))
-    size = PANEL_INCHES[0] * len(loads), PANEL_INCHES[1] * len(devices) + 0.6
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(len(devices), len(loads), squeeze=False)
-    for line, device in enumerate(devices):
-        for column, load in enumerate(loads):
-            mine = [scene for scene in scenes if (scene["device"], scene["load"]) == (device, load)]
-            _panel(panels[line][column], mine)
-            panels[line][column].set_title(f"{device}, {load}", fontsize=9)
-    for line_of in panels:
-        line_of[0].set_ylabel("p95, ms", fontsize=8)
-    for axes in panels[-1]:
-        axes.set_xlabel("requests/s", fontsize=8)
-    handles = [
-        Line2D([], [], color="gray", marker="o", markersize=4, linewidth=0.6, label=FIXED),
-        Line2D([], [], color="gray", marker="*", markersize=11, linestyle="", label=ADAPTIVE),
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    """Draws, device by device, how far settings are from the best fixed wait of each scene."""
+    devices = list(dict.fromkeys(scene["device"] for scene in scenes))
+    figure = Figure(figsize=INCHES, layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _panel(left, devices, list(_latencies(scenes)), OPEN_TICKS)
+    _panel(right, devices, list(_rates(scenes)), CLOSED_TICKS)
+    left.set_title("open loops, 30 to 95 % of capacity: p95", fontsize=10)
+    right.set_title("closed loops, 8 to 256 clients: requests/s", fontsize=10)
+    left.set_xlabel("× that of the best fixed wait (further left is better)", fontsize=9)
+    right.set_xlabel("× those of the best fixed wait (further right is better)", fontsize=9)
+    left.set_yticks(range(len(devices)), devices)
+    left.invert_yaxis()
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(SHOWN), frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without the version that is put into it otherwise, the same picture is the same file.
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
 
 
-def _panel(axes: Axes, scenes: Sequence[dict[str, Any]]) -> None:
-    for scene, colour in zip(scenes, COLOURS, strict=False):
-        fixed = list(scene["fixed"].values())
+def _latencies(scenes: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, float]]:
+    """Yields device, setting and p95 relative to the lowest of all fixed waits. In overload it says nothing."""
+    for scene in scenes:
+        if scene["load"] != CLOSED and scene["level"] <= 1:
+            best = min(each["p95_ms"] for each in scene["fixed"].values())
+            yield from ((scene["device"], name, _figures(scene, name)["p95_ms"] / best) for name in SHOWN)
+
+
+def _rates(scenes: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, float]]:
+    """Yields device, setting and throughput relative to the highest of all fixed waits."""
+    for scene in scenes:
+        if scene["load"] == CLOSED:
+            best = max(each["per_s"] for each in scene["fixed"].values())
+            yield from ((scene["device"], name, _figures(scene, name)["per_s"] / best) for name in SHOWN)
+
+
+def _figures(scene: dict[str, Any], name: str) -> dict[str, float]:
+    found: dict[str, float] = scene[ADAPTIVE] if name == ADAPTIVE else scene["fixed"][name]
+    return found
+
+
+def _panel(
+    axes: Axes, devices: Sequence[str], points: Sequence[tuple[str, str, float]], ticks: Sequence[float]
+) -> None:
+    for lane, (name, (marker, colour)) in enumerate(SHOWN.items()):
+        mine = [(device, value) for device, setting, value in points if setting == name]
         axes.plot(
-            [each["per_s"] for each in fixed],
-            [each["p95_ms"] for each in fixed],
-            color=colour,
-            marker="o",
-            markersize=3,
-            linewidth=0.6,
-        )
-        mine = scene["adaptive"]
-        label = f"{scene['level']:g} clients" if scene["load"] == CLOSED else f"{scene['level']:.0%}"
-        axes.plot(
-            mine["per_s"],
-            mine["p95_ms"],
-            color=colour,
-            marker="*",
-            markersize=11,
-            markeredgecolor="black",
-            markeredgewidth=0.5,
+            [value for _, value in mine],
+            [devices.index(device) + (lane - (len(SHOWN) - 1) / 2) * LANE for device, _ in mine],
             linestyle="",
-            label=label,
+            marker=marker,
+            color=colour,
+            alpha=0.6,
+            markeredgewidth=0,
+            markersize=9 if name == ADAPTIVE else 5,
+            label=name if name == ADAPTIVE else f"{name} ms",
         )
-    axes.set_yscale("log")
-    axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(labelsize=7)
-    if scenes:
-        axes.legend(fontsize=6, frameon=False)
+    axes.axvline(1, color="gray", linewidth=0.8, zorder=0)
+    for between in range(1, len(devices)):
+        axes.axhline(between - 0.5, color="lightgray", linewidth=0.6, zorder=0)
+    axes.set_xscale("log")
+    axes.set_xticks(list(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(labelsize=9)

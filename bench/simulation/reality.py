@@ -1,8 +1,9 @@
-"""Does the simulator predict a real cluster? Loads on `simulated:base_ms=5,item_ms=3`, and the same loads simulated.
+"""Does the simulator predict a real cluster? Loads on models that take a time by formula, and the same loads simulated.
 
 What the simulator is told of this machine is measured before. With the `null` model: how long the way of a request is,
 one at a time or at the rate of the load (processes that have slept wake up slowly), and how much time those on the way
-need for each of many. With the simulated one, always busy: what a batch takes beyond its formula.
+need for each of many. With each other model, always busy: what a batch takes beyond its formula. And where all clients
+ask at once, after a batch in which everybody on the way slept: with full batches, how long they take for that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -27,9 +28,6 @@ from bench.simulation.traffic import Traffic, at_once, closed_loop
 from gpuworker.costs import Costs
 from redbatch.bench.arrivals import poisson
 
-MODEL = "simulated:base_ms=5,item_ms=3"
-BASE_S, ITEM_S = 0.005, 0.003
-CAPACITY = 64 / (BASE_S + 63 * ITEM_S)
 SEED = 1
 WARMUP_S = 1.0
 CALIBRATION = ("--duration", "4s")
@@ -39,13 +37,35 @@ TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class Formula:
+    """A model whose batches take `base_ms` and, for each input after the first, `item_ms`."""
+
+    base_ms: float
+    item_ms: float
+
+    @property
+    def model(self) -> str:
+        """Its name for a worker."""
+        return f"simulated:base_ms={self.base_ms:g},item_ms={self.item_ms:g}"
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second in full batches."""
+        return 64_000 / (self.base_ms + 63 * self.item_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """A load: as `redbatch bench` is told of it, as the simulator is, and how the way is measured for it."""
+    """A load: as `redbatch bench` is told of it, as the simulator is, and how the way is measured for it.
+
+    `at_once` are the clients that all ask at the same time, again and again.
+    """
 
     name: str
     arguments: tuple[str, ...]
     traffic: Callable[[], Traffic]
     way: tuple[str, ...] = ("--clients", "1")
+    at_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +91,7 @@ def _closed(clients: int, seconds: float) -> Case:
 
 
 def _open(share: float, seconds: float) -> Case:
-    rate = round(share * CAPACITY)
+    rate = round(share * DEAR_INPUTS.capacity)
 
     def traffic() -> Traffic:
         return Traffic(poisson(rate, Random(SEED)), WARMUP_S + seconds, WARMUP_S)  # noqa: S311 - no secrets
@@ -85,20 +105,40 @@ def _at_once(requests: int) -> Case:
     return Case(f"{requests} at once", arguments, lambda: at_once(requests))
 
 
-CASES = (_closed(8, 5), _closed(64, 10), _open(0.6, 20), _open(0.85, 20), _at_once(500))
+DEAR_INPUTS = Formula(5, 3)
+DEAR_BATCHES = Formula(30, 0.3)
+CASES = {
+    DEAR_INPUTS: {
+        "0": (_closed(8, 5), _closed(64, 10), _open(0.6, 20), _open(0.85, 20), _at_once(500)),
+        "auto": (_closed(8, 5), _open(0.6, 20)),
+    },
+    DEAR_BATCHES: {"0": (_closed(16, 5),), "auto": (replace(_closed(16, 5), at_once=16), _closed(100, 10))},
+}
+"""By model and max_batch_wait_ms."""
 
 
 def check() -> list[Compared]:
     """Measures and predicts. Raises ClusterError when a cluster does not start."""
+    loads = {case.way for waits in CASES.values() for cases in waits.values() for case in cases}
     with cluster(Shape("null")) as running:
         many = _measure(running, "--clients", str(MANY), *CALIBRATION)
-        ways = {way: _way(running, way, 1 / many["requests_per_s"]) for way in {case.way for case in CASES}}
-    found: list[Compared] = []
-    with cluster(Shape(MODEL)) as running:
-        device = _device(running)
-        for case in CASES:
-            found += _compared(case, _measure(running, *case.arguments), Setup(device, ways[case.way]))
-    return found
+        ways = {load: _way(running, load, 1 / many["requests_per_s"]) for load in loads}
+    return [each for formula, waits in CASES.items() for each in _check(formula, waits, ways)]
+
+
+def _check(
+    formula: Formula, waits: Mapping[str, Sequence[Case]], ways: Mapping[tuple[str, ...], Way]
+) -> Iterator[Compared]:
+    """Yields the figures of a model. The device is measured once, without a wait."""
+    device: Device | None = None
+    for wait, cases in waits.items():
+        with cluster(Shape(formula.model, settings={"max_batch_wait_ms": wait})) as running:
+            device = device or _device(running, formula)
+            for case in cases:
+                measured = _measure(running, *case.arguments)
+                way = _way_of_all(formula, case.at_once, ways[case.way]) if case.at_once else ways[case.way]
+                setup = Setup(device, way, None if wait == "auto" else 0.0)
+                yield from _compared(replace(case, name=f"{formula.model}, wait {wait}: {case.name}"), measured, setup)
 
 
 def _way(running: Cluster, load: tuple[str, ...], each_s: float) -> Way:
@@ -110,7 +150,19 @@ def _way(running: Cluster, load: tuple[str, ...], each_s: float) -> Way:
     return Way(one_way_s, one_way_s, each_s / 2, each_s / 2)
 
 
-def _device(running: Cluster) -> Device:
+def _way_of_all(formula: Formula, clients: int, alone: Way) -> Way:
+    """Returns the way of clients that all ask at once, after a pause. A batch has them all, and so never waits."""
+    settings = {"max_batch_size": str(clients), "max_batch_wait_ms": "100"}
+    with cluster(Shape(formula.model, settings=settings)) as running:
+        before = _engine(running)
+        measured = _measure(running, "--clients", str(clients), *CALIBRATION)
+        batches, _, seconds = (after - was for after, was in zip(_engine(running), before, strict=True))
+    both_ways_s = clients / measured["requests_per_s"] - seconds / batches
+    each_s = max(0.0, both_ways_s - alone.in_s - alone.out_s) / clients
+    return replace(alone, in_each_s=each_s / 2, out_each_s=each_s / 2)
+
+
+def _device(running: Cluster, formula: Formula) -> Device:
     """Returns the device: its batches take longer than their formula, and there is a gap between them."""
     before = _engine(running)
     measured = _measure(running, "--clients", str(BUSY), *CALIBRATION)
@@ -118,8 +170,8 @@ def _device(running: Cluster) -> Device:
     size = inputs / batches
     batch_s = seconds / batches
     gap_s = max(0.0, size / measured["requests_per_s"] - batch_s)
-    fixed_s = batch_s - ITEM_S * size
-    return replace(DEVICES["simulated"], costs=Costs(fixed_s, ITEM_S), gap_s=gap_s)
+    item_s = formula.item_ms / 1000
+    return replace(DEVICES["simulated"], costs=Costs(batch_s - item_s * size, item_s), gap_s=gap_s)
 
 
 def _engine(running: Cluster) -> tuple[float, float, float]:

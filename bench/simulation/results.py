@@ -45,6 +45,7 @@ def as_dict(result: Result, effort: Effort) -> dict[str, Any]:
         **asdict(result.scene),
         "effort": asdict(effort),
         "short": _rounded(asdict(result.short)),
+        "rival_ms": result.rival_ms,
         "best_ms": result.best_ms,
         "adaptive": _rounded(asdict(mean(result.adaptive))),
         "fixed": {f"{ms:g}": _rounded(asdict(mean(runs))) for ms, runs in result.fixed.items()},
@@ -59,6 +60,7 @@ def table() -> Table:
     for head in ("adaptive: req/s", "p50 ms", "p95 ms", "batch", "wait 0: req/s", "p95 ms", "best fixed: ms", "req/s"):
         made.add_column(head, justify="right")
     made.add_column("p95 ms", justify="right")
+    made.add_column("rival: ms", justify="right")
     made.add_column("short by", justify="right")
     return made
 
@@ -75,6 +77,7 @@ def row(result: Result) -> list[str]:
         f"{result.best_ms:g}",
         f"{best.per_s:,.1f}",
         f"{best.p95_ms:,.1f}",
+        f"{result.rival_ms:g}",
         f"[{colour}]{short.share:.1%} ± {short.error:.1%}",
     ]
 

@@ -56,14 +56,12 @@ class Path:
 class Setup:
     """A cluster.
 
-    `wait_s` is max_batch_wait_ms in seconds; None stands for auto. `overhead_tokens` is what the engine takes a batch's
-    fixed part for; None: what it is.
+    `wait_s` is max_batch_wait_ms in seconds; None stands for auto.
     """
 
     device: Device
     path: Path = Path()
     wait_s: float | None = 0.0
-    overhead_tokens: float | None = None
     workers: int = 1
     max_size: int = MAX_SIZE
     window: int = CLAIM_WINDOW
@@ -72,16 +70,7 @@ class Setup:
     @property
     def limits(self) -> Limits:
         """The limits of a batch."""
-        device, overhead_tokens = self.device, self.overhead_tokens
-        if overhead_tokens is None:
-            overhead_tokens = device.costs.fixed_s / device.costs.token_s
-        return Limits(
-            self.max_size,
-            device.max_tokens,
-            self.wait_s or 0.0,
-            overhead_tokens=overhead_tokens,
-            packed=device.packed,
-        )
+        return Limits(self.max_size, self.device.max_tokens, self.wait_s, packed=self.device.packed)
 
 
 DEVICES = {

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from bench.simulation.setup import Setup
-from gpuworker.batching import Limits, Plan, Waiting, plan, share
+from gpuworker.batching import Limits, Plan, Waiting, plan
 from gpuworker.credits import Held, credit
-from gpuworker.waits import Pace
+from gpuworker.pace import Pace
 
 RATE_DECAY = 0.9
-RESERVE_WEIGHT = 0.2
-"""As gpuworker.results and gpuworker.engine.pipeline have them."""
+"""As gpuworker.results has it."""
 
 At = Callable[[float, Callable[[float], None]], None]
 
@@ -70,9 +69,7 @@ class Worker:
         self._at = at
         self._answered = answered
         self._freed = freed
-        self._limits = setup.limits
-        self._pace = Pace() if setup.wait_s is None else None
-        self._waits = setup.wait_s != 0  # otherwise no plan looks at what a batch is expected to take
+        self._pace = Pace(setup.limits, setup.device.runners)
         self._rate_tokens = self._rate_s = 0.0
         self._shelf: list[Request] = []
         self._waiting: list[Waiting] = []
@@ -109,9 +106,7 @@ class Worker:
             each.shelved_s = now
         self._shelf += claimed
         self._waiting += [each.waiting for each in claimed]
-        if self._pace is not None and claimed:
-            self._pace.arrived(now, len(claimed))
-            self._limits = replace(self._limits, outlook=self._pace.outlook)
+        self._pace.arrived(now, len(claimed))
 
     def _give(self, now: float, requests: Sequence[Request], *, ok: bool) -> None:
         self.held -= len(requests)
@@ -155,21 +150,16 @@ class Worker:
     def _may_be_full(self) -> bool:
         """Saves most of the plans that would find that more inputs fit; the plan decides."""
         number = len(self._shelf)
-        if number == 0 or number >= self._limits.max_size:
+        if number == 0 or number >= self._setup.max_size:
             return number > 0
         longest = max(each.tokens for each in self._waiting)
-        return (number + 1) * longest > self._shared_limits().max_tokens
+        return (number + 1) * longest > self._limits().max_tokens
 
     def _plan(self, now: float) -> Plan:
-        return plan(self._waiting, self._shared_limits(), now)
+        return plan(self._waiting, self._limits(), now)
 
-    def _shared_limits(self) -> Limits:
-        """As the pipeline does it: where several batches run at once, each leaves something for the next runner."""
-        if self._limits.wait_s > 0 or self._device.runners == 1:
-            return self._limits
-        total = sum(each.tokens for each in self._waiting) + self._running_tokens
-        max_tokens = share(total, self._device.runners, self._limits)
-        return self._limits if max_tokens == self._limits.max_tokens else replace(self._limits, max_tokens=max_tokens)
+    def _limits(self) -> Limits:
+        return self._pace.limits(sum(each.tokens for each in self._waiting), self._running_tokens)
 
     def _unshelve(self, now: float, made: Plan) -> list[Request]:
         batch = [self._shelf[i] for i in made.batch]
@@ -205,12 +195,7 @@ class Worker:
         self.batches.append(ran)
         self._rate_tokens = RATE_DECAY * self._rate_tokens + ran.tokens
         self._rate_s = RATE_DECAY * self._rate_s + seconds
-        if self._waits:
-            reserve_s = RESERVE_WEIGHT * seconds + (1 - RESERVE_WEIGHT) * self._limits.reserve_s
-            self._limits = replace(self._limits, reserve_s=reserve_s)
-        if self._pace is not None:
-            self._pace.ran(now, seconds, ran.size, ran.padded, ran.size)
-            self._limits = replace(self._limits, outlook=self._pace.outlook)
+        self._pace.ran(now, seconds, ran.size, ran.padded, ran.size)
         self._give(now, batch, ok=True)
         if self._device.gap_s:
             self._at(now + self._device.gap_s, lambda at: self._free(at, ran))

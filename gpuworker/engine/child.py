@@ -44,7 +44,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     limits = Limits(
         options.max_batch_size,
         max_tokens,
-        options.max_batch_wait_ms / 1000,
+        None if options.max_batch_wait_ms == "auto" else options.max_batch_wait_ms / 1000,
         options.batch_age_bound_ms / 1000,
         packed=backend.packs,
     )

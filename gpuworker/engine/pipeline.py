@@ -12,13 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Limits, Plan, Waiting, share
+from gpuworker.batching import Limits, Plan, Waiting
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Work
+from gpuworker.pace import Pace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MOST_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
 
-RESERVE_WEIGHT = 0.2
 LATE = "The deadline passed while the request waited: allow more time, or send less at once."
 
 
@@ -45,7 +44,8 @@ class Pipeline:
         self, backend: Backend, limits: Limits, begun: Callable[[list[str]], None], ran: Callable[[Ran], None]
     ) -> None:
         self._backend = backend
-        self._limits = limits
+        self._packed = limits.packed
+        self._pace = Pace(limits, backend.runners)
         self._begun = begun
         self._ran = ran
         self._lock = threading.Lock()
@@ -111,7 +111,9 @@ class Pipeline:
                     broken.append((work, error))
         with self._lock:
             failed = [_failure(work, error) for work, error in broken if self._close(work)]
-            self._shelf.add(item for item in items if not item.work.over)
+            live = [item for item in items if not item.work.over]
+            self._shelf.add(live)
+            self._pace.arrived(time.monotonic(), len(live))
             self._call_runner()
             self._preparing.notify()
         if failed:
@@ -231,7 +233,7 @@ class Pipeline:
         now = time.monotonic()
         items = batch.items
         tokens = batch.tokens
-        ran = Ran(len(batch.rows), len(items), tokens, tokens if self._limits.packed else batch.padded)
+        ran = Ran(len(batch.rows), len(items), tokens, tokens if self._packed else batch.padded)
         ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
         with self._lock:
             fresh = {item.work.key: item.work for item in items if item.work.began is None}
@@ -240,19 +242,15 @@ class Pipeline:
         if fresh:
             self._begun(list(fresh))
         self._compute(batch, ran, alone=alone)
-        ran.seconds = time.monotonic() - now
+        ended = time.monotonic()
+        ran.seconds = ended - now
         for work in ran.done:
             work.seconds, work.size = ran.seconds, ran.size
         with self._lock:
-            self._expect(ran.seconds)
+            self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.texts) for work in ran.done))
             if ran.failed:
                 self._sweep()
         self._ran(ran)
-
-    def _expect(self, seconds: float) -> None:
-        """Takes in how long a batch took: a wait for a fuller one must leave that long before a deadline."""
-        reserve_s = RESERVE_WEIGHT * seconds + (1 - RESERVE_WEIGHT) * self._limits.reserve_s
-        self._limits = replace(self._limits, reserve_s=reserve_s)
 
     def _compute(self, batch: Batch, ran: Ran, *, alone: bool) -> None:
         """Runs a batch; one that fails is halved until the texts that fail are alone."""
@@ -288,10 +286,7 @@ class Pipeline:
     # -- the shelf, under the lock ------------------------------------------------------------------------------------
 
     def _plan(self) -> Plan:
-        limits = self._limits
-        if limits.wait_s == 0:  # who waits for full batches wants them full
-            total = self._shelf.tokens + self._running_tokens
-            limits = replace(limits, max_tokens=share(total, self._backend.runners, limits))
+        limits = self._pace.limits(self._shelf.tokens, self._running_tokens)
         return self._shelf.plan(limits, time.monotonic())
 
     def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:

@@ -112,6 +112,7 @@ def test_a_wait_is_for_a_batch_that_could_grow_and_ends_in_time(waiting: list[Wa
         return
     assert not made.full
     assert made.wake_at > NOW
+    assert limits.wait_s is not None
     ends = min(each.since for each in shared) + limits.wait_s, min(each.deadline for each in shared) - limits.reserve_s
     assert made.wake_at == min(ends)
 

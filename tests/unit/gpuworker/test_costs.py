@@ -44,9 +44,9 @@ def test_batches_of_one_size_are_predicted_and_say_nothing_of_a_fixed_part(size:
 
 
 def test_what_other_sizes_have_shown_outlives_many_batches_of_one() -> None:
-    """A few small batches at the start still tell the parts apart a hundred batches later."""
+    """A few small batches at the start still tell the parts apart fifty batches later."""
     costs, fit = Costs(0.020, 0.0001), CostFit()
-    for tokens in (30, 100, 250, *(1_000 for _ in range(100))):
+    for tokens in (30, 100, 250, *(1_000 for _ in range(50))):
         fit.observe(tokens, costs.seconds(tokens))
     assert fit.costs is not None
     assert fit.costs.fixed_s == pytest.approx(costs.fixed_s, rel=0.05)

@@ -1,0 +1,86 @@
+"""The limits of the next batch: those that are set, and what is learnt as batches run. Pure.
+
+What batches cost is learnt where that decides something. Where they are padded, the plan weighs padding against the
+fixed part of a batch, which is worth a few tokens on one device and thousands on another. An adaptive wait needs it
+too, and learns what there is to wait for. And any wait learns how long a batch takes, to leave that before a deadline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuworker.batching import Limits, share
+from gpuworker.costs import CostFit
+from gpuworker.returns import Returns
+from gpuworker.waits import Outlook
+
+WEIGHT = 0.2
+"""Of the last batch, in how long one is expected to take, and in what each of its inputs is."""
+
+
+class Pace:
+    """What an engine has learnt of its batches.
+
+    With several runners the last batch is that of any of them, and one that is free may wait while others run: it waits
+    for those who were answered last, as it would alone.
+
+    Args:
+        limits: as set; without a `wait_s` the wait is adaptive.
+        runners: how many batches run at once.
+    """
+
+    def __init__(self, limits: Limits, runners: int) -> None:
+        self._limits = limits
+        self._runners = runners
+        self._least_overhead = limits.overhead_tokens
+        self._waits = limits.wait_s != 0
+        self._adapts = limits.wait_s is None
+        self._fits = self._adapts or not limits.packed
+        self._fit = CostFit()
+        self._returns = Returns()
+        self._each = 0.0
+
+    def limits(self, waiting_tokens: int, running_tokens: int) -> Limits:
+        """Returns the limits of a batch that is planned now, with so much that waits and runs."""
+        limits = self._limits
+        if limits.wait_s:
+            return limits  # who waits for full batches wants them full
+        max_tokens = share(waiting_tokens + running_tokens, self._runners, limits)
+        outlook = self._outlook() if self._adapts else None
+        if outlook is None and max_tokens == limits.max_tokens:
+            return limits
+        return replace(limits, max_tokens=max_tokens, outlook=outlook)
+
+    def arrived(self, now: float, inputs: int) -> None:
+        """Takes in that inputs have come, ready to run."""
+        if self._adapts:
+            self._returns.arrived(now, inputs, self._fit.costs.fixed_s if self._fit.costs else 0.0)
+
+    def ran(self, now: float, seconds: float, size: int, padded_tokens: int, answered: int) -> None:
+        """Takes in a batch that has ended now.
+
+        Args:
+            now: when it ended.
+            seconds: how long it took.
+            size: how many texts were in it.
+            padded_tokens: their tokens, with what padding there was.
+            answered: the inputs of all entries that it has completed.
+        """
+        if self._fits:
+            self._fit.observe(padded_tokens, seconds)
+        if not self._limits.packed and self._fit.costs is not None:
+            learnt = max(self._least_overhead, self._fit.costs.overhead_tokens)
+            self._limits = replace(self._limits, overhead_tokens=min(learnt, self._limits.max_tokens))
+        if self._waits:
+            reserve_s = WEIGHT * seconds + (1 - WEIGHT) * self._limits.reserve_s
+            self._limits = replace(self._limits, reserve_s=reserve_s)
+        if self._adapts:
+            self._each += WEIGHT * (padded_tokens / size - self._each)
+            self._returns.finished(now, answered)
+
+    def _outlook(self) -> Outlook | None:
+        """Returns what there is to wait for; None before the first batch, and when nobody is out."""
+        costs, returns = self._fit.costs, self._returns
+        if costs is None or returns.ended is None or returns.out == 0:
+            return None
+        return Outlook(costs, returns.ended, returns.out, self._each, returns.share, returns.delay_s)

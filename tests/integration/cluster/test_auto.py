@@ -1,0 +1,57 @@
+"""A worker whose wait is adaptive, behind a real Redis."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from tests.integration.cluster.conftest import Open
+from tests.integration.cluster.crowd import Crowd
+from tests.integration.gateway.house import House, lines_of
+from tests.processes import Program
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+CLIENTS = 16
+
+
+def batches_of(worker: Program) -> tuple[float, float]:
+    """Returns how many batches a worker has run, and of how many inputs, as its metrics tell."""
+    port = next(line["admin_port"] for line in lines_of(worker) if "admin_port" in line)
+    page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    number, inputs = (
+        re.findall(rf"^redbatch_batch_size_{name} (\S+)$", page, re.MULTILINE) for name in ("count", "sum")
+    )
+    return float(number[0]), float(inputs[0])
+
+
+async def served(house: House, opened: Open, model: str, wait: str, *, requests: int, timeout_ms: int) -> float:
+    """Has clients ask again and again; returns the mean size of the batches after the first third of the requests."""
+    gateway = await opened()
+    worker = await house.worker(model, max_batch_wait_ms=wait)
+    await wait_until(lambda: gateway.monitor.missing() == [], "the gateway sees the worker")
+    first, rest = requests // 3, requests - requests // 3
+    for number in (first, rest):
+        before = batches_of(worker)
+        crowd = Crowd([gateway], number, CLIENTS, timeout_ms=timeout_ms)
+        await crowd.run()
+        assert crowd.outcomes == {"ok": number}, "each gets its own vector before its deadline"
+    batches, inputs = (after - was for after, was in zip(batches_of(worker), before, strict=True))
+    return inputs / batches
+
+
+async def test_answers_are_right_and_in_time(house: House, opened: Open) -> None:
+    """16 clients that leave each request some eight times as long as a batch of all of them takes."""
+    await served(house, opened, "simulated:base_ms=5,item_ms=3", "auto", requests=480, timeout_ms=400)
+
+
+@pytest.mark.parametrize(("wait", "least", "most"), [("0", 0.0, 0.6), ("auto", 0.7, 1.0)])
+async def test_clients_that_take_turns_share_a_batch(
+    house: House, opened: Open, wait: str, least: float, most: float
+) -> None:
+    """Where a batch takes 30 ms whatever its size: without a wait in two groups, half of them each; else together."""
+    size = await served(house, opened, "simulated:base_ms=30,item_ms=0.3", wait, requests=480, timeout_ms=60_000)
+    assert least <= size / CLIENTS <= most
