@@ -18,6 +18,7 @@ from api.settings import GatewaySettings
 from api.state import State
 from redbatch.admin import AdminServer, PortTaken
 from redbatch.garbage import collect_rarely
+from redbatch.open_files import raise_open_file_limit
 
 log = structlog.get_logger()
 
@@ -96,6 +97,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
 
 def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
     """Runs a gateway in this process, on the given listening socket or on one of its own; returns its exit code."""
+    raise_open_file_limit()
     if listen is None:
         try:
             listen = socket.create_server(

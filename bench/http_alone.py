@@ -14,7 +14,6 @@ from api.dispatcher import Embedded
 from api.settings import GatewaySettings
 from gpuworker.backends.hashing import HashingBackend
 from gpuworker.models import parse_model
-from redbatch.listener import raise_open_file_limit
 from redbatch.logs import configure_logging
 from shared.messages import Timing, Vectors
 
@@ -52,7 +51,6 @@ def main() -> int:
     """Serves until SIGTERM."""
     settings = GatewaySettings()
     configure_logging("gateway", settings.log_level)
-    raise_open_file_limit()
     with patch.object(server, "Dispatcher", Constant):
         return server.run(settings)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.batches import batches
-from bench.cluster import Cluster, Shape, cluster
+from bench.cluster import Cluster, Shape, clean_environment, cluster
 from bench.figures import Name, Row
 from bench.generator import GeneratorError, bodies
 from bench.limit import Limit, mean_tokens, measure_limit
@@ -108,7 +108,7 @@ def _large(stage: Stage, mix: str, running: Cluster) -> Served:
     load = ["--clients", "1", "--inputs-per-request", str(LARGE), "--requests", str(requests), "--warmup", "0s"]
     command = [sys.executable, "-P", "-m", "redbatch", "bench", running.url, *load, "--mix", mix, "--out", str(out)]
     with batches(running) as ran:
-        process = subprocess.run(command, check=False, capture_output=True, text=True)
+        process = subprocess.run(command, env=clean_environment({}), check=False, capture_output=True, text=True)
     if process.returncode != 0:
         raise GeneratorError(f"redbatch bench failed: {process.stderr.strip()}")
     measured = json.loads(out.read_text(encoding="utf-8"))["measured"]

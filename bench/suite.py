@@ -28,6 +28,7 @@ from redbatch.local_redis import LocalRedisError
 
 PARTS = (plumbing.PART, real.PART, redis_cost.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"
+INVALID_PATH = ROOT / ".bench" / "invalid.json"
 Found = dict[str, list[Row]]
 
 
@@ -50,7 +51,7 @@ def main(
         sys.exit(f"bench: {error}")
     wrong = [text for rows in found.values() for text in results.problems(rows)]
     parts = {part: _part(rows, extent) for part, rows in found.items()}
-    path = out or (QUICK_PATH if quick else results.PATH)
+    path = out or (QUICK_PATH if quick else INVALID_PATH if wrong else results.PATH)
     results.write(results.merged(results.read(path), machine(), parts), path)
     print(f"{as_time(time.monotonic() - began)}; results in {_shown(path)}")
     if path == results.PATH:

@@ -36,7 +36,9 @@ SHARE_PAUSE_S = 0.02
 """When to look again after the share of others was left to them."""
 
 QUIET_S = 0.001
-"""A worker that had to wait so long for an entry waits for the next one too, without asking for more at once."""
+"""A worker that had to wait so long for an entry waits for the next one too, without asking for more at once.
+
+Unless the entry is older than that wait: then it is Redis that takes so long, and more may lie there."""
 
 
 class Claimer:
@@ -104,8 +106,13 @@ class Claimer:
     async def _await_entry(self) -> None:
         began = time.monotonic()
         found = await delivery.await_entry(self._link, self._context.keys, self._context.worker)
-        self._quiet = time.monotonic() - began >= QUIET_S
+        entries = [each for each in found if isinstance(each, Entry)]
+        self._quiet = time.monotonic() - began >= QUIET_S and all(self._submitted(each) >= began for each in entries)
         self._accept(found)
+
+    def _submitted(self, entry: Entry) -> float:
+        """Returns when an entry was submitted, on this host's monotonic clock."""
+        return self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
 
     async def _recover(self) -> bool:
         """Finds entries that were delivered to this worker in a reply that never came; returns whether it could."""
@@ -177,12 +184,11 @@ class Claimer:
             if decision is Retry.GIVE_UP:
                 self._committer.fail(holding, InputFailed.code, "The engine died each time that it ran this input.")
                 continue
-            submitted_ms = int(entry.ref.entry_id.split(b"-")[0])
             entries.append(
                 {
                     "key": key_of(entry),
                     "inputs": holding.inputs,
-                    "since": clock.monotonic(submitted_ms),
+                    "since": self._submitted(entry),
                     "deadline": clock.monotonic(entry.deadline_ms),
                     "alone": decision is Retry.ALONE,
                 }

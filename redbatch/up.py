@@ -17,8 +17,9 @@ from gpuworker.settings import WorkerSettings
 from redbatch import run_file
 from redbatch.cluster import Given, gateway_specs, under_up, worker_specs
 from redbatch.import_path import child_environment
-from redbatch.listener import ListenError, listen, missing_parts, raise_open_file_limit
+from redbatch.listener import ListenError, listen, missing_parts
 from redbatch.local_redis import LocalRedisError, bundled
+from redbatch.open_files import raise_open_file_limit
 from redbatch.own_redis import OwnRedis
 from redbatch.process import complain, read_settings
 from redbatch.screen import Screen, readable

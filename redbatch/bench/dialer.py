@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import ssl
 
 from redbatch.bench.connection import Connection, Owner
@@ -43,9 +42,3 @@ class Dialer:
             for each in results:
                 if isinstance(each, BaseException):
                     raise each
-
-
-def lift_file_limit() -> None:
-    """Lifts this process' bound of open files as far as the system allows: each connection is one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

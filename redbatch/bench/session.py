@@ -19,12 +19,13 @@ from typing import Protocol
 import uvloop
 
 from redbatch.bench.arrivals import ARRIVALS, schedule
-from redbatch.bench.dialer import Dialer, lift_file_limit
+from redbatch.bench.dialer import Dialer
 from redbatch.bench.load import Load, Plan
 from redbatch.bench.loops import ClosedLoop, OpenLoop
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary, summarize
 from redbatch.bench.target import Target
+from redbatch.open_files import raise_open_file_limit
 
 FIRST_CONNECTIONS = 8
 SECONDS_IN_FLIGHT = 0.1
@@ -84,7 +85,7 @@ def run(job: Job, watcher: Watcher) -> Result:
     Raises:
         CannotConnect: not even the first connections could be opened.
     """
-    lift_file_limit()
+    raise_open_file_limit()
     # What is there now lives to the end: the garbage collector need not look at it in the middle of an answer.
     gc.collect()
     gc.freeze()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
-from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from gpuworker.backends.sentence import SentenceBackend, Tokenized, Whole
 from gpuworker.engine_options import EngineOptions
@@ -85,10 +97,11 @@ def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=99)).runners == 8
 
 
-KINDS = {
+KINDS: dict[str, tuple[Callable[..., Any], type[Any], bool]] = {
     "bert": (BertConfig, BertModel, True),
     "roberta": (RobertaConfig, RobertaModel, True),  # its positions begin behind those kept for padding
     "mpnet": (MPNetConfig, MPNetModel, False),  # its attention is its own, with a bias by distance
+    "modernbert": (partial(ModernBertConfig, pad_token_id=0), ModernBertModel, False),  # its local layers have a window
 }
 
 
