@@ -8,14 +8,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.cluster import clean_environment
+from gpuworker.engine_host import engine_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_BATCH_SIZE = 64
 ABOVE = 1.03
 """A serving figure above the limit by more than what the machine's speed may drift between two runs is no figure."""
 PATIENCE_S = 300.0
+SIDE_BY_SIDE = "side-by-side"
+"""Has bench.offline run batches on all cores at once too."""
 
 
 class LimitError(RuntimeError):
@@ -28,13 +32,15 @@ class Limit:
 
     Attributes:
         seconds: time for the first `texts` texts of the pool, by how they were run, one batch after the other.
-        side_by_side: the same with several batches at once, each on a core of its own.
+        tuned: the same with the variables for memory and threads that the engine sets for itself.
+        side_by_side: with these, and several batches at once, each on a core of its own.
         texts: how many these are.
         tokens: of each text of the pool.
         one_text_p50_ms: `encode` of one text after the other.
     """
 
     seconds: Mapping[str, float]
+    tuned: Mapping[str, float]
     side_by_side: Mapping[str, float]
     texts: int
     tokens: Sequence[int]
@@ -43,12 +49,17 @@ class Limit:
     @property
     def ways(self) -> Mapping[str, float]:
         """All ways together."""
-        return {**self.seconds, **self.side_by_side}
+        return {**self.seconds, **self.tuned, **self.side_by_side}
 
     @property
     def best_s(self) -> float:
         """Time in the best way to run one batch after the other: the limit."""
         return min(self.seconds.values())
+
+    @property
+    def tuned_s(self) -> float:
+        """The same when memory and threads are set as the engine sets them, if that is faster."""
+        return min(self.best_s, *self.tuned.values())
 
     @property
     def least_s(self) -> float:
@@ -83,15 +94,23 @@ def sorted_batches(lengths: Sequence[int], max_tokens: int, max_size: int = MAX_
 
 
 def measure_limit(mix: str, texts: int, model: str = "minilm", settings: Mapping[str, str] | None = None) -> Limit:
-    """Measures in a process of its own, and returns what it found. Raises LimitError.
+    """Measures in two processes, one as any program is and one as the engine is. Raises LimitError.
 
     `settings` are a worker's: names without REDBATCH_ and their values.
     """
     environment = clean_environment(settings or {})
-    command = [sys.executable, "-m", "bench.offline", model, mix, str(texts)]
+    plain = _offline((model, mix, str(texts)), environment)
+    tuned = _offline((model, mix, str(texts), SIDE_BY_SIDE), engine_environment(environment))
+    ways = {f"{how}, tuned": seconds for how, seconds in tuned["seconds"].items()}
+    return Limit(**plain | {"tuned": ways, "side_by_side": tuned["side_by_side"]})
+
+
+def _offline(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.offline", *arguments]
     ran = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     if ran.returncode != 0:
         raise LimitError(f"bench.offline failed: {ran.stderr.strip()}")
-    return Limit(**json.loads(ran.stdout))
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found

@@ -1,7 +1,8 @@
-"""Runs a model offline and prints how long it took: `python -m bench.offline MODEL MIX TEXTS`. Imports torch.
+"""Runs a model offline and prints how long it took: `python -m bench.offline MODEL MIX TEXTS [side-by-side]`.
 
 The same texts as in the serving runs, on all cores: by `SentenceTransformer.encode`, and in batches sorted by length
-that the engine's own backend runs, one after the other on all cores or one on each core. Tokenizing is part of each.
+that the engine's own backend runs, one after the other on all cores or also one on each core. Tokenizing is part of
+each. Imports torch.
 The backend is the one that a worker with the same REDBATCH_* variables loads.
 """
 
@@ -20,7 +21,7 @@ from functools import partial
 import torch
 from sentence_transformers import SentenceTransformer
 
-from bench.limit import Limit, sorted_batches
+from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -38,7 +39,7 @@ Way = Callable[[Sequence[str]], None]
 
 def main(arguments: Sequence[str]) -> None:
     """Measures, and prints a Limit as JSON."""
-    name, mix, number = arguments
+    name, mix, number, *also = arguments
     logging.disable(logging.WARNING)
     pool = [text for (text,) in built_in(mix, SEED, 1)]
     texts = pool[: int(number)]
@@ -47,11 +48,12 @@ def main(arguments: Sequence[str]) -> None:
     one_text_p50_ms = _one_text_p50_ms(transformer, texts)  # before a backend changes the number of threads
     settings = WorkerSettings(model=name)
     backend = load_backend(model, EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)}))
-    ways, side_by_side = _ways(backend, transformer, threads), _side_by_side(backend)
+    ways, side_by_side = _ways(backend, transformer, threads), _side_by_side(backend) if also == [SIDE_BY_SIDE] else {}
     for way in (*ways.values(), *side_by_side.values()):
         way(texts[:WARMUP_TEXTS])
     found = Limit(
         {how: _seconds(partial(way, texts)) for how, way in ways.items()},
+        {},
         {how: _seconds(partial(way, texts)) for how, way in side_by_side.items()},
         len(texts),
         [each.tokens for each in backend.tokenize(pool)],

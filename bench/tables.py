@@ -88,7 +88,7 @@ def _cost(row: Mapping[str, Any]) -> list[str]:
     return [*cells, number(total), middle(row, "cpu_us.generator"), *(middle(row, name) for name in names)]
 
 
-SHARES = ("of the limit", "of side by side")
+SHARES = ("× the limit", "× tuned", "× side by side")
 
 
 def real(tables: Mapping[str, Rows]) -> str:
@@ -100,6 +100,7 @@ def real(tables: Mapping[str, Rows]) -> str:
             str(row["of"]["clients"]),
             spread(row, "requests_per_s"),
             spread(row, "share_of_limit", ratio),
+            middle(row, "share_of_tuned", ratio),
             middle(row, "share_of_side_by_side", ratio),
             spread(row, "p50_ms"),
             *(middle(row, name) for name in ("p95_ms", "p99_ms")),
@@ -125,9 +126,14 @@ def limit(tables: Mapping[str, Rows]) -> str:
     hows = list(dict.fromkeys(how for how, _ in cells))
     rows = [[how, *(cells.get((how, mix), NONE) for mix in mixes)] for how in hows]
     best = [spread(row, "texts_per_s") for row in tables["best"]]
+    tuned = [spread(row, "tuned_texts_per_s") for row in tables["best"]]
     side_by_side = [spread(row, "side_by_side_texts_per_s") for row in tables["best"]]
     heads = ("how", *(f"{mix}, texts/s" for mix in mixes))
-    best_rows = [["**the limit**: the best of each round, one at a time", *best], ["the best of all", *side_by_side]]
+    best_rows = [
+        ["**the limit**: the best of each round, one at a time", *best],
+        ["the best one at a time, tuned or not", *tuned],
+        ["the best of all, *side by side*", *side_by_side],
+    ]
     return markdown(heads, [*rows, *best_rows])
 
 
@@ -156,6 +162,7 @@ def one_request(tables: Mapping[str, Rows]) -> str:
             row["of"]["mix"],
             spread(row, "texts_per_s"),
             spread(row, "share_of_limit", ratio),
+            middle(row, "share_of_tuned", ratio),
             middle(row, "share_of_side_by_side", ratio),
             middle(row, "p50_ms", lambda value: number(value / 1000)),
             middle(row, "padding", percent),

@@ -7,9 +7,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
 
 import structlog
 
@@ -20,6 +19,23 @@ log = structlog.get_logger()
 
 RESTART_PAUSE_S = 1.0
 STOP_S = 2.0
+
+
+def engine_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables of an engine's process: those that are given, and what they leave open."""
+    return {
+        # One pool of threads for the cores, the model's: others would fight it (and threads do not survive a fork).
+        "TOKENIZERS_PARALLELISM": "false",
+        "OPENBLAS_NUM_THREADS": "1",
+        # Cores that work on one operation spin for each other between two; after the batch they soon sleep.
+        "GOMP_SPINCOUNT": "20000",
+        # A batch's memory goes back to the allocator, not to the system, which would hand it out as page faults.
+        "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+        "MALLOC_TRIM_THRESHOLD_": str(2**30),
+        "MALLOC_TOP_PAD_": str(16 * 2**20),
+        **given,
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 class EngineFailed(Exception):
@@ -137,19 +153,6 @@ class EngineHost:
             self._control.close()
         ours, theirs = socket.socketpair()
         arguments: list[str] = [str(theirs.fileno()), json.dumps(asdict(self._options))]
-        environment: dict[str, Any] = {
-            # One pool of threads for the cores, the model's: others would fight it (and threads do not survive a fork).
-            "TOKENIZERS_PARALLELISM": "false",
-            "OPENBLAS_NUM_THREADS": "1",
-            # Cores that work on one operation spin for each other between two; after the batch they soon sleep.
-            "GOMP_SPINCOUNT": "20000",
-            # A batch's memory goes back to the allocator, not to the system, which would hand it out as page faults.
-            "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
-            "MALLOC_TRIM_THRESHOLD_": str(2**30),
-            "MALLOC_TOP_PAD_": str(16 * 2**20),
-            **os.environ,
-            "PYTHONSAFEPATH": "1",
-        }
         self._server = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -158,7 +161,7 @@ class EngineHost:
             *arguments,
             pass_fds=[theirs.fileno()],
             stdin=asyncio.subprocess.DEVNULL,
-            env=environment,
+            env=engine_environment(os.environ),
         )
         theirs.close()
         self._control = ours

@@ -87,7 +87,7 @@ class SentenceBackend:
                 model.path,
                 device=None if options.device == "auto" else options.device,
                 trust_remote_code=False,
-                model_kwargs={"use_safetensors": True},
+                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
             )
         except Exception as error:  # the libraries raise whatever they meet: OSError, ValueError, RuntimeError, ...
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -161,8 +161,7 @@ class Pipeline:
             if rows:
                 if sum(len(row.items) for row in rows) < len(batch.items):
                     batch = self._collate(rows)
-                self._run_batch(batch, last_end, alone=alone)
-                last_end = time.monotonic()
+                last_end = self._run_batch(batch, last_end, alone=alone)
             with self._lock:
                 self._running -= 1
                 self._running_tokens -= tokens
@@ -229,7 +228,8 @@ class Pipeline:
             self._call_runner()
             self._preparing.notify()
 
-    def _run_batch(self, batch: Batch, idle_since: float, *, alone: bool) -> None:
+    def _run_batch(self, batch: Batch, idle_since: float, *, alone: bool) -> float:
+        """Runs a batch and hands back what it gave. Returns when it had run, before that was handed back."""
         now = time.monotonic()
         items = batch.items
         tokens = batch.tokens
@@ -251,6 +251,7 @@ class Pipeline:
             if ran.failed:
                 self._sweep()
         self._ran(ran)
+        return ended
 
     def _compute(self, batch: Batch, ran: Ran, *, alone: bool) -> None:
         """Runs a batch; one that fails is halved until the texts that fail are alone."""

@@ -77,6 +77,16 @@ def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path) -> None:
+    """What the file holds does not decide: `dtype=auto` is float32 on a CPU, and float32 is float32."""
+    model = SentenceTransformer(parse_model("minilm").path, model_kwargs={"dtype": torch.float16})
+    model.save(str(tmp_path))
+    expected = SentenceTransformer(str(tmp_path), model_kwargs={"dtype": torch.float32}).encode(TEXTS)
+    for dtype in ("auto", "float32"):
+        backend = SentenceBackend(parse_model(str(tmp_path)), replace(OPTIONS, dtype=dtype))
+        assert np.abs(backend.run(backend.collate(backend.tokenize(TEXTS)), alone=True) - expected).max() <= 1e-5
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
     """Float32 of unit length, close to those of the model in float32: only the transformer is cut short."""
