@@ -17,7 +17,7 @@ from bench.cluster import HOST, POLL_S, Shape, clean_environment, cluster
 from bench.cost import Served
 from bench.figures import Row
 from bench.generator import bodies
-from bench.limit import ROOT
+from bench.machine import ROOT
 from bench.measure import Pace, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
 from redbatch.die_with_parent import wrapped

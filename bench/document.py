@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import plots, results, tables
-from bench.limit import ROOT
+from bench.machine import ROOT
 
 PATH = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"

@@ -7,13 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench.cluster import clean_environment
+from bench.machine import ROOT
 from gpuworker.engine_host import engine_environment
 
-ROOT = Path(__file__).resolve().parent.parent
 MAX_BATCH_SIZE = 64
 ABOVE = 1.03
 """A serving figure above the limit by more than what the machine's speed may drift between two runs is no figure."""

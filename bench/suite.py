@@ -20,8 +20,8 @@ from bench import beyond_http, document, plumbing, real, redis_cost, results
 from bench.cluster import ClusterError
 from bench.figures import Row, fold, tables
 from bench.generator import GeneratorError, find_wrk
-from bench.limit import ROOT, LimitError
-from bench.machine import machine
+from bench.limit import LimitError
+from bench.machine import ROOT, machine
 from bench.progress import Watch, as_time
 from bench.stage import QUICK, Extent, Stage, Step
 from redbatch.local_redis import LocalRedisError

@@ -13,7 +13,8 @@ from bench.peers.vectors import null
 
 PROBE = "Is this the vector of these words, and are they in UTF-8: größer, 東京?"
 TOLERANCE = 1e-6
-LEAST_COSINE = 0.999
+LEAST_COSINE = 0.99999
+"""Float32 with other kernels is above 0.9999999; bfloat16 is not."""
 
 Vector = NDArray[np.float64]
 
@@ -57,7 +58,7 @@ def check(model: str, vector: Vector, expected: Vector) -> None:
     norms = float(np.linalg.norm(vector) * np.linalg.norm(expected))
     cosine = float(vector @ expected) / norms if norms else 0.0
     if not cosine > LEAST_COSINE:
-        raise WrongAnswer(f"another vector: its cosine to Redbatch's is {cosine:.4f}")
+        raise WrongAnswer(f"another vector: its cosine to that of `encode` is {cosine:.6f}")
 
 
 def expected_of_null(texts: Sequence[str] = (PROBE,)) -> Vector:

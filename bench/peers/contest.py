@@ -113,7 +113,10 @@ def ratios(runs: Sequence[Run], choice: Choice) -> dict[tuple[str, str], list[fl
     return found
 
 
-def rotated(servers: Sequence[ServerT], number: int) -> list[ServerT]:
-    """Returns the servers in the order of a round: each round another one begins, so that drift favours none."""
-    start = number % len(servers) if servers else 0
+def rotated(servers: Sequence[ServerT], number: int, rounds: int) -> list[ServerT]:
+    """Returns the servers in the order of a round, counted from 0.
+
+    Over all rounds the first place goes once around, so that no server is always early, or always late.
+    """
+    start = number * len(servers) // rounds
     return [*servers[start:], *servers[:start]]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench.limit import ROOT
+from bench.machine import ROOT
 
 PEERS = Path(__file__).parent
 WHERE = ROOT / ".bench"

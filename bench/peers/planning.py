@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.peers.catalogue import Configuration
 from bench.peers.contest import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Choice, rotated
-from bench.peers.stand import Contender, Extent
+from bench.peers.stand import Contender, Windows
 
 REDBATCH_WAYS = (Contender(Configuration(ONE_GATEWAY)), Contender(Configuration(TWO_GATEWAYS)))
 AROUND_START_S = {"null": 5.0, "minilm": 13.0}
@@ -22,11 +22,11 @@ class Turn:
     contender: Contender
     cells: Sequence[Cell]
 
-    def seconds(self, extent: Extent) -> float:
+    def seconds(self, windows: Windows) -> float:
         """Returns about how long it takes."""
         model = self.cells[0].model
-        start_s = AROUND_START_S[model] + extent.warmup_s[model]
-        return start_s + len(self.cells) * (AROUND_WINDOW_S[model] + extent.window_s[model])
+        start_s = AROUND_START_S[model] + windows.warmup_s[model]
+        return start_s + sum(AROUND_WINDOW_S[model] + windows.window_s[cell.part] for cell in self.cells)
 
 
 def trials(peers: Iterable[Contender], cells: Sequence[Cell]) -> list[Turn]:
@@ -39,8 +39,13 @@ def only_one(contender: Contender) -> bool:
     return contender.peer is not None and len(contender.peer.configurations) == 1
 
 
-def a_round(contenders: Sequence[Contender], cells: Sequence[Cell], choice: Choice, number: int) -> list[Turn]:
-    """Returns the turns of a round: each server in what counts for a cell, model by model. Rounds begin elsewhere."""
+def a_round(
+    contenders: Sequence[Contender], cells: Sequence[Cell], choice: Choice, turn: tuple[int, int]
+) -> list[Turn]:
+    """Returns the turns of a round: each server in what counts for a cell, model by model.
+
+    `turn` is which round it is, from 0, and of how many: each begins elsewhere.
+    """
     models = list(dict.fromkeys(cell.model for cell in cells))
     found: list[Turn] = []
     for model in models:
@@ -51,7 +56,7 @@ def a_round(contenders: Sequence[Contender], cells: Sequence[Cell], choice: Choi
                 contender, [cell for cell in cells if cell.model == model and counts(contender, cell, choice)]
             )
         ]
-        found += rotated(turns, number)
+        found += rotated(turns, *turn)
     return found
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.document import PATH as DOCUMENT
 from bench.document import with_block
 from bench.figures import Figure, Row, fold
-from bench.limit import ROOT
-from bench.machine import machine
+from bench.machine import ROOT, machine, run_line
 from bench.peers import environment
 from bench.peers.catalogue import PEERS
 from bench.peers.contest import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
@@ -33,13 +31,12 @@ TRIAL = 0
 Found = Mapping[str, Any]
 
 
-def as_json(runs: Sequence[Run], failures: Iterable[Failure], choice: Choice, repetitions: int) -> dict[str, Any]:
-    """Returns everything that was found."""
+def as_json(runs: Sequence[Run], failures: Iterable[Failure], choice: Choice, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns everything that was found. `run` says when it began, of which commit, and how many rounds it had."""
     rounds = [run for run in runs if run.round != TRIAL]
     return {
         "machine": machine(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "repetitions": repetitions,
+        **run,
         "versions": {REDBATCH: __version__, **{peer.name: _version(peer.folder, peer.package) for peer in PEERS}},
         "rows": _rows(rounds),
         "ratios": [
@@ -76,7 +73,7 @@ def tables(found: Found) -> str:
     """Returns what the document says: the servers, how many times as fast Redbatch is, what was tried, what failed."""
     facts = found["machine"]
     rates = (
-        f"{facts['cpu']}, {facts['cores']} cores; {found['date']}, {found['repetitions']} rounds. "
+        f"{facts['cpu']}, {facts['cores']} cores; {run_line(found)}. "
         "Requests a second, and in brackets the median latency in ms:"
     )
     times = (

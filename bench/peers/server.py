@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 import psutil
 
 from bench.cluster import clean_environment
-from bench.limit import ROOT
+from bench.machine import ROOT
 from bench.peers import asking
 from bench.peers.asking import Vector
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,8 +12,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from bench.cluster import ClusterError, Shape, cluster
+import numpy as np
+
+from bench.cluster import ClusterError, Shape, clean_environment, cluster
 from bench.generator import MARGIN_S, SETTLE_S, GeneratorError, connect_s, drive, parse, parse_ticks, start, stop
+from bench.machine import ROOT
 from bench.peers import asking
 from bench.peers.catalogue import Configuration, Peer
 from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Failure, Run
@@ -31,8 +37,8 @@ same work. These have the mean length of the mix."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How long a measurement is, by model, in seconds: an unmeasured load after the start, and the window."""
+class Windows:
+    """How long a measurement is, in seconds: an unmeasured load after the start, by model, and the window, by part."""
 
     warmup_s: dict[str, float]
     window_s: dict[str, float]
@@ -75,30 +81,26 @@ class Stand:
     failures: list[Failure] = field(default_factory=list)
     expected: dict[str, asking.Vector] = field(default_factory=dict)
 
-    def run(self, contender: Contender, cells: Sequence[Cell], extent: Extent, number: int) -> None:
+    def run(self, contender: Contender, cells: Sequence[Cell], windows: Windows, number: int) -> None:
         """Starts a server, measures these cells of one model on it, and stops it. What fails is written down."""
         model, title = cells[0].model, f"{contender.name} ({contender.configuration.name})"
         self.say(f"{title}, {model}: starts")
         try:
             with self._serving(contender, model) as url:
-                self._warm_up(url, self._bodies(cells[0].mix, contender.form), extent.warmup_s[model])
+                self._warm_up(url, self._bodies(cells[0].mix, contender.form), windows.warmup_s[model])
                 for cell in cells:
                     self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
-                    self.runs.append(self._measured(contender, url, cell, extent, number))
+                    self.runs.append(self._measured(contender, url, cell, windows, number))
         except FAILURES as error:
             failure = Failure(number, contender.name, contender.configuration.name, model, str(error))
             self.failures.append(failure)
             self.say(f"{title}, {model}: FAILED: {failure.reason}")
 
     def learn(self, models: Iterable[str]) -> None:
-        """Finds out which vectors are right: of the real model those of Redbatch. Raises ClusterError, WrongAnswer."""
+        """Finds out which vectors are right: of the real model those of `encode`. Raises PeerError."""
         for model in models:
-            self.say(f"{REDBATCH}, {model}: what its vector is")
-            if model == "null":
-                self.expected[model] = asking.expected_of_null()
-                continue
-            with cluster(Shape(model)) as running:
-                self.expected[model] = asking.vector_of("text", post(running.url, "text"))
+            self.say(f"{model}: what the vector of the probe is")
+            self.expected[model] = asking.expected_of_null() if model == "null" else _encoded()
 
     @contextmanager
     def _serving(self, contender: Contender, model: str) -> Iterator[str]:
@@ -116,8 +118,8 @@ class Stand:
         drive(url, bodies, clients=WARMUP_CLIENTS, seconds=seconds, warmup_s=0)
         time.sleep(SETTLE_S)
 
-    def _measured(self, contender: Contender, url: str, cell: Cell, extent: Extent, number: int) -> Run:
-        figures = _window(url, self._bodies(cell.mix, contender.form), cell, extent.window_s[cell.model])
+    def _measured(self, contender: Contender, url: str, cell: Cell, windows: Windows, number: int) -> Run:
+        figures = _window(url, self._bodies(cell.mix, contender.form), cell, windows.window_s[cell.part])
         return Run(number, contender.name, contender.configuration.name, cell.name, figures)
 
     def _bodies(self, mix: str, form: str) -> Path:
@@ -127,6 +129,15 @@ class Stand:
             lines = [asking.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)]
             path.write_bytes(b"\n".join(lines) + b"\n")
         return path
+
+
+def _encoded() -> asking.Vector:
+    """Returns the probe's vector from a process of its own: this one measures, and imports no torch."""
+    command = [sys.executable, "-m", "bench.peers.probe"]
+    ran = subprocess.run(command, cwd=ROOT, env=clean_environment({}), capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        raise PeerError(f"bench.peers.probe failed: {ran.stderr.strip()}")
+    return np.array(json.loads(ran.stdout.splitlines()[-1]), dtype=np.float64)
 
 
 def _window(url: str, bodies: Path, cell: Cell, seconds: float) -> dict[str, float]:

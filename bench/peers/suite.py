@@ -19,50 +19,60 @@ import typer
 
 from bench.cluster import ClusterError
 from bench.generator import GeneratorError, find_wrk
-from bench.limit import ROOT
+from bench.machine import ROOT, when_and_what
 from bench.peers import environment, report
-from bench.peers.asking import WrongAnswer
 from bench.peers.catalogue import PEERS
 from bench.peers.contest import CELLS, PARTS, REDBATCH, Cell, Choice, Failure, best
 from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, only_one, trials
-from bench.peers.stand import Contender, Extent, Stand
+from bench.peers.server import PeerError
+from bench.peers.stand import Contender, Stand, Windows
 from bench.progress import Watch, as_time
 from redbatch.local_redis import LocalRedisError
 
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
+PARTIAL_PATH = ROOT / ".bench" / "peers-partial.json"
 NAMES = (REDBATCH, *(peer.name for peer in PEERS))
 TRIAL = 0
 
-QUICK = Extent({"null": 1, "minilm": 1}, {"null": 1, "minilm": 3})
-TRY = Extent({"null": 1, "minilm": 2}, {"null": 1, "minilm": 3})
+QUICK = Windows({"null": 1, "minilm": 1}, {"null": 1, "short": 3, "mixed": 3})
+TRY = Windows({"null": 1, "minilm": 2}, {"null": 1, "short": 3, "mixed": 6})
 
 
 def main(
     quick: Annotated[
         bool, typer.Option("--quick", help="One short round, first configurations: does it work?")
     ] = False,
-    only: Annotated[str, typer.Option(help="Servers, with commas between them.")] = ",".join(NAMES),
-    parts: Annotated[str, typer.Option(help="Parts, with commas between them.")] = ",".join(PARTS),
+    only: Annotated[
+        str, typer.Option(help="Servers, with commas between them. Without all of them no document is written.")
+    ] = ",".join(NAMES),
+    parts: Annotated[
+        str, typer.Option(help="Parts, with commas between them. Without all of them no document is written.")
+    ] = ",".join(PARTS),
     repetitions: Annotated[int, typer.Option(min=1, help="Rounds; the median is what counts.")] = 3,
-    seconds: Annotated[int, typer.Option(min=2, help="Of a measurement; half of it with the null model.")] = 6,
+    seconds: Annotated[
+        int, typer.Option(min=2, help="Of a measurement; with null half, and with mixed texts twice of it.")
+    ] = 6,
     out: Annotated[Path | None, typer.Option(help="Write the results here, and no document.")] = None,
 ) -> None:
     """Measures, and exits with 1 when a server did not start, or answered wrongly."""
     chosen = _chosen("--only", only, NAMES)
     wanted = _chosen("--parts", parts, PARTS)
     cells = [cell for cell in CELLS if cell.part in wanted]
-    extent = QUICK if quick else Extent({"null": 1, "minilm": 3}, {"null": seconds // 2, "minilm": seconds})
+    spans = {"null": seconds // 2, "short": seconds, "mixed": 2 * seconds}
+    windows = QUICK if quick else Windows({"null": 1, "minilm": 3}, spans)
     rounds = 1 if quick else repetitions
+    beginning = when_and_what()
     began = time.monotonic()
     try:
         find_wrk()
         with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder:
             stand = Stand(Path(folder))
-            choice = contest(stand, chosen, cells, (rounds, extent), quick=quick)
-    except (GeneratorError, ClusterError, LocalRedisError, WrongAnswer) as error:
+            choice = contest(stand, chosen, cells, (rounds, windows), quick=quick)
+    except (GeneratorError, ClusterError, LocalRedisError, PeerError) as error:
         sys.exit(f"bench-peers: {error}")
-    found = report.as_json(stand.runs, stand.failures, choice, rounds)
-    path = out or (QUICK_PATH if quick else report.PATH)
+    found = report.as_json(stand.runs, stand.failures, choice, beginning | {"repetitions": rounds})
+    whole = set(chosen) == set(NAMES) and set(wanted) == set(PARTS)
+    path = out or (QUICK_PATH if quick else report.PATH if whole else PARTIAL_PATH)
     report.write(found, path)
     print(report.text(found))
     print(f"{as_time(time.monotonic() - began)}; results in {path}")
@@ -72,7 +82,7 @@ def main(
 
 
 def contest(
-    stand: Stand, chosen: Sequence[str], cells: Sequence[Cell], extent: tuple[int, Extent], *, quick: bool
+    stand: Stand, chosen: Sequence[str], cells: Sequence[Cell], extent: tuple[int, Windows], *, quick: bool
 ) -> Choice:
     """Makes the environments, tries the configurations, runs the rounds, and returns which configurations counted.
 
@@ -87,17 +97,17 @@ def contest(
     choice = {(each.name, cell.name): each.configuration.name for each in given for cell in cells} | best(stand.runs)
     everyone = [*(REDBATCH_WAYS if REDBATCH in chosen else ()), *peers]
     for number in range(1, rounds + 1):
-        _take(stand, a_round(everyone, cells, choice, number - 1), during, number)
+        _take(stand, a_round(everyone, cells, choice, (number - 1, rounds)), during, number)
     return choice
 
 
-def _take(stand: Stand, turns: Sequence[Turn], extent: Extent, number: int) -> None:
+def _take(stand: Stand, turns: Sequence[Turn], windows: Windows, number: int) -> None:
     what = "trial" if number == TRIAL else f"round {number}"
-    with Watch(sum(turn.seconds(extent) for turn in turns)) as watch:
+    with Watch(sum(turn.seconds(windows) for turn in turns)) as watch:
         stand.say = lambda text: watch.say(f"{what}: {text}")
         for turn in turns:
-            watch.begin(turn.seconds(extent))
-            stand.run(turn.contender, turn.cells, extent, number)
+            watch.begin(turn.seconds(windows))
+            stand.run(turn.contender, turn.cells, windows, number)
 
 
 def _peers(stand: Stand, chosen: Sequence[str]) -> list[Contender]:

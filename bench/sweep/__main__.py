@@ -16,8 +16,7 @@ import typer
 
 from bench import document
 from bench.figures import Row
-from bench.limit import ROOT
-from bench.machine import machine
+from bench.machine import ROOT, machine
 from bench.progress import Watch, as_time
 from bench.results import SAME, write
 from bench.sweep import picture, report

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.document import NoPlace
-from bench.limit import ROOT
+from bench.machine import ROOT
 from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
 from bench.peers.report import as_json, compared, document, failed, servers, tables, tried, write
 
@@ -32,13 +32,14 @@ FAILURES = [
     Failure(2, "ray", "", "", "no answer in 240 s"),
 ]
 CHOICE = {("mosec", "null-64"): "32, 5 ms"}
+RUN = {"started": "2026-11-21 10:05", "commit": "abc1234", "repetitions": 3}
 Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def found() -> Results:
     """Returns the results, through JSON."""
-    read: Results = json.loads(json.dumps(as_json(RUNS, FAILURES, CHOICE, 3)))
+    read: Results = json.loads(json.dumps(as_json(RUNS, FAILURES, CHOICE, RUN)))
     return read
 
 
@@ -52,6 +53,12 @@ def test_a_server_has_the_median_of_the_rounds_and_not_of_the_trial(found: Resul
     """Rate, median latency, and failed requests where there are any."""
     assert cells_of(servers(found), "Redbatch 0.1.0, 1 gateway") == ["200 (5.00)", "–"]
     assert cells_of(servers(found), "mosec, with orjson") == ["100 (9.00, 2.00 failed)", "–"]
+
+
+def test_the_tables_say_when_it_was_and_of_which_commit(found: Results) -> None:
+    """A figure without them cannot be looked up."""
+    assert "; 2026-11-21 10:05 UTC, commit abc1234, 3 rounds. " in tables(found)
+    assert "1 round. " in tables(found | {"repetitions": 1})
 
 
 def test_redbatch_has_a_line_for_two_gateways(found: Results) -> None:
@@ -81,14 +88,14 @@ def test_a_peer_that_did_not_start_is_in_the_tables_with_its_reason(found: Resul
 
 def test_without_redbatch_there_is_nothing_to_compare() -> None:
     """A run of peers alone says what they did."""
-    text = tables(as_json([each for each in RUNS if each.server != REDBATCH], [], CHOICE, 3))
+    text = tables(as_json([each for each in RUNS if each.server != REDBATCH], [], CHOICE, RUN))
     assert "How many times" not in text
     assert cells_of(text, "mosec, with orjson 0") == ["100 (9.00, 2.00 failed)"]
 
 
 def test_where_nothing_failed_nothing_is_said_of_failures() -> None:
     """And where nothing was tried, nothing of trials: a quick run takes the first configurations."""
-    text = tables(as_json([each for each in RUNS if each.round], [], CHOICE, 3))
+    text = tables(as_json([each for each in RUNS if each.round], [], CHOICE, RUN))
     assert "did not work" not in text
     assert "tried" not in text
 
