@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,8 +40,8 @@ same work. These have the mean length of the mix."""
 class Windows:
     """How long a measurement is, in seconds: an unmeasured load after the start, by model, and the window, by part."""
 
-    warmup_s: dict[str, float]
-    window_s: dict[str, float]
+    warmup_s: Mapping[str, float]
+    window_s: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
