@@ -35,10 +35,10 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-bench: $(READY) ## Benchmark this machine (20 minutes), into docs/performance.md
+bench: $(READY) ## Benchmark this machine (25 minutes), into docs/performance.md
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
-bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (40 minutes)
+bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality

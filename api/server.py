@@ -18,6 +18,8 @@ from api.settings import GatewaySettings
 from api.state import State
 from redbatch.admin import AdminServer, PortTaken
 from redbatch.garbage import collect_rarely
+from redbatch.listener import BACKLOG, ListenError
+from redbatch.listener import listen as bind
 from redbatch.open_files import raise_open_file_limit
 
 log = structlog.get_logger()
@@ -27,8 +29,6 @@ KEEP_ALIVE_S = 75
 
 LINGER_S = 1.0
 LINGER_STEP_S = 0.02
-BACKLOG = 4_096
-"""Connections that may wait to be accepted: as many as Linux allows by default."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -100,13 +100,9 @@ def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
     raise_open_file_limit()
     if listen is None:
         try:
-            listen = socket.create_server(
-                (settings.host, settings.port),
-                family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
-                backlog=BACKLOG,
-            )
-        except OSError as error:
-            sys.stderr.write(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}\n")
+            listen = bind(settings.host, settings.port)
+        except ListenError as error:
+            sys.stderr.write(f"{error}\n")
             return 1
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import httpx
 import psutil
 
-from bench.cluster import HOST, POLL_S, Shape, clean_environment, cluster
+from bench.cluster import HOST, POLL_S, ClusterError, Shape, clean_environment, cluster
 from bench.cost import Served
 from bench.figures import Row
 from bench.generator import bodies
 from bench.machine import ROOT
-from bench.measure import Pace, measure
+from bench.measure import ClosedLoop, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
 from redbatch.die_with_parent import wrapped
 from redbatch.local_redis import free_port
@@ -51,8 +51,8 @@ def run(stage: Stage) -> list[Row]:
 
 
 def _figures(stage: Stage, served: Served) -> dict[str, float]:
-    pace = Pace(MANY_CLIENTS, stage.extent.cost_window_s, MANY_LEAD_S, warmup_s=0)
-    return figures_of(measure(served, bodies("short", stage.folder), pace))
+    loop = ClosedLoop(MANY_CLIENTS, stage.extent.cost_window_s, MANY_LEAD_S, warmup_s=0)
+    return figures_of(measure(served, bodies("short", stage.folder), loop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +94,4 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
             httpx.get(url)
             return
         time.sleep(POLL_S)
-    raise RuntimeError("bench.http_alone did not start: run it yourself to see why")
+    raise ClusterError("bench.http_alone did not start: run it yourself to see why")

@@ -32,7 +32,7 @@ LAST_LINES = 15
 
 
 class ClusterError(RuntimeError):
-    """The cluster does not start; the message ends with what it printed."""
+    """The cluster does not start, and the message ends with what it printed; or one of its processes died."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import psutil
 from redis import Redis
+
+from bench.cluster import ClusterError
 
 Processes = Mapping[str, Sequence[psutil.Process]]
 INFO_SECTIONS = ("stats", "commandstats")
@@ -64,14 +66,14 @@ class Held:
 def snapshot(served: Served, processes: Processes | None = None) -> Snapshot:
     """Returns the counters now. CPU times have steps of 10 ms: take seconds between two snapshots.
 
-    `processes` are those to look at; to find them anew takes some 20 ms.
+    `processes` are those to look at; to find them anew takes some 20 ms. Raises ClusterError when one of them is gone.
     """
     members = served.processes() if processes is None else processes
     info = {} if served.redis is None else served.redis.info(*INFO_SECTIONS)
     calls = {name.removeprefix("cmdstat_"): each["calls"] for name, each in info.items() if name.startswith("cmdstat_")}
     return Snapshot(
         time.time(),
-        {role: sum(sum(each.cpu_times()[:2]) for each in those) for role, those in members.items()},
+        {role: _cpu_s(role, those) for role, those in members.items()},
         calls,
         info.get("total_net_input_bytes", 0),
         info.get("total_net_output_bytes", 0),
@@ -90,13 +92,34 @@ def per_request(before: Snapshot, after: Snapshot, requests: float) -> Cost:
 
 
 def held(client: Redis, processes: Processes) -> Held:
-    """Returns what they hold now. Looking at their memory takes a while: not between two snapshots."""
+    """Returns what they hold now. Looking at their memory takes a while: not between two snapshots.
+
+    Raises ClusterError when one of them is gone.
+    """
     names = [each["name"].partition(":")[0] for each in client.client_list()]
     return Held(
         Counter(name for name in names if name in processes),
-        {role: max(each.memory_info().rss for each in those) for role, those in processes.items() if those},
+        {role: _rss_bytes(role, those) for role, those in processes.items() if those},
         {role: any(_has_torch(each) for each in those) for role, those in processes.items()},
     )
+
+
+def _cpu_s(role: str, processes: Sequence[psutil.Process]) -> float:
+    with _alive(role):
+        return sum(sum(each.cpu_times()[:2]) for each in processes)
+
+
+def _rss_bytes(role: str, processes: Sequence[psutil.Process]) -> int:
+    with _alive(role):
+        return max(each.memory_info().rss for each in processes)
+
+
+@contextmanager
+def _alive(role: str) -> Iterator[None]:
+    try:
+        yield
+    except psutil.NoSuchProcess:
+        raise ClusterError(f"the {role} died during the measurement") from None
 
 
 def _has_torch(process: psutil.Process) -> bool:

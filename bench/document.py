@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from bench import plots, results, tables
-from bench.machine import ROOT
+from bench.machine import ROOT, run_line
 
 PATH = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
 NOT_MEASURED = "*Not measured.*"
 TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "plumbing": ("plumbing", tables.plumbing),
+    "generators": ("plumbing", tables.generators),
     "plumbing-cost": ("plumbing", tables.plumbing_cost),
     "real": ("real", tables.real),
     "real-cost": ("real", tables.real_cost),
@@ -25,6 +26,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "redis": ("cost", tables.redis),
     "held": ("cost", tables.held),
     "http": ("cost", tables.http),
+    "dtype": ("dtype", tables.dtype),
 }
 """By the name of their place in the document: the part that must have run, and what makes the table."""
 
@@ -52,17 +54,17 @@ def filled(text: str, found: results.Results) -> str:
 
 
 def machine_line(found: results.Results) -> str:
-    """Returns a sentence about the machine, the versions and when it was."""
+    """Returns a sentence about the machine, the versions, and when it was; of each part, if they ran apart."""
     facts: Mapping[str, Any] = found["machine"]
     if not facts:
         return NOT_MEASURED
-    dates = sorted({part["date"] for part in found["parts"].values()})
-    rounds = sorted({part["repetitions"] for part in found["parts"].values()})
+    lines = {name: run_line(part) for name, part in found["parts"].items()}
+    together = len(set(lines.values())) == 1
+    runs = next(iter(lines.values())) if together else "; ".join(f"{name}: {line}" for name, line in lines.items())
     return (
         f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, {facts['system']}; "
         f"Python {facts['python']}, torch {facts['torch']}, sentence-transformers {facts['sentence_transformers']}, "
-        f"Redis {facts['redis']}, Redbatch {facts['redbatch']}; {' and '.join(dates)}, "
-        f"{' or '.join(map(str, rounds))} rounds."
+        f"Redis {facts['redis']}, Redbatch {facts['redbatch']}; {runs}."
     )
 
 

@@ -1,14 +1,14 @@
-"""Speed and accuracy of the model's number formats on this CPU: `python -m bench.dtype [MODEL]`. Imports torch.
+"""Speed and accuracy of the model's number formats: `make bench ARGS="--only dtype"`.
 
-Prints a table and writes it into docs/performance.md.
-
-1,000 texts of mixed lengths go through the engine's own backend, a batch on each core, in each format, round by round;
-the accuracy is the cosine between a text's vector and the one that float32 gives it.
+1,000 texts of mixed lengths go through the engine's own backend, a batch on each core, in each format; the accuracy is
+the cosine between a text's vector and the one that float32 gives it. As `python -m bench.dtype FORMAT ...` this module
+measures once, in this order and in a process that is set up as an engine's, and prints figures as JSON.
 """
 
 from __future__ import annotations
 
-import statistics
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,52 +19,73 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bench import document
-from bench.document import with_block
-from bench.limit import sorted_batches
-from bench.tables import markdown
+from bench.cluster import clean_environment
+from bench.figures import Row
+from bench.limit import LimitError, sorted_batches
+from bench.machine import ROOT
+from bench.stage import Extent, Stage, Step
 from gpuworker.backends.base import Backend, load_backend
+from gpuworker.engine_host import engine_environment
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
 
+PART = "dtype"
+MODEL = "minilm"
 TEXTS = 1_000
-ROUNDS = 3
-FORMATS = ("float32", "bfloat16", "float16")
-HEADS = ("format", "texts/s", "× float32", "smallest cosine", "mean cosine")
-BLOCK = "dtype"
+WARMUP_TEXTS = 64
+BASE = "float32"
+FORMATS = (BASE, "bfloat16", "float16")
+STEP_S = 32.0
+PATIENCE_S = 300.0
+
+
+def steps(_extent: Extent) -> list[Step]:
+    """Returns what is to be done in each round."""
+    return [Step(PART, "formats", STEP_S, run)]
+
+
+def run(stage: Stage) -> list[Row]:
+    """Measures all formats in a process of its own. Raises LimitError."""
+    stage.say("number formats, offline")
+    command = [sys.executable, "-m", "bench.dtype", *stage.round.turns(FORMATS)]
+    environment = engine_environment(clean_environment({}))
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    if ran.returncode != 0:
+        raise LimitError(f"bench.dtype failed: {ran.stderr.strip()}")
+    found: Mapping[str, Mapping[str, float]] = json.loads(ran.stdout)
+    return [Row(PART, {"format": name}, figures) for name, figures in found.items()]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and writes a table."""
-    settings = WorkerSettings(model=arguments[0] if arguments else "minilm")
+    """Measures the formats in the order given, and prints the figures of each."""
+    settings = WorkerSettings(model=MODEL)
     options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
     texts = [text for (text,) in built_in("mixed", 1, 1)[:TEXTS]]
-    backends = {name: load_backend(parse_model(options.model), replace(options, dtype=name)) for name in FORMATS}
+    backends = {name: load_backend(parse_model(MODEL), replace(options, dtype=name)) for name in FORMATS}
     for backend in backends.values():
-        embed(backend, texts[:64])
-    seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
+        embed(backend, texts[:WARMUP_TEXTS])
+    seconds: dict[str, float] = {}
     vectors: dict[str, NDArray[np.float32]] = {}
-    for _ in range(ROUNDS):
-        for name, backend in backends.items():
-            began = time.perf_counter()
-            vectors[name] = embed(backend, texts)
-            seconds[name].append(time.perf_counter() - began)
-    table = markdown(HEADS, rows(seconds, vectors))
-    print(table)
-    document.PATH.write_text(with_block(document.PATH.read_text(encoding="utf-8"), BLOCK, table), encoding="utf-8")
+    for name in arguments:
+        began = time.perf_counter()
+        vectors[name] = embed(backends[name], texts)
+        seconds[name] = time.perf_counter() - began
+    sys.stdout.write(json.dumps({name: figures(name, seconds, vectors) for name in FORMATS}))
 
 
-def rows(seconds: Mapping[str, Sequence[float]], vectors: Mapping[str, NDArray[np.float32]]) -> list[list[str]]:
-    """Returns the lines of the table."""
-    lines = []
-    base = statistics.median(seconds[FORMATS[0]])
-    for name in FORMATS:
-        took = statistics.median(seconds[name])
-        same = cosines(vectors[name], vectors[FORMATS[0]])
-        lines.append([name, f"{TEXTS / took:,.0f}", f"{base / took:.2f}", f"{same.min():.6f}", f"{same.mean():.6f}"])
-    return lines
+def figures(name: str, seconds: Mapping[str, float], vectors: Mapping[str, NDArray[np.float32]]) -> dict[str, float]:
+    """Returns what a format gave beside float32. A distance is 1 - cosine, whose digits a cosine near 1 would lose."""
+    distances = 1 - cosines(vectors[name], vectors[BASE])
+    return {
+        "texts_per_s": len(vectors[name]) / seconds[name],
+        "times_float32": seconds[BASE] / seconds[name],
+        "largest_distance": max(0.0, float(distances.max())),
+        "mean_distance": max(0.0, float(distances.mean())),
+    }
 
 
 def embed(backend: Backend, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,9 @@ from bench.machine import ROOT
 from gpuworker.engine_host import engine_environment
 
 MAX_BATCH_SIZE = 64
+POOL_TEXTS = 1_024
+"""So many of a pool are sent in turn: more than are ever in flight, and soon sent several times."""
+
 ABOVE = 1.03
 """A serving figure above the limit by more than what the machine's speed may drift between two runs is no figure."""
 PATIENCE_S = 300.0
@@ -34,8 +38,8 @@ class Limit:
         tuned: the same with the variables for memory and threads that the engine sets for itself.
         side_by_side: with these, and several batches at once, each on a core of its own.
         texts: how many these are.
-        tokens: of each text of the pool.
-        one_text_p50_ms: `encode` of one text after the other.
+        tokens: of each text of the pool, which is longer.
+        one_text_ms: what `encode` takes for each of the first POOL_TEXTS of them alone, one after the other.
     """
 
     seconds: Mapping[str, float]
@@ -43,7 +47,7 @@ class Limit:
     side_by_side: Mapping[str, float]
     texts: int
     tokens: Sequence[int]
-    one_text_p50_ms: float
+    one_text_ms: Sequence[float]
 
     @property
     def ways(self) -> Mapping[str, float]:
@@ -64,6 +68,10 @@ class Limit:
     def least_s(self) -> float:
         """Time in the best way of all."""
         return min(self.ways.values())
+
+    def one_text_p50_ms(self, first: int, last: int) -> float:
+        """Returns the median of those from `first` until before `last`, where they begin anew at their end."""
+        return statistics.median(self.one_text_ms[i % len(self.one_text_ms)] for i in range(first, last))
 
     def share(self, texts_per_s: float, mean_tokens: float, seconds: float) -> float:
         """Returns how much it is to answer so many texts of that mean length, beside all of these in so many seconds.

@@ -18,7 +18,7 @@ from redbatch import __version__
 from redbatch.local_redis import find_server
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE = ("*.py", "*.lua", "requirements")
+CODE = ("*.py", "*.lua", "*requirements*", "pyproject.toml")
 """What decides what is measured: tables and pictures change as they are written."""
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.cost import Cost, Processes, Served, per_request, snapshot
-from bench.generator import MARGIN_S, SETTLE_S, Load, connect_s, parse, parse_ticks, start, stop
+from bench.cost import Cost, Processes, Served, Snapshot, per_request, snapshot
+from bench.generator import MARGIN_S, SETTLE_S, GeneratorError, Load, connect_s, parse, parse_ticks, start, stop
 
 LEAD_S = 0.5
 TAIL_S = 0.5
@@ -19,13 +19,17 @@ GENERATOR = "generator"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How many clients, how long the window is, what goes before it, and an unmeasured load before all (0: none)."""
+class ClosedLoop:
+    """A load: how many clients, how long the window is, what goes before it, and a load before all that (0: none).
+
+    The tail is the load behind the window, which has to last until a request is sent that ends it.
+    """
 
     clients: int
     seconds: float
     lead_s: float = LEAD_S
     warmup_s: float = 1.0
+    tail_s: float = TAIL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,39 +51,53 @@ class Measured:
     last: int
 
 
-def measure(served: Served, bodies: Path, pace: Pace, within: Callable[[Processes], None] | None = None) -> Measured:
+def measure(
+    served: Served, bodies: Path, loop: ClosedLoop, within: Callable[[Processes], None] | None = None
+) -> Measured:
     """Puts a closed loop on a server and measures it.
 
     Args:
         served: the server.
         bodies: of the requests, one a line.
-        pace: how much, and how long.
+        loop: how much, and how long.
         within: called with the processes after the window, while the load is still on.
 
     Raises:
-        GeneratorError: wrk is missing, or failed.
+        GeneratorError: wrk is missing, or failed, or nothing was answered in the window.
     """
-    if pace.warmup_s > 0:
-        _finish(start(served.url, bodies, clients=pace.clients, seconds=pace.warmup_s))
+    if loop.warmup_s > 0:
+        _finish(start(served.url, bodies, clients=loop.clients, seconds=loop.warmup_s))
         time.sleep(SETTLE_S)
-    tail_s = TAIL_S if within is None else TAIL_S + 1
-    process = start(served.url, bodies, clients=pace.clients, seconds=pace.lead_s + pace.seconds + tail_s)
+    tail_s = loop.tail_s if within is None else loop.tail_s + 1
+    process = start(served.url, bodies, clients=loop.clients, seconds=loop.lead_s + loop.seconds + tail_s)
     try:
         members = {**served.processes(), GENERATOR: [psutil.Process(process.pid)]}
-        time.sleep(connect_s(pace.clients) + pace.lead_s)
+        time.sleep(connect_s(loop.clients) + loop.lead_s)
         before = snapshot(served, members)
-        time.sleep(pace.seconds)
+        time.sleep(loop.seconds)
         after = snapshot(served, members)
         if within is not None:
             within(members)
         output = _finish(process)
     finally:
         stop(process)
-    ticks = parse_ticks(output)
-    first, last = (ticks.sent_by(each.at_s) - pace.clients for each in (before, after))
-    cost = per_request(before, after, last - first)
+    return between(before, after, output, loop.clients)
+
+
+def between(before: Snapshot, after: Snapshot, output: str, clients: int) -> Measured:
+    """Returns what a load of so many clients gave, of which wrk printed `output`, between two snapshots.
+
+    Raises:
+        GeneratorError: nothing was answered there, or the load did not last that long.
+    """
+    load, ticks = parse(output), parse_ticks(output)
+    if load.requests <= load.errors:
+        raise GeneratorError(f"no request was answered: {load.errors} failed")
+    first, last = (ticks.sent_by(each.at_s) - clients for each in (before, after))
+    if last <= first:
+        raise GeneratorError("no request was answered in the window")
     rate = (last - first) / (after.at_s - before.at_s)
-    return Measured(parse(output), rate, cost, max(0, round(first)), round(last))
+    return Measured(load, rate, per_request(before, after, last - first), max(0, round(first)), round(last))
 
 
 def _finish(process: subprocess.Popen[str]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from functools import partial
 import torch
 from sentence_transformers import SentenceTransformer
 
-from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
+from bench.limit import POOL_TEXTS, SIDE_BY_SIDE, Limit, sorted_batches
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -30,7 +29,6 @@ from redbatch.bench.texts import built_in
 
 ENCODE_SIZES = (32, 64)
 BATCH_TOKENS = (512, 1_024, 2_048)
-ONE_TEXT_RUNS = 200
 WARMUP_TEXTS = 64
 SEED = 1
 
@@ -45,26 +43,27 @@ def main(arguments: Sequence[str]) -> None:
     texts = pool[: int(number)]
     model, threads = parse_model(name), torch.get_num_threads()
     transformer = SentenceTransformer(model.path)
-    one_text_p50_ms = _one_text_p50_ms(transformer, texts)  # before a backend changes the number of threads
+    side_by_side = also == [SIDE_BY_SIDE]
+    one_text_ms = [] if side_by_side else _one_text_ms(transformer, pool[:POOL_TEXTS])  # first: a backend sets threads
     settings = WorkerSettings(model=name)
     backend = load_backend(model, EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)}))
-    ways, side_by_side = _ways(backend, transformer, threads), _side_by_side(backend) if also == [SIDE_BY_SIDE] else {}
-    for way in (*ways.values(), *side_by_side.values()):
+    ways, at_once = _ways(backend, transformer, threads), _at_once(backend) if side_by_side else {}
+    for way in (*ways.values(), *at_once.values()):
         way(texts[:WARMUP_TEXTS])
     found = Limit(
         {how: _seconds(partial(way, texts)) for how, way in ways.items()},
         {},
-        {how: _seconds(partial(way, texts)) for how, way in side_by_side.items()},
+        {how: _seconds(partial(way, texts)) for how, way in at_once.items()},
         len(texts),
         [each.tokens for each in backend.tokenize(pool)],
-        one_text_p50_ms,
+        one_text_ms,
     )
     sys.stdout.write(json.dumps(asdict(found)))
 
 
-def _one_text_p50_ms(transformer: SentenceTransformer, texts: Sequence[str]) -> float:
+def _one_text_ms(transformer: SentenceTransformer, texts: Sequence[str]) -> list[float]:
     transformer.encode(list(texts[:WARMUP_TEXTS]))
-    return statistics.median(_seconds(partial(transformer.encode, text)) for text in texts[:ONE_TEXT_RUNS]) * 1000
+    return [1000 * _seconds(partial(transformer.encode, text)) for text in texts]
 
 
 def _ways(backend: Backend, transformer: SentenceTransformer, threads: int) -> dict[str, Way]:
@@ -79,10 +78,12 @@ def _ways(backend: Backend, transformer: SentenceTransformer, threads: int) -> d
     return ways | {f"sorted, {tokens} tokens": _batches(backend, tokens, 1) for tokens in BATCH_TOKENS}
 
 
-def _side_by_side(backend: Backend) -> dict[str, Way]:
+def _at_once(backend: Backend) -> dict[str, Way]:
     runners = backend.runners
     sizes = BATCH_TOKENS if runners > 1 else ()
-    return {f"sorted, {tokens} tokens, {runners} at once": _batches(backend, tokens, runners) for tokens in sizes}
+    return {
+        f"sorted, {tokens} tokens, tuned, {runners} at once": _batches(backend, tokens, runners) for tokens in sizes
+    }
 
 
 def _batches(backend: Backend, max_tokens: int, runners: int) -> Way:

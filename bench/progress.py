@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
+
+from redbatch.progress import Bar, as_time
 
 REFRESH_PER_S = 1
 """The bar is drawn by a thread, and what it needs is taken from what is measured: next to nothing at this rate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Remaining:
     """How far it is: planned seconds of all, of what is done, of the step that runs; and what took until this step."""
 
     planned_s: float
@@ -31,13 +31,7 @@ class Pace:
         return step_left_s + (self.planned_s - self.done_s - self.step_s) * speed
 
 
-def as_time(seconds: float) -> str:
-    """Returns a duration as people say it."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-class Watch:
+class Watch(Bar):
     """Shows it on stderr.
 
     Args:
@@ -46,46 +40,29 @@ class Watch:
     """
 
     def __init__(self, planned_s: float, console: Console | None = None) -> None:
-        self._pace = Pace(planned_s, 0.0, 0.0, 0.0)
+        self._remaining = Remaining(planned_s, 0.0, 0.0, 0.0)
         self._began_s = time.monotonic()
-        self._console = console or Console(stderr=True, highlight=False)
-        self._progress = Progress(
-            BarColumn(),
-            _Left(self),
-            TextColumn("{task.description}"),
-            console=self._console,
-            refresh_per_second=REFRESH_PER_S,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._bar = self._progress.add_task("", total=planned_s)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+        columns = BarColumn(), _Left(self), TextColumn("{task.description}")
+        super().__init__(*columns, console=console, refresh_per_s=REFRESH_PER_S)
+        self._bar = self.progress.add_task("", total=planned_s)
 
     @property
     def left(self) -> str:
         """How long it will take from now on."""
-        return f"{as_time(self._pace.left_s(self._elapsed_s()))} left"
+        return f"{as_time(self._remaining.left_s(self._elapsed_s()))} left"
 
     def begin(self, step_s: float) -> None:
         """Notes that a step begins, for which so much is planned, and that the one before is done."""
-        pace = self._pace
-        self._pace = Pace(pace.planned_s, pace.done_s + pace.step_s, step_s, self._elapsed_s())
-        self._progress.update(self._bar, completed=self._pace.done_s)
+        before = self._remaining
+        self._remaining = Remaining(before.planned_s, before.done_s + before.step_s, step_s, self._elapsed_s())
+        self.progress.update(self._bar, completed=self._remaining.done_s)
 
     def say(self, text: str) -> None:
         """Tells what runs from now on."""
-        if self._console.is_terminal:
-            self._progress.update(self._bar, description=text)
+        if self.console.is_terminal:
+            self.progress.update(self._bar, description=text)
         else:
-            self._console.print(f"{as_time(self._elapsed_s()):>12}  {text} ({self.left})", soft_wrap=True)
+            self.tell(f"{as_time(self._elapsed_s()):>12}  {text} ({self.left})")
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import partial
 
 from bench.batches import batches
-from bench.cluster import Cluster, Shape, clean_environment, cluster
+from bench.cluster import Cluster, Shape, cluster
 from bench.figures import Name, Row
-from bench.generator import GeneratorError, bodies
-from bench.limit import Limit, mean_tokens, measure_limit
-from bench.measure import Measured, Pace, measure
+from bench.generator import bodies
+from bench.limit import POOL_TEXTS, Limit, mean_tokens, measure_limit
+from bench.measure import ClosedLoop, Measured, measure
+from bench.redbatch_bench import put
 from bench.stage import ERRORS, Extent, Stage, Step, figures_of
 
 PART = "real"
 MIXES = ("short", "mixed")
 MODEL = "minilm"
 CLIENTS = (1, 64, 256)
-POOL_TEXTS = 1_024
-"""So many texts are sent in turn: more than are ever in flight, and soon sent several times."""
-
 LARGE = 1_000
 LEAD_S = 1.0
 SERVE_S = 24.0
@@ -33,8 +28,12 @@ LARGE_S = {"short": 1.5, "mixed": 4.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What was found of a mix, before the limit is known: figures, texts a second, and the texts by index."""
+class Answered:
+    """What was found of a mix, before the limit is known: figures, texts a second, and the texts by index.
+
+    These begin anew at the end of a `pool` of so many; with None they do not. The rate is that of the texts from
+    `first` until before `last`; latencies are those of all that were `answered`.
+    """
 
     table: str
     of: dict[str, Name]
@@ -42,7 +41,8 @@ class Served:
     texts_per_s: float
     first: int
     last: int
-    pool: int
+    answered: int
+    pool: int | None
 
 
 def steps(extent: Extent) -> list[Step]:
@@ -57,13 +57,13 @@ def steps(extent: Extent) -> list[Step]:
 
 def run(stage: Stage, mix: str) -> list[Row]:
     """Measures a mix: every other round the limit goes first, because the machine's speed drifts."""
-    if stage.round % 2 == 0:
+    if stage.round.number % 2 == 0:
         limit = _limit(stage, mix)
         served = _serve(stage, mix)
     else:
         served = _serve(stage, mix)
         limit = _limit(stage, mix)
-    return [*_limit_rows(mix, limit), *(_row(each, limit) for each in served)]
+    return [*_limit_rows(mix, limit), *(beside(limit, each) for each in served)]
 
 
 def _limit(stage: Stage, mix: str) -> Limit:
@@ -79,10 +79,10 @@ def _limit_rows(mix: str, limit: Limit) -> list[Row]:
     best = {"texts_per_s": limit.texts / limit.best_s, "side_by_side_texts_per_s": limit.texts / limit.least_s}
     best["tuned_texts_per_s"] = limit.texts / limit.tuned_s
     mean = mean_tokens(limit.tokens, 0, limit.texts)
-    return [*rows, Row("best", {"mix": mix}, best | {"mean_tokens": mean, "one_text_p50_ms": limit.one_text_p50_ms})]
+    return [*rows, Row("best", {"mix": mix}, best | {"mean_tokens": mean})]
 
 
-def _serve(stage: Stage, mix: str) -> list[Served]:
+def _serve(stage: Stage, mix: str) -> list[Answered]:
     extent, found = stage.extent, []
     texts = bodies(mix, stage.folder, count=POOL_TEXTS)
     stage.say(f"real, {mix} texts: loading the model")
@@ -91,7 +91,7 @@ def _serve(stage: Stage, mix: str) -> list[Served]:
             stage.say(f"real, {mix} texts, {clients} clients")
             window_s = extent.one_client_s if clients == 1 else extent.real_s
             with batches(running) as ran:
-                measured = measure(running, texts, Pace(clients, window_s, LEAD_S))
+                measured = measure(running, texts, ClosedLoop(clients, window_s, LEAD_S))
             figures = figures_of(measured) | ran
             found.append(_closed_loop({"mix": mix, "clients": clients}, measured, figures))
         stage.say(f"real, {mix} texts, {LARGE:,} in one request")
@@ -99,32 +99,30 @@ def _serve(stage: Stage, mix: str) -> list[Served]:
     return found
 
 
-def _closed_loop(of: dict[str, Name], measured: Measured, figures: dict[str, float]) -> Served:
-    return Served(PART, of, figures, measured.requests_per_s, measured.first, measured.last, POOL_TEXTS)
+def _closed_loop(of: dict[str, Name], measured: Measured, figures: dict[str, float]) -> Answered:
+    window = measured.requests_per_s, measured.first, measured.last
+    return Answered(PART, of, figures, *window, measured.load.requests, POOL_TEXTS)
 
 
-def _large(stage: Stage, mix: str, running: Cluster) -> Served:
+def _large(stage: Stage, mix: str, running: Cluster) -> Answered:
     """Sends requests of 1,000 texts one after the other, by `redbatch bench`."""
-    requests, out = stage.extent.large_requests[mix], stage.folder / "large.json"
+    requests = stage.extent.large_requests[mix]
     load = ["--clients", "1", "--inputs-per-request", str(LARGE), "--requests", str(requests), "--warmup", "0s"]
-    command = [sys.executable, "-P", "-m", "redbatch", "bench", running.url, *load, "--mix", mix, "--out", str(out)]
     with batches(running) as ran:
-        process = subprocess.run(command, env=clean_environment({}), check=False, capture_output=True, text=True)
-    if process.returncode != 0:
-        raise GeneratorError(f"redbatch bench failed: {process.stderr.strip()}")
-    measured = json.loads(out.read_text(encoding="utf-8"))["measured"]
+        measured = put(running, stage.folder, *load, "--mix", mix)["measured"]
     figures = {
         "texts_per_s": measured["inputs_per_s"],
         "p50_ms": measured["latency_ms"]["p50"] or 0.0,
         ERRORS: float(sum(measured["errors"].values())),
         **ran,
     }
-    return Served("one-request", {"mix": mix}, figures, measured["inputs_per_s"], 0, requests * LARGE, 0)
+    texts = requests * LARGE
+    return Answered("one-request", {"mix": mix}, figures, measured["inputs_per_s"], 0, texts, texts, None)
 
 
-def _row(served: Served, limit: Limit) -> Row:
-    """Returns the figures with those that the limit makes possible."""
-    tokens = limit.tokens[: served.pool] if served.pool else limit.tokens
+def beside(limit: Limit, served: Answered) -> Row:
+    """Returns the figures with those that the limit makes possible, each of the same texts."""
+    tokens = limit.tokens[: served.pool]
     mean = mean_tokens(tokens, served.first, served.last)
     shares = {
         "share_of_limit": limit.share(served.texts_per_s, mean, limit.best_s),
@@ -133,5 +131,6 @@ def _row(served: Served, limit: Limit) -> Row:
     }
     figures = served.figures | shares
     if served.of.get("clients") == 1:
-        figures["beyond_encode_ms"] = figures["p50_ms"] - limit.one_text_p50_ms
+        encode_ms = limit.one_text_p50_ms(0, served.answered)
+        figures |= {"encode_p50_ms": encode_ms, "beyond_encode_ms": figures["p50_ms"] - encode_ms}
     return Row(served.table, served.of, figures)

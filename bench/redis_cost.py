@@ -9,7 +9,7 @@ from bench.cluster import Cluster, Shape, cluster
 from bench.cost import Processes, held
 from bench.figures import Name, Row
 from bench.generator import bodies
-from bench.measure import Pace, measure
+from bench.measure import ClosedLoop, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
 from shared.keys import Keys
 from shared.settings import queue_slug
@@ -43,8 +43,8 @@ def run(stage: Stage, shape: Shape) -> list[Row]:
             stage.say(f"cost, {_name(shape)}, {clients:,} clients")
             look = _Look(running, shape)
             many = clients == MANY_CLIENTS
-            pace = Pace(clients, stage.extent.cost_window_s, MANY_LEAD_S if many else LEAD_S, warmup_s=0)
-            measured = measure(running, texts, pace, look)
+            loop = ClosedLoop(clients, stage.extent.cost_window_s, MANY_LEAD_S if many else LEAD_S, warmup_s=0)
+            measured = measure(running, texts, loop, look)
             figures = figures_of(measured) | {"queue_entries": look.entries}
             found.append(Row(TABLE, of | {"clients": clients}, figures))
             if many and shape == Shape("null"):

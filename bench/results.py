@@ -23,7 +23,7 @@ def problems(rows: Iterable[Row]) -> list[str]:
         if (errors := row.figures.get(ERRORS, 0.0)) > 0:
             found.append(f"{label(row)}: {errors:.0f} requests failed")
         if not is_possible(share := row.figures.get("share_of_side_by_side", 0.0)):
-            found.append(f"{label(row)}: {share:.2f} of the limit, which is above {ABOVE}: the limit is not one")
+            found.append(f"{label(row)}: {share:.2f} × side by side, above {ABOVE}: the limit is measured wrongly")
     return found
 
 

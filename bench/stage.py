@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.figures import Row
 from bench.measure import Measured
+from bench.rounds import Round
 
 MANY_CLIENTS = 5_000
 MANY_LEAD_S = 2.5
@@ -46,11 +47,11 @@ QUICK = Extent(
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a step runs: its extent, a folder for files, the round (from 0), and who is told what runs now."""
+    """Where a step runs: its extent, a folder for files, the round, and who is told what runs now."""
 
     extent: Extent
     folder: Path
-    round: int
+    round: Round
     say: Callable[[str], None]
 
 

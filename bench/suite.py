@@ -1,6 +1,9 @@
 """`make bench`: measures this machine in rounds, and writes what it found into docs/performance.md.
 
-python -m bench.suite [--quick] [--only plumbing,real,cost] [--repetitions 3]
+python -m bench.suite [--quick] [--only plumbing,real,cost,dtype] [--repetitions 3]
+
+A step that fails is told and left out, and what it belongs to goes on; such a run replaces no tables. Neither does one
+that is interrupted, which keeps what it has found.
 """
 
 from __future__ import annotations
@@ -9,27 +12,59 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bench import beyond_http, document, plumbing, real, redis_cost, results
-from bench.cluster import ClusterError
+from bench import beyond_http, document, dtype, plumbing, real, redis_cost, results
+from bench.failures import FAILURES, reason
 from bench.figures import Row, fold, tables
 from bench.generator import GeneratorError, find_wrk
-from bench.limit import LimitError
-from bench.machine import ROOT, machine
-from bench.progress import Watch, as_time
+from bench.machine import ROOT, machine, when_and_what
+from bench.progress import Watch
+from bench.rounds import Round
 from bench.stage import QUICK, Extent, Stage, Step
-from redbatch.local_redis import LocalRedisError
+from redbatch.local_redis import LocalRedisError, find_server
+from redbatch.progress import as_time
 
-PARTS = (plumbing.PART, real.PART, redis_cost.PART)
+PARTS = (plumbing.PART, real.PART, redis_cost.PART, dtype.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"
 INVALID_PATH = ROOT / ".bench" / "invalid.json"
-Found = dict[str, list[Row]]
+PARTIAL_PATH = ROOT / ".bench" / "partial.json"
+INTERRUPTED = 130
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found so far: when it began, and by part its rows and what failed."""
+
+    beginning: dict[str, str]
+    extent: Extent
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    failures: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the run is not valid."""
+        return [text for part in self.rows for text in self._problems(part)]
+
+    def write(self, path: Path, *, alone: bool) -> None:
+        """Puts its parts into a file of results: beside those that are there, or `alone`."""
+        before = {"machine": {}, "parts": {}} if alone else results.read(path)
+        results.write(results.merged(before, machine(), self._parts()), path)
+
+    def _problems(self, part: str) -> list[str]:
+        return [*self.failures.get(part, []), *results.problems(self.rows[part])]
+
+    def _parts(self) -> dict[str, Any]:
+        run = self.beginning | {"repetitions": self.extent.repetitions}
+        return {
+            part: run | {"problems": self._problems(part), "tables": tables(fold(rows))}
+            for part, rows in self.rows.items()
+            if rows or self.failures.get(part)
+        }
 
 
 def main(
@@ -45,14 +80,21 @@ def main(
     extent = QUICK if quick else replace(Extent(), repetitions=repetitions)
     try:
         find_wrk()
-        began = time.monotonic()
-        found = measure_all(extent, chosen)
-    except (GeneratorError, ClusterError, LimitError, LocalRedisError) as error:
+        find_server()
+    except (GeneratorError, LocalRedisError) as error:
         sys.exit(f"bench: {error}")
-    wrong = [text for rows in found.values() for text in results.problems(rows)]
-    parts = {part: _part(rows, extent) for part, rows in found.items()}
+    began, findings = time.monotonic(), Findings(when_and_what(), extent)
+    try:
+        measure_all(findings, chosen)
+    except BaseException as error:
+        findings.write(PARTIAL_PATH, alone=True)
+        print(f"{reason(error)}: what was found until then is in {_shown(PARTIAL_PATH)}")
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        raise
+    wrong = findings.problems
     path = out or (QUICK_PATH if quick else INVALID_PATH if wrong else results.PATH)
-    results.write(results.merged(results.read(path), machine(), parts), path)
+    findings.write(path, alone=path != results.PATH)
     print(f"{as_time(time.monotonic() - began)}; results in {_shown(path)}")
     if path == results.PATH:
         document.write(results.read(path))
@@ -62,37 +104,33 @@ def main(
     sys.exit(1 if wrong else 0)
 
 
-def measure_all(extent: Extent, parts: Sequence[str]) -> Found:
-    """Runs all steps in rounds, each round all of them, and returns the rows by part."""
+def measure_all(findings: Findings, parts: Sequence[str]) -> None:
+    """Runs all steps in rounds, each round all of them, and adds what they find."""
+    extent = findings.extent
     steps = [step for step in plan(extent) if step.part in parts]
-    found: Found = {step.part: [] for step in steps}
+    findings.rows |= {step.part: [] for step in steps}
     planned_s = extent.repetitions * sum(step.seconds for step in steps)
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, Watch(planned_s) as watch:
         for number in range(extent.repetitions):
-            stage = Stage(extent, Path(folder), number, _saying(watch, number, extent.repetitions))
+            which = Round(number, extent.repetitions)
+            stage = Stage(extent, Path(folder), which, _saying(watch, which))
             for step in steps:
                 watch.begin(step.seconds)
-                found[step.part] += step.run(stage)
-    return found
+                try:
+                    findings.rows[step.part] += step.run(stage)
+                except FAILURES as error:
+                    failure = f"round {number + 1}, {step.part} ({step.name}): {reason(error)}"
+                    findings.failures.setdefault(step.part, []).append(failure)
+                    watch.tell(f"FAILED: {failure}")
 
 
 def plan(extent: Extent) -> list[Step]:
     """Returns the steps of one round."""
-    return [step for module in (plumbing, real, redis_cost, beyond_http) for step in module.steps(extent)]
+    return [step for module in (plumbing, real, redis_cost, beyond_http, dtype) for step in module.steps(extent)]
 
 
-def _part(rows: Sequence[Row], extent: Extent) -> dict[str, Any]:
-    folded = tables(fold(rows))
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "repetitions": extent.repetitions,
-        "problems": results.problems(rows),
-        "tables": folded,
-    }
-
-
-def _saying(watch: Watch, number: int, repetitions: int) -> Callable[[str], None]:
-    return lambda text: watch.say(f"round {number + 1} of {repetitions}: {text}")
+def _saying(watch: Watch, which: Round) -> Callable[[str], None]:
+    return lambda text: watch.say(f"round {which.number + 1} of {which.of}: {text}")
 
 
 def _shown(path: Path) -> str:

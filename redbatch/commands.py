@@ -199,10 +199,14 @@ def bench(
         list[str] | None, typer.Option(help="A header to send, as 'Name: value'; may be given again.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Look into each good answer for its vectors (costs CPU).")
+        bool,
+        typer.Option(
+            "--check",
+            help="Look into each answer with status 200 (costs CPU): one without a vector for each text is an error.",
+        ),
     ] = False,
 ) -> int:
-    """Put load on a running server, and say what came of it.
+    r"""Put load on a running server, and say what came of it.
 
     Throughput, latency, errors by code, late answers, and what the load generator itself cost.
 
@@ -215,12 +219,21 @@ def bench(
     redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
 
     Each client of a closed loop (--clients) sends its next request after the last answer: this shows what the server
-    can do.
+    can do. Without a flag it is 64 clients for 10 s.
 
     An open loop (--rate) sends each request when it is due, and counts its latency from then on, so what waits behind
     a stall is not hidden: this shows what users feel.
 
+    Errors have the server's own codes, or http_<status>. Those of the load generator: connect_failed, connection_lost,
+    malformed_answer, no_answer (5 s after it was late), never_sent (no connection was free for as long),
+    wrong_answer (--check).
+
     Ctrl-C ends a run, and shows what was measured so far.
+
+    The exit code is 0 though some requests failed; 1 when none got a good answer, --check found a wrong one, the
+    server cannot be reached or a file not be written; 2 for arguments that make no sense.
+
+    It comes with: pip install 'redbatch\[bench]'.
     """
     from redbatch.bench.command import bench as run_bench
 

@@ -1,4 +1,4 @@
-"""The listening socket that all gateways of `redbatch up` accept from."""
+"""The listening socket of a gateway, or the one that all gateways of `redbatch up` accept from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import socket
 from redbatch.urls import WILDCARDS
 
 BACKLOG = 4_096
+"""Connections that may wait to be accepted: as many as Linux allows by default."""
+
 PROBE_TIMEOUT_S = 5.0
 
 

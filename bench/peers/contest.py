@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 REDBATCH = "redbatch"
 ONE_GATEWAY = "1 gateway"
 TWO_GATEWAYS = "2 gateways"
-
-ServerT = TypeVar("ServerT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +82,6 @@ def _rank(run: Run) -> tuple[bool, float]:
     return run.figures["errors"] == 0, run.rate
 
 
-def medians(runs: Iterable[Run]) -> dict[tuple[str, str, str], dict[str, float]]:
-    """Returns the median of each figure over the rounds, by server, configuration and cell."""
-    found: dict[tuple[str, str, str], list[Run]] = {}
-    for run in runs:
-        found.setdefault((run.server, run.configuration, run.cell), []).append(run)
-    return {
-        place: {name: statistics.median(run.figures[name] for run in of) for name in of[0].figures}
-        for place, of in found.items()
-    }
-
-
 def ratios(runs: Sequence[Run], choice: Choice) -> dict[tuple[str, str], list[float]]:
     """Returns, by peer and cell, how many times the peer's rate Redbatch's was in each round that has both."""
     ours = {
@@ -111,12 +96,3 @@ def ratios(runs: Sequence[Run], choice: Choice) -> dict[tuple[str, str], list[fl
         if counts and (run.round, run.cell) in ours:
             found.setdefault(place, []).append(ours[run.round, run.cell] / run.rate)
     return found
-
-
-def rotated(servers: Sequence[ServerT], number: int, rounds: int) -> list[ServerT]:
-    """Returns the servers in the order of a round, counted from 0.
-
-    Over all rounds the first place goes once around, so that no server is always early, or always late.
-    """
-    start = number * len(servers) // rounds
-    return [*servers[start:], *servers[:start]]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.peers.catalogue import Configuration
-from bench.peers.contest import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Choice, rotated
+from bench.peers.contest import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Choice
 from bench.peers.stand import Contender, Windows
+from bench.rounds import Round
 
 REDBATCH_WAYS = (Contender(Configuration(ONE_GATEWAY)), Contender(Configuration(TWO_GATEWAYS)))
 AROUND_START_S = {"null": 5.0, "minilm": 13.0}
@@ -39,13 +40,8 @@ def only_one(contender: Contender) -> bool:
     return contender.peer is not None and len(contender.peer.configurations) == 1
 
 
-def a_round(
-    contenders: Sequence[Contender], cells: Sequence[Cell], choice: Choice, turn: tuple[int, int]
-) -> list[Turn]:
-    """Returns the turns of a round: each server in what counts for a cell, model by model.
-
-    `turn` is which round it is, from 0, and of how many: each begins elsewhere.
-    """
+def a_round(contenders: Sequence[Contender], cells: Sequence[Cell], choice: Choice, which: Round) -> list[Turn]:
+    """Returns the turns of a round: each server in what counts for a cell, model by model. Rounds begin elsewhere."""
     models = list(dict.fromkeys(cell.model for cell in cells))
     found: list[Turn] = []
     for model in models:
@@ -56,7 +52,7 @@ def a_round(
                 contender, [cell for cell in cells if cell.model == model and counts(contender, cell, choice)]
             )
         ]
-        found += rotated(turns, *turn)
+        found += which.turns(turns)
     return found
 
 

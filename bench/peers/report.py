@@ -186,8 +186,8 @@ def _entry(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return NONE
     figures = row["figures"]
-    errors = figures["errors"]["median"]
-    failures = f", {number(errors)} failed" if errors else ""
+    errors = figures["errors"]["max"]  # those of one round of three would not be in the median
+    failures = f", {errors:,.0f} failed" if errors else ""
     return f"{number(figures['requests_per_s']['median'])} ({number(figures['p50_ms']['median'])}{failures})"
 
 

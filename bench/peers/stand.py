@@ -14,17 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.cluster import ClusterError, Shape, clean_environment, cluster
-from bench.generator import MARGIN_S, SETTLE_S, GeneratorError, connect_s, drive, parse, parse_ticks, start, stop
+from bench.cluster import Shape, clean_environment, cluster
+from bench.cost import Processes
+from bench.failures import FAILURES, reason
+from bench.generator import SETTLE_S, drive
 from bench.machine import ROOT
+from bench.measure import ClosedLoop, Measured, measure
 from bench.peers import asking
 from bench.peers.catalogue import Configuration, Peer
 from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Failure, Run
 from bench.peers.server import Launch, PeerError, post, serving
+from bench.stage import ERRORS, figures_of
 from redbatch.bench.texts import built_in
 
 GATEWAYS = {ONE_GATEWAY: 1, TWO_GATEWAYS: 2}
-FAILURES = (PeerError, ClusterError, GeneratorError, asking.WrongAnswer, OSError)
 WARMUP_CLIENTS = 64
 LEAD_S = {"null": 0.5, "minilm": 2.0}
 TAIL_S = {"null": 0.5, "minilm": 2.0}
@@ -38,10 +41,27 @@ same work. These have the mean length of the mix."""
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long a measurement is, in seconds: an unmeasured load after the start, by model, and the window, by part."""
+    """How long a measurement is, in seconds: an unmeasured load after the start, by model, and the window, by part.
+
+    And in how many rounds.
+    """
 
     warmup_s: Mapping[str, float]
     window_s: Mapping[str, float]
+    rounds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A server of which only answers are looked at: not its processes, not its Redis."""
+
+    url: str
+    redis: None = None
+
+    @staticmethod
+    def processes() -> Processes:
+        """Returns none."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +111,8 @@ class Stand:
                 for cell in cells:
                     self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
                     self.runs.append(self._measured(contender, url, cell, windows, number))
-        except FAILURES as error:
-            failure = Failure(number, contender.name, contender.configuration.name, model, str(error))
+        except (PeerError, asking.WrongAnswer, *FAILURES) as error:
+            failure = Failure(number, contender.name, contender.configuration.name, model, reason(error))
             self.failures.append(failure)
             self.say(f"{title}, {model}: FAILED: {failure.reason}")
 
@@ -119,7 +139,9 @@ class Stand:
         time.sleep(SETTLE_S)
 
     def _measured(self, contender: Contender, url: str, cell: Cell, windows: Windows, number: int) -> Run:
-        figures = _window(url, self._bodies(cell.mix, contender.form), cell, windows.window_s[cell.part])
+        lead_s, tail_s = LEAD_S[cell.model], TAIL_S[cell.model]
+        loop = ClosedLoop(cell.clients, windows.window_s[cell.part], lead_s, warmup_s=0, tail_s=tail_s)
+        figures = of_right_answers(measure(Alone(url), self._bodies(cell.mix, contender.form), loop))
         return Run(number, contender.name, contender.configuration.name, cell.name, figures)
 
     def _bodies(self, mix: str, form: str) -> Path:
@@ -140,24 +162,8 @@ def _encoded() -> asking.Vector:
     return np.array(json.loads(ran.stdout.splitlines()[-1]), dtype=np.float64)
 
 
-def _window(url: str, bodies: Path, cell: Cell, seconds: float) -> dict[str, float]:
-    """Returns the rate of right answers in a window amid a load, and the latencies of all of it."""
-    span_s = LEAD_S[cell.model] + seconds + TAIL_S[cell.model]
-    process = start(url, bodies, clients=cell.clients, seconds=span_s)
-    try:
-        output = process.communicate(timeout=span_s + connect_s(cell.clients) + MARGIN_S)[0]
-    finally:
-        stop(process)
-    load, ticks = parse(output), parse_ticks(output)
-    if not ticks.at_s or load.requests <= load.errors:
-        raise GeneratorError(f"no request was answered: {load.errors} failed")
-    begin_s = ticks.at_s[0] + connect_s(cell.clients) + LEAD_S[cell.model]
-    sent = ticks.sent_by(begin_s + seconds) - ticks.sent_by(begin_s)
-    return {
-        "requests_per_s": sent / seconds * (1 - load.errors / load.requests),
-        "p50_ms": load.p50_ms,
-        "p95_ms": load.p95_ms,
-        "p99_ms": load.p99_ms,
-        "max_ms": load.max_ms,
-        "errors": float(load.errors),
-    }
+def of_right_answers(measured: Measured) -> dict[str, float]:
+    """Returns the figures of a load, its rate without the share of failed requests. Latencies are of all answers."""
+    figures = figures_of(measured)
+    right = 1 - figures[ERRORS] / measured.load.requests
+    return figures | {"requests_per_s": measured.requests_per_s * right}

@@ -4,6 +4,9 @@ python -m bench.peers.suite [--quick] [--only mosec,redbatch] [--parts null,shor
 
 At first each peer is tried in each of its configurations. Then come the rounds: in each, every server is started once
 for each model (and configuration that was best in some cell), measured, and stopped.
+
+A run of all servers and parts writes bench/results/peers.json and the tables of docs/performance.md. A quick one, or
+one of some servers or parts, prints its tables, and leaves its results under .bench.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.cluster import ClusterError
-from bench.generator import GeneratorError, find_wrk
+from bench.failures import FAILURES, reason
+from bench.generator import find_wrk
 from bench.machine import ROOT, when_and_what
 from bench.peers import environment, report
 from bench.peers.catalogue import PEERS
@@ -26,13 +29,17 @@ from bench.peers.contest import CELLS, PARTS, REDBATCH, Cell, Choice, Failure, b
 from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, only_one, trials
 from bench.peers.server import PeerError
 from bench.peers.stand import Contender, Stand, Windows
-from bench.progress import Watch, as_time
-from redbatch.local_redis import LocalRedisError
+from bench.progress import Watch
+from bench.rounds import Round
+from redbatch.progress import as_time
 
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
 PARTIAL_PATH = ROOT / ".bench" / "peers-partial.json"
+IF_PARTIAL = f"Without all, results go to {PARTIAL_PATH.relative_to(ROOT)}, and tables to no document."
+IF_QUICK = f"Results go to {QUICK_PATH.relative_to(ROOT)}."
 NAMES = (REDBATCH, *(peer.name for peer in PEERS))
 TRIAL = 0
+INTERRUPTED = 130
 
 QUICK = Windows({"null": 1, "minilm": 1}, {"null": 1, "short": 3, "mixed": 3})
 TRY = Windows({"null": 1, "minilm": 2}, {"null": 1, "short": 3, "mixed": 6})
@@ -40,14 +47,10 @@ TRY = Windows({"null": 1, "minilm": 2}, {"null": 1, "short": 3, "mixed": 6})
 
 def main(
     quick: Annotated[
-        bool, typer.Option("--quick", help="One short round, first configurations: does it work?")
+        bool, typer.Option("--quick", help=f"One short round, first configurations: does it work? {IF_QUICK}")
     ] = False,
-    only: Annotated[
-        str, typer.Option(help="Servers, with commas between them. Without all of them no document is written.")
-    ] = ",".join(NAMES),
-    parts: Annotated[
-        str, typer.Option(help="Parts, with commas between them. Without all of them no document is written.")
-    ] = ",".join(PARTS),
+    only: Annotated[str, typer.Option(help=f"Servers, with commas between them. {IF_PARTIAL}")] = ",".join(NAMES),
+    parts: Annotated[str, typer.Option(help=f"Parts, with commas between them. {IF_PARTIAL}")] = ",".join(PARTS),
     repetitions: Annotated[int, typer.Option(min=1, help="Rounds; the median is what counts.")] = 3,
     seconds: Annotated[
         int, typer.Option(min=2, help="Of a measurement; with null half, and with mixed texts twice of it.")
@@ -59,20 +62,22 @@ def main(
     wanted = _chosen("--parts", parts, PARTS)
     cells = [cell for cell in CELLS if cell.part in wanted]
     spans = {"null": seconds // 2, "short": seconds, "mixed": 2 * seconds}
-    windows = QUICK if quick else Windows({"null": 1, "minilm": 3}, spans)
-    rounds = 1 if quick else repetitions
-    beginning = when_and_what()
+    windows = QUICK if quick else Windows({"null": 1, "minilm": 3}, spans, repetitions)
+    run = when_and_what() | {"repetitions": windows.rounds}
     began = time.monotonic()
-    try:
-        find_wrk()
-        with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder:
-            stand = Stand(Path(folder))
-            choice = contest(stand, chosen, cells, (rounds, windows), quick=quick)
-    except (GeneratorError, ClusterError, LocalRedisError, PeerError) as error:
-        sys.exit(f"bench-peers: {error}")
-    found = report.as_json(stand.runs, stand.failures, choice, beginning | {"repetitions": rounds})
-    whole = set(chosen) == set(NAMES) and set(wanted) == set(PARTS)
-    path = out or (QUICK_PATH if quick else report.PATH if whole else PARTIAL_PATH)
+    with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder:
+        stand = Stand(Path(folder))
+        try:
+            find_wrk()
+            choice = contest(stand, chosen, cells, windows, quick=quick)
+        except (PeerError, *FAILURES) as error:
+            sys.exit(f"bench-peers: {reason(error)}")
+        except KeyboardInterrupt:
+            report.write(report.as_json(stand.runs, stand.failures, best(stand.runs), run), PARTIAL_PATH)
+            print(f"interrupted: what was found until then is in {PARTIAL_PATH}")
+            sys.exit(INTERRUPTED)
+    found = report.as_json(stand.runs, stand.failures, choice, run)
+    path = out or place(chosen, wanted, quick=quick)
     report.write(found, path)
     print(report.text(found))
     print(f"{as_time(time.monotonic() - began)}; results in {path}")
@@ -81,14 +86,16 @@ def main(
     sys.exit(1 if stand.failures else 0)
 
 
-def contest(
-    stand: Stand, chosen: Sequence[str], cells: Sequence[Cell], extent: tuple[int, Windows], *, quick: bool
-) -> Choice:
-    """Makes the environments, tries the configurations, runs the rounds, and returns which configurations counted.
+def place(chosen: Iterable[str], parts: Iterable[str], *, quick: bool) -> Path:
+    """Returns where results go: only those of a whole run of all servers and parts replace the last such."""
+    if quick:
+        return QUICK_PATH
+    whole = set(chosen) == set(NAMES) and set(parts) == set(PARTS)
+    return report.PATH if whole else PARTIAL_PATH
 
-    `extent` is the number of rounds, and how long a measurement is in them.
-    """
-    rounds, during = extent
+
+def contest(stand: Stand, chosen: Sequence[str], cells: Sequence[Cell], windows: Windows, *, quick: bool) -> Choice:
+    """Makes the environments, tries the configurations, runs the rounds, and returns which configurations counted."""
     peers = _peers(stand, chosen)
     stand.learn(dict.fromkeys(cell.model for cell in cells))
     given = _first(peers) if quick else [peer for peer in peers if only_one(peer)]
@@ -96,8 +103,8 @@ def contest(
         _take(stand, trials(peers, cells), TRY, TRIAL)
     choice = {(each.name, cell.name): each.configuration.name for each in given for cell in cells} | best(stand.runs)
     everyone = [*(REDBATCH_WAYS if REDBATCH in chosen else ()), *peers]
-    for number in range(1, rounds + 1):
-        _take(stand, a_round(everyone, cells, choice, (number - 1, rounds)), during, number)
+    for number in range(windows.rounds):
+        _take(stand, a_round(everyone, cells, choice, Round(number, windows.rounds)), windows, number + 1)
     return choice
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from bench.figures import Name, Row, fold, tables
@@ -37,11 +36,12 @@ def problems(rows: Iterable[Row]) -> list[str]:
     return found
 
 
-def as_json(rows: Sequence[Row], machine: Mapping[str, Name]) -> dict[str, Any]:
-    """Returns everything that was found."""
+def as_json(rows: Sequence[Row], machine: Mapping[str, Name], beginning: Mapping[str, str]) -> dict[str, Any]:
+    """Returns everything that was found. `beginning` says when the last run began, and of which commit."""
     return {
         "machine": dict(machine),
-        "date": datetime.now(UTC).date().isoformat(),
+        **beginning,
+        "repetitions": rounds_in(rows),
         "model": MODEL,
         "problems": problems(rows),
         "rows": tables(fold(rows)).get(TABLE, []),

@@ -17,6 +17,7 @@ import torch
 from joblib import cpu_count
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
@@ -36,7 +37,7 @@ GPU_BATCH_TOKENS = 16_384
 MOST_RUNNERS = 8
 """Each runner needs Python for a millisecond or two of a batch's 80: beyond this they would wait for each other."""
 
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CHARS_PER_TOKEN = 4
 
 PROBE = ["a", "two words", "the quick brown fox jumps over the lazy dog", "one two three four five " * 9, "b"]
@@ -82,19 +83,23 @@ class SentenceBackend:
         torch.set_num_threads(1)  # of this thread: it loads and warms up, and needs no helpers that outlive that
         transformers_logging.disable_progress_bar()
         logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker says what it loads
+        device = get_device_name() if options.device == "auto" else options.device
+        on_cpu = device == "cpu"
+        dtype = _dtype_of(options.dtype, device)
+        # A CPU begins with float32, in which a model shows whether it can run without padding.
+        loaded = torch.float32 if on_cpu else dtype
         try:
             self._model = SentenceTransformer(
                 model.path,
-                device=None if options.device == "auto" else options.device,
+                device=device,
                 trust_remote_code=False,
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+                model_kwargs={"use_safetensors": True, "dtype": loaded},
             )
         except Exception as error:  # the libraries raise whatever they meet: OSError, ValueError, RuntimeError, ...
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelError(f"model {model.name} cannot be loaded: {reason}") from error
         self._model.eval()
         self.device = str(self._model.device)
-        on_cpu = self.device == "cpu"
         self._cores = options.cores or cpu_count()
         self.runners = options.runners or (min(self._cores, MOST_RUNNERS) if on_cpu else 1)
         self.ahead = not on_cpu
@@ -103,7 +108,7 @@ class SentenceBackend:
         self._tokenizer_inputs = [] if self._tokenizer is None else self._tokenizer.model_input_names
         self._prompt = self._model.prompts.get(self._model.default_prompt_name or "", "") or ""
         self.packs = on_cpu and self._pack()
-        self._cast(options.dtype)
+        self._cast(dtype)
         self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
 
     def _pack(self) -> bool:
@@ -126,13 +131,10 @@ class SentenceBackend:
         self.packs = False
         return False
 
-    def _cast(self, dtype: str) -> None:
+    def _cast(self, dtype: torch.dtype) -> None:
         """Turns the transformer's numbers into a shorter format. What comes after it, pooling first, keeps float32."""
-        if dtype == "auto":
-            short = "bfloat16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "float16"
-            dtype = short if self.device.startswith("cuda") else "float32"
-        if dtype != "float32":
-            self._model[0].to(DTYPES[dtype])
+        if dtype != torch.float32:
+            self._model[0].to(dtype)
             self._model[0].register_forward_hook(_widen)
 
     def _fast_tokenizer(self) -> PreTrainedTokenizerFast | None:
@@ -200,6 +202,16 @@ class SentenceBackend:
             list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
         return vectors.astype("float32", copy=False)
+
+
+def _dtype_of(name: str, device: str) -> torch.dtype:
+    """Returns the format of that name; for `auto`, the short one that a GPU computes in, and float32 elsewhere."""
+    if name != "auto":
+        return DTYPES[name]
+    if not device.startswith("cuda"):
+        return torch.float32
+    wide = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if wide else torch.float16
 
 
 def _widen(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:

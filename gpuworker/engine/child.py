@@ -63,7 +63,11 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
 
 
 class Outbox:
-    """Frames on their way to the worker. A long one takes its turn in a thread, so that no runner waits for it."""
+    """Frames on their way to the worker. A thread sends long ones, so that the runner that made one need not wait.
+
+    A worker that reads late holds runners up all the same: one with a short frame until the long one that is on its way
+    is through, one with a long frame when 64 of them wait. Short ones may overtake long ones.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

@@ -21,7 +21,8 @@ PICTURES = (".png", ".svg", ".pdf")
 def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
     """Runs the load and prints its result.
 
-    Returns the exit code: 0, 1 when the server cannot be reached or a file not be written, 2 for what makes no sense.
+    Returns the exit code: 0; 1 when the server cannot be reached, no answer was a good one, one that was looked into
+    was wrong, or a file cannot be written; 2 for what makes no sense.
     """
     settings = read_settings(BenchSettings, given)
     missing = missing_module("httptools", *(["matplotlib"] if settings.plot else []))
@@ -45,7 +46,7 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
     from redbatch.bench.report import print_result
 
     print_result(result)
-    return _write_files(result)
+    return max(_write_files(result), _judged(result))
 
 
 def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]]) -> list[bytes]:
@@ -76,6 +77,20 @@ def _check_files(settings: BenchSettings) -> None:
         check_file(path)
     if settings.plot is not None and settings.plot.suffix not in PICTURES:
         raise ValueError(f"{settings.plot}: end its name in {' or '.join(PICTURES)}")
+
+
+def _judged(result: Result) -> int:
+    """Returns 0 for a load that was served, if not always: how much may fail is for the user to say."""
+    from redbatch.bench.answers import WRONG_ANSWER
+
+    summary = result.summary
+    if summary is None or not summary.requests:
+        return 0
+    if wrong := summary.errors.get(WRONG_ANSWER, 0):
+        return _failed(f"{wrong:,} of {summary.requests:,} answers did not hold the vectors asked for", EXIT_FAILED)
+    if not summary.ok:
+        return _failed(f"none of {summary.requests:,} requests got a good answer", EXIT_FAILED)
+    return 0
 
 
 def _write_files(result: Result) -> int:

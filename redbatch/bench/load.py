@@ -21,7 +21,11 @@ from redbatch.bench.dialer import Dialer
 from redbatch.bench.record import Record
 
 NO_ANSWER = "no_answer"
+NEVER_SENT = "never_sent"
 NO_ANSWER_GRACE_S = 5.0
+TIMER_EARLY_S = 0.002
+"""A loop's timer, which knows whole milliseconds, may ring so much too early: what is due last would be left out."""
+
 SWEEP_EVERY_S = 0.25
 DIAL_AGAIN_S = 0.1
 
@@ -55,6 +59,7 @@ class Load(ABC):
         self.start_s = 0.0
         self.in_flight = 0
         self.most_in_flight = 0
+        self.unanswered = 0  # in flight when the run was interrupted
         self.stopped = False
         self.ended = asyncio.Event()
         self.marks: list[Mark] = []  # when the measuring began, and when it ended
@@ -75,7 +80,7 @@ class Load(ABC):
         loop.call_later(self.plan.warmup_s, self._mark)
         loop.call_later(SWEEP_EVERY_S, self._sweep)
         if self.plan.duration_s is not None:
-            loop.call_later(self.plan.warmup_s + self.plan.duration_s, self.stop)
+            loop.call_later(self.plan.warmup_s + self.plan.duration_s + TIMER_EARLY_S, self.stop)
 
     def stop(self) -> None:
         """Sends nothing new; `ended` is set as soon as all that was due is answered."""
@@ -85,9 +90,11 @@ class Load(ABC):
         self._look_for_the_end()
 
     def interrupt(self) -> None:
-        """Ends the run at once. What is in flight has no part in the result."""
+        """Ends the run at once. What is in flight is counted and has no other part in the result."""
         self.stop()
-        self.ended.set()
+        if not self.ended.is_set():
+            self.unanswered = self.in_flight
+            self.ended.set()
 
     async def close(self) -> None:
         """Drops all connections."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from redbatch.bench.alarm import Alarm
 from redbatch.bench.connection import Connection
 from redbatch.bench.dialer import Dialer
-from redbatch.bench.load import NO_ANSWER, Load, Plan
+from redbatch.bench.load import NEVER_SENT, Load, Plan
 
 CONNECT_FAILED = "connect_failed"
 
@@ -91,6 +91,19 @@ class OpenLoop(Load):
         self._advance()
         self._ring()
 
+    def stop(self) -> None:
+        """Sends what was due until now too: where this process was held up at the end, it would vanish otherwise."""
+        if not self.stopped:
+            self._catch_up()
+        super().stop()
+
+    def interrupt(self) -> None:
+        """Ends the run at once. What was due and still waits has had its time, and is an error."""
+        self.stop()
+        while self._due:
+            self._add(self._due.popleft(), NEVER_SENT, 0, 0)
+        super().interrupt()
+
     async def close(self) -> None:
         """Sends no more."""
         self._alarm.close()
@@ -104,15 +117,18 @@ class OpenLoop(Load):
         """Sends what is due, and sets the alarm to what comes next."""
         if self.stopped:
             return
+        self._catch_up()
+        if self._next_s is not None:
+            self._alarm.set(self._next_s)
+        elif self.plan.duration_s is None:
+            self.stop()
+
+    def _catch_up(self) -> None:
         now_s = time.monotonic()
         while self._next_s is not None and self._next_s <= now_s:
             self.most_behind_s = max(self.most_behind_s, now_s - self._next_s)
             self._arrive(self._next_s)
             self._advance()
-        if self._next_s is not None:
-            self._alarm.set(self._next_s)
-        elif self.plan.duration_s is None:
-            self.stop()
 
     def _arrive(self, at_s: float) -> None:
         while self._idle:
@@ -151,5 +167,5 @@ class OpenLoop(Load):
 
     def _give_up_waiting(self, before_s: float) -> None:
         while self._due and self._due[0] < before_s:
-            self._add(self._due.popleft(), NO_ANSWER, 0, 0)
+            self._add(self._due.popleft(), NEVER_SENT, 0, 0)
         self._look_for_the_end()

@@ -41,14 +41,14 @@ def _draw_rates(figure: Figure, summary: Summary) -> None:
     edges_s = _edges_s(summary)
     lengths_s = [end_s - start_s for start_s, end_s in pairwise(edges_s)]
     counts = {
-        "sent": [each.sent for each in summary.seconds],
+        "to be sent": [each.sent for each in summary.seconds],
         "good answers": [each.answered_ok for each in summary.seconds],
         "errors": [each.errors for each in summary.seconds],
     }
     for label, values in counts.items():
         if any(values):
             rates = [value / length_s for value, length_s in zip(values, lengths_s, strict=True)]
-            axes.stairs(rates, edges_s, label=label, linestyle="--" if label == "sent" else "-")
+            axes.stairs(rates, edges_s, label=label, linestyle="--" if label == "to be sent" else "-")
     axes.set(xlabel="s", ylabel="requests/s", xlim=(0, summary.window_s), ylim=(0, None))
     axes.legend()
 

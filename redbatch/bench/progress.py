@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
 
 from redbatch.bench.settings import BenchSettings
+from redbatch.progress import Bar
 
 LINE_EVERY_S = 5.0
 
 
-class Watch:
-    """Shows it on stderr: stdout is for the result."""
+class Watch(Bar):
+    """Shows it."""
 
     def __init__(self, settings: BenchSettings, console: Console | None = None) -> None:
         self._settings = settings
-        self._console = console or Console(stderr=True, highlight=False)
         self._before: tuple[float, int] | None = None
         self._next_line_s = LINE_EVERY_S
         # It is drawn when `show` is called and never by a thread, which would take the load's time at any moment.
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[said]}"),
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._bar = self._progress.add_task("connecting", total=None, said="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}")
+        super().__init__(*columns, console=console)
+        self._bar = self.progress.add_task("connecting", total=None, said="")
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
         """Draws the bar anew, or prints a line when it is time for one."""
         said = f"{self._rate(elapsed_s, finished):,.0f} requests/s" + (f", {errors:,} errors" if errors else "")
-        if self._console.is_terminal:
+        if self.console.is_terminal:
             total, done = self._part(elapsed_s, finished)
-            self._progress.update(
+            self.progress.update(
                 self._bar, description=_phase(elapsed_s, total, done), total=total, completed=done, said=said
             )
-            self._progress.refresh()
+            self.progress.refresh()
         elif elapsed_s >= self._next_line_s:
             self._next_line_s += LINE_EVERY_S
-            self._console.print(f"{elapsed_s:.0f} s: {finished:,} requests, {said}", soft_wrap=True)
+            self.console.print(f"{elapsed_s:.0f} s: {finished:,} requests, {said}", soft_wrap=True)
 
     def _rate(self, elapsed_s: float, finished: int) -> float:
         """Returns requests a second since the last look."""

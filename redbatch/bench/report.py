@@ -64,7 +64,8 @@ def _what(result: Result) -> str:
     texts = str(settings.texts) if settings.texts else f"{settings.mix} texts"
     each = f", {settings.inputs_per_request:,} inputs each" if settings.inputs_per_request > 1 else ""
     seconds = f", {result.summary.window_s:.1f} s" if result.summary else ""
-    return f"{load}, {texts}{each}{seconds}{', ended by Ctrl-C' if result.interrupted else ''}"
+    ended = f", ended by Ctrl-C: {result.unanswered:,} in flight do not count" if result.interrupted else ""
+    return f"{load}, {texts}{each}{seconds}{ended}"
 
 
 def _rows(result: Result, summary: Summary) -> list[tuple[str, str]]:
@@ -126,6 +127,7 @@ def as_dict(result: Result) -> dict[str, Any]:
             "url": job.target.url,
             "began": result.began.isoformat(),
             "interrupted": result.interrupted,
+            "unanswered": result.unanswered,
             "loop": "closed" if settings.rate is None else "open",
             "settings": {**settings.model_dump(mode="json"), "check": job.check},
             "different_requests": len(job.requests),

@@ -60,13 +60,17 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Everything that came of a run. `summary` is None when it was ended before the measuring began."""
+    """Everything that came of a run.
+
+    `summary` is None when it was ended before the measuring began; `unanswered` were in flight when Ctrl-C ended it.
+    """
 
     job: Job
     began: datetime
     interrupted: bool
     summary: Summary | None
     cost: Cost
+    unanswered: int = 0
 
 
 class Watcher(Protocol):
@@ -122,7 +126,7 @@ async def measure(job: Job, watcher: Watcher) -> Result:
         await load.close()
         loop.remove_signal_handler(signal.SIGINT)
     summary = summarize(load.record, window_s, settings.late_after_s) if window_s > 0 else None
-    return Result(job, began, interrupted.is_set(), summary, _cost_of(load, dialer))
+    return Result(job, began, interrupted.is_set(), summary, _cost_of(load, dialer), load.unanswered)
 
 
 def _load_of(job: Job, dialer: Dialer) -> Load:

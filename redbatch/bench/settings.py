@@ -67,11 +67,11 @@ class BenchSettings(TextSettings):
         default=None,
         ge=1,
         le=60_000,
-        description=f"Closed loop: requests in flight at all times ({CLIENTS}). "
-        f"With --rate: the most connections ({OPEN_CONNECTIONS}).",
+        description=f"Closed loop: how many clients, each with one request in flight ({CLIENTS}). "
+        f"With --rate: the most connections ({OPEN_CONNECTIONS:,}).",
     )
     rate: float | None = Field(
-        default=None, gt=0, le=1_000_000, description="Open loop: requests a second, whatever the server does."
+        default=None, gt=0, le=1_000_000, description="Open loop: requests due each second, whatever the server does."
     )
     arrivals: Literal["poisson", "bursty"] = Field(
         default="poisson",
@@ -80,19 +80,19 @@ class BenchSettings(TextSettings):
     duration: LongerThanNothing | None = Field(
         default=None, description="How long to measure: 500ms, 10s, 2m (10s, when --requests is not given)."
     )
-    requests: int | None = Field(default=None, ge=1, description="Measure so many requests instead.")
-    warmup: Duration = Field(default="1s", description="Load before that, which is not measured.")
+    requests: int | None = Field(default=None, ge=1, description="Measure so many requests, in place of a duration.")
+    warmup: Duration = Field(default="1s", description="How long to load the server first, unmeasured.")
     timeout_ms: int | None = Field(
         default=None,
         ge=1,
         le=300_000,
         description="Sent as X-Timeout-Ms; a later answer counts as late. When not given, nothing is sent, and late is "
-        "later than a gateway's default: 10 s and 50 ms for each input.",
+        "later than a gateway's default: 10 s and 50 ms for each text.",
     )
-    out: Path | None = Field(default=None, description="Write everything that was measured to this file, as JSON.")
-    plot: Path | None = Field(
-        default=None, description="Draw it to this file (.png, .svg, .pdf); needs redbatch[bench]."
+    out: Path | None = Field(
+        default=None, description="Write settings and all that was measured to this file, as JSON."
     )
+    plot: Path | None = Field(default=None, description="Draw rates and latencies to this file (.png, .svg, .pdf).")
 
     @model_validator(mode="after")
     def _one_end(self) -> Self:

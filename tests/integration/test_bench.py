@@ -40,17 +40,17 @@ class Bench:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(*command, cwd=self.folder, stdout=pipe, stderr=pipe)
 
-    async def end(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
-        """Waits for its end, which must be a good one, and returns what it wrote."""
+    async def end(self, process: asyncio.subprocess.Process, code: int = 0) -> dict[str, Any]:
+        """Waits for its end, which must be one with this exit code, and returns what it wrote."""
         said, complaint = await process.communicate()
         self.said, self.complaint = said.decode(), complaint.decode()
-        assert process.returncode == 0, self.complaint
+        assert process.returncode == code, self.complaint
         written: dict[str, Any] = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         return written
 
-    async def run(self, url: str, *arguments: str) -> dict[str, Any]:
+    async def run(self, url: str, *arguments: str, code: int = 0) -> dict[str, Any]:
         """Both."""
-        return await self.end(await self.start(url, "--warmup", "100ms", *arguments))
+        return await self.end(await self.start(url, "--warmup", "100ms", *arguments), code)
 
 
 @pytest.fixture
@@ -102,12 +102,13 @@ async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: Gateway) ->
 
 
 async def test_refusals_are_counted_by_code(bench: Bench, house: House) -> None:
-    """Without a worker a gateway takes nothing: the run goes on, and ends well."""
+    """Without a worker a gateway takes nothing: the run goes on to its end, and says that nothing was answered."""
     gateway = await house.gateway()
-    measured = (await bench.run(gateway.url, "--clients", "2", "--requests", "30"))["measured"]
+    measured = (await bench.run(gateway.url, "--clients", "2", "--requests", "30", code=1))["measured"]
     assert (measured["ok"], measured["errors"], measured["requests_per_s"]) == (0, {"no_worker": 30}, 0)
     assert measured["latency_ms"]["p50"] is None
     assert "no_worker 30" in bench.said
+    assert bench.complaint.endswith("redbatch: none of 30 requests got a good answer\n")
 
 
 async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway) -> None:
@@ -118,7 +119,7 @@ async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway
     assert sum(measured["errors"].values()) == measured["errors"]["too_large"]
     assert 5 <= measured["errors"]["too_large"] <= 15
     assert measured["ok"] + measured["errors"]["too_large"] == 20
-    refused = await bench.run(gateway.url, "--requests", "5", "--header", "X-Timeout-Ms: soon")
+    refused = await bench.run(gateway.url, "--requests", "5", "--header", "X-Timeout-Ms: soon", code=1)
     assert refused["measured"]["errors"] == {"invalid_request": 5}
 
 

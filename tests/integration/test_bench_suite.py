@@ -15,6 +15,7 @@ from bench import plumbing
 from bench.beyond_http import http_alone
 from bench.cluster import ROLES
 from bench.generator import bodies, drive
+from bench.rounds import Round
 from bench.stage import Extent, Stage
 
 pytestmark = [
@@ -29,7 +30,7 @@ SLOW_S = 0.03
 def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
     """No request fails, every process has worked for them, and Redis has had commands for each."""
     said: list[str] = []
-    rows = plumbing.run(Stage(BRIEF, tmp_path, 0, said.append), gateways=2, clients=(1, 16))
+    rows = plumbing.run(Stage(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
     assert [row.of["clients"] for row in rows] == [1, 16]
     assert len(said) == 2
     for row in rows:

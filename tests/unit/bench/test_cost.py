@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+from unittest.mock import Mock
+
+import psutil
 import pytest
 
-from bench.cost import Snapshot, per_request
+from bench.cluster import ClusterError
+from bench.cost import Snapshot, held, per_request, snapshot
+from bench.peers.stand import Alone
+
+
+@pytest.fixture
+def gone() -> psutil.Process:
+    """Returns a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        return psutil.Process(process.pid)
 
 
 def test_costs_are_divided_by_the_requests() -> None:
@@ -15,3 +28,11 @@ def test_costs_are_divided_by_the_requests() -> None:
     assert cost.cpu_us == {"gateway": pytest.approx(500), "redis": pytest.approx(100)}
     assert cost.commands == {"xadd": 1.0, "blpop": 0.1}
     assert (cost.redis_in_bytes, cost.redis_out_bytes) == (2.0, 4.0)
+
+
+def test_a_process_that_died_is_named_by_its_role(gone: psutil.Process) -> None:
+    """Its number says nothing to people, and a step that fails is told by this message."""
+    with pytest.raises(ClusterError, match="the worker died during the measurement"):
+        snapshot(Alone("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
+    with pytest.raises(ClusterError, match="the engine died during the measurement"):
+        held(Mock(client_list=list), {"gateway": [psutil.Process()], "engine": [gone]})

@@ -36,10 +36,20 @@ def test_the_page_has_a_place_for_each_table() -> None:
     assert page.count(NOT_MEASURED) == len(document.TABLES) + 1
 
 
-def test_the_machine_is_told_with_dates_and_rounds() -> None:
-    """Those of all parts."""
+@pytest.mark.parametrize(
+    ("commits", "runs"),
+    [
+        (("c1", "c1"), "; D UTC, commit c1, 3 rounds."),
+        (("c1", "c2"), "; a: D UTC, commit c1, 3 rounds; b: D UTC, commit c2, 3 rounds."),
+    ],
+)
+def test_the_machine_is_told_with_when_it_was_and_of_which_commit(commits: tuple[str, str], runs: str) -> None:
+    """Once, if all parts are of one run; else of each."""
     facts = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")
-    parts = {name: {"date": date, "repetitions": 3, "tables": {}} for name, date in (("a", "D1"), ("b", "D2"))}
+    parts = {
+        name: {"started": "D", "commit": commit, "repetitions": 3, "tables": {}}
+        for name, commit in zip("ab", commits, strict=True)
+    }
     line = machine_line({"machine": {fact: f"<{fact}>" for fact in facts}, "parts": parts})
     assert all(f"<{fact}>" in line for fact in facts)
-    assert "D1 and D2, 3 rounds" in line
+    assert line.endswith(runs)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bench.peers.catalogue import MOSEC, PEERS, Configuration
-from bench.peers.contest import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best, ratios, rotated
+from bench.peers.contest import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best, ratios
 from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, trials
 from bench.peers.stand import Contender, Windows
+from bench.rounds import Round
 
 NULL_1, NULL_64, NULL_256, SHORT, MIXED = CELLS
 
@@ -73,15 +74,6 @@ def test_with_256_clients_two_gateways_are_compared() -> None:
     assert ratios(runs, {("mosec", "null-256"): "a"}) == {("mosec", "null-256"): [2]}
 
 
-def test_each_round_begins_with_another_server() -> None:
-    """A third of the way on with three rounds, so that each is early, late and in between; and has all of them."""
-    assert [rotated("abcdef", number, 3) for number in range(3)] == [
-        list(each) for each in ("abcdef", "cdefab", "efabcd")
-    ]
-    assert [rotated("abc", number, 2) for number in range(2)] == [list("abc"), list("bca")]
-    assert rotated([], 1, 2) == []
-
-
 def test_a_peer_is_tried_in_all_its_configurations_on_the_models_it_serves() -> None:
     """Infinity serves no `null`: it has turns with the real model only. Who has one configuration is not tried."""
     found = trials([Contender(each, peer) for peer in PEERS for each in peer.configurations], CELLS)
@@ -105,7 +97,7 @@ def test_a_round_starts_each_peer_once_for_each_configuration_that_counts() -> N
         ("mosec", SHORT.name): "64, 10 ms",
         ("mosec", MIXED.name): "64, 10 ms",
     }
-    turns = a_round(contenders(), CELLS, choice, (0, 1))
+    turns = a_round(contenders(), CELLS, choice, Round(0, 1))
     assert [(turn.contender.configuration.name, list(turn.cells)) for turn in turns] == [
         ("32, 5 ms", [NULL_64, NULL_256]),
         ("32, 1 ms", [NULL_1]),
@@ -115,12 +107,12 @@ def test_a_round_starts_each_peer_once_for_each_configuration_that_counts() -> N
 
 def test_a_peer_of_which_no_trial_worked_has_no_turn() -> None:
     """What did not start once is not started in every round."""
-    assert a_round(contenders(), CELLS, {}, (0, 1)) == []
+    assert a_round(contenders(), CELLS, {}, Round(0, 1)) == []
 
 
 def test_redbatch_runs_with_one_gateway_everywhere_and_with_two_for_256_clients() -> None:
     """Whatever the peers were best in."""
-    turns = a_round(REDBATCH_WAYS, CELLS, {}, (0, 1))
+    turns = a_round(REDBATCH_WAYS, CELLS, {}, Round(0, 1))
     assert [(turn.contender.configuration.name, [cell.name for cell in turn.cells]) for turn in turns] == [
         (ONE_GATEWAY, ["null-1", "null-64", "null-256"]),
         (TWO_GATEWAYS, ["null-256"]),

@@ -20,7 +20,7 @@ def test_a_run_is_invalid_when_serving_beats_the_model() -> None:
     rows = [
         Row("real", {"clients": clients}, {"share_of_side_by_side": 0.97 + clients / 1_000}) for clients in (1, 50, 100)
     ]
-    assert problems(rows) == ["real (clients 100): 1.07 of the limit, which is above 1.03: the limit is not one"]
+    assert problems(rows) == ["real (clients 100): 1.07 × side by side, above 1.03: the limit is measured wrongly"]
 
 
 def test_a_run_is_invalid_when_requests_failed() -> None:

@@ -19,6 +19,7 @@ from gpuworker.backends.hashing import HashingBackend
 from gpuworker.models import parse_model
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a processor", "cores": 2}
+BEGINNING = {"started": "2026-11-21 10:05", "commit": "abc1234"}
 
 
 def figures(rate: float, p95_ms: float = 50.0, errors: float = 0.0) -> Mapping[str, float]:
@@ -34,7 +35,7 @@ def swept(rounds: int = 3) -> report.Found:
         for setting in grid()
         for load in (AT_ONCE, BURSTS)
     ]
-    return report.as_json(rows, MACHINE)
+    return report.as_json(rows, MACHINE, BEGINNING)
 
 
 def test_the_ceilings_are_those_of_the_formula() -> None:
@@ -77,7 +78,7 @@ def test_rounds_can_be_added_to_those_before() -> None:
     """What is read back and written again is the same, and its number of rounds is known."""
     found = swept()
     rows = list(report.rows_of(found))
-    assert report.as_json(rows, MACHINE)["rows"] == found["rows"]
+    assert report.as_json(rows, MACHINE, BEGINNING)["rows"] == found["rows"]
     assert report.rounds_in(rows) == 3
     assert report.rounds_in([]) == 0
 

@@ -102,15 +102,15 @@ def test_served_rows_tell_their_share_of_the_limit() -> None:
         share_of_side_by_side=figure(0.765),
         padding=figure(0.0567),
         batch_inputs=figure(12.3),
+        encode_p50_ms=figure(0.134),
         beyond_encode_ms=figure(1.1),
         **LATENCIES,
         **COST,
     )
-    best = row({"mix": "short"}, one_text_p50_ms=figure(0.134))
     assert "| short | 1 | 100 | 0.88 | 0.82 | 0.77 | 1.23 | 12.3 | 123 | 5.7% | 12.3 |" in tables.real(
         {"real": [measured]}
     )
-    assert "| short | 0.13 | 1.23 | 1.10 |" in tables.alone({"real": [measured], "best": [best]})
+    assert "| short | 0.13 | 1.23 | 1.10 |" in tables.alone({"real": [measured]})
     assert "| short | 1 | 10.0 | 20.0 |" in tables.real_cost({"real": [measured]})
 
 
@@ -131,3 +131,16 @@ def test_what_processes_hold_leaves_the_generator_out() -> None:
         ]
     }
     assert tables.held(found).splitlines()[2:] == ["| gateway | – | 12 | 150 | yes |"]
+
+
+def test_formats_are_told_by_speed_and_cosine() -> None:
+    """Distances are what is stored."""
+    found = row(
+        {"format": "bfloat16"},
+        texts_per_s=figure(602.0),
+        times_float32=figure(2.114),
+        largest_distance=figure(1.34e-4),
+        mean_distance=figure(5.1e-5),
+    )
+    expected = ["| bfloat16 | 602 | 2.11 | 0.999866 | 0.999949 |"]
+    assert tables.dtype({"dtype": [found]}).splitlines()[2:] == expected

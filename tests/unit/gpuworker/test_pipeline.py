@@ -283,16 +283,6 @@ async def test_a_full_batch_ends_the_wait(make_line: MakeLine) -> None:
     assert [sorted(batch) for batch in line.backend.batches] == [["a", "b"]]
 
 
-async def test_without_a_wait_an_idle_engine_starts_at_once(make_line: MakeLine) -> None:
-    """The first input of a quiet hour waits for nobody."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("next"))
-    line.backend.free.set()
-    await answered(line, 2)
-    assert all(0 <= ran.gap < 1.0 for ran in line.rans)
-
-
 async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> None:
     """A batch is as long as its longest input, times its number."""
     line = make_line(held=True)

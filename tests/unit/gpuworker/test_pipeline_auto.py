@@ -12,8 +12,7 @@ from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Work
 from gpuworker.models import parse_model
-from tests.unit.gpuworker.scripted import Line, Scripted, work
-from tests.waiting import wait_until
+from tests.unit.gpuworker.scripted import work
 
 AUTO = Limits(64, 1_000, wait_s=None)
 CLIENTS = 8
@@ -59,14 +58,7 @@ async def test_clients_that_take_turns_are_joined() -> None:
 
 
 async def test_several_runners_answer_everybody() -> None:
-    """Whoever of them waits: no client is left alone, and no batch holds more than there are clients."""
-    sizes = await Crowd(AUTO, runners=3).run()
-    assert 0 < max(sizes) <= CLIENTS
-
-
-async def test_with_nothing_learnt_it_starts_at_once() -> None:
-    """The first input of an engine's life waits for nobody."""
-    line = Line(Scripted(), AUTO)
-    line.add(work("first"))
-    await wait_until(lambda: "first" in line.done, "it is answered")
-    assert all(ran.gap < 1.0 for ran in line.rans)
+    """Whoever of them waits, each input runs once, and as many run as were sent."""
+    crowd = Crowd(AUTO, runners=3)
+    await crowd.run()
+    assert sum(crowd.sizes) == CLIENTS * ROUNDS

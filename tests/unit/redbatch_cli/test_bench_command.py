@@ -1,15 +1,18 @@
-"""`redbatch bench` as a user types it, without a server."""
+"""`redbatch bench` as a user types it."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from redbatch.bench.settings import BenchSettings, seconds
+from tests.unit.redbatch_cli.bench_server import answer, refusal, serving
 
 
 def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:
@@ -61,7 +64,14 @@ def test_the_help_teaches(tmp_path: Path) -> None:
         "header",
         "check",
     )
-    for expected in ("redbatch bench http://", "closed loop", "open loop", *(f"--{flag}" for flag in flags)):
+    for expected in (
+        "redbatch bench http://",
+        "closed loop",
+        "open loop",
+        "exit code",
+        "redbatch[bench]",
+        *(f"--{flag}" for flag in flags),
+    ):
         assert expected in text
 
 
@@ -73,6 +83,31 @@ def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
         result = bench(url, "--requests", "1", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"redbatch: cannot connect to {url}/embed: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "check", "complaint"),
+    [
+        (lambda _: answer(), True, ""),
+        (lambda _: answer(body=b"{}"), True, "10 of 10 answers did not hold the vectors asked for"),
+        (lambda _: answer(body=b"{}"), False, ""),
+        (lambda n: answer(body=b"{}") if n % 2 else answer(), True, "5 of 10 answers did not hold the vectors"),
+        (lambda _: refusal("queue_full"), False, "none of 10 requests got a good answer"),
+        (lambda n: refusal("queue_full") if n % 2 else answer(), True, ""),
+    ],
+)
+async def test_the_exit_code_judges(
+    script: Callable[[int], bytes], check: bool, complaint: str, tmp_path: Path
+) -> None:
+    """1 and a line when nothing was served or --check found a wrong answer; the result is shown and written anyway."""
+    arguments = ["--requests", "10", "--clients", "1", "--warmup", "0s", "--out", "run.json"]
+    async with serving(script) as server:
+        result = await asyncio.to_thread(bench, server.url, *arguments, *(["--check"] if check else []), cwd=tmp_path)
+    assert result.returncode == (1 if complaint else 0)
+    assert (f"redbatch: {complaint}" if complaint else "") in result.stderr
+    assert len(result.stderr.splitlines()) == (1 if complaint else 0)
+    assert "throughput" in result.stdout
+    assert (tmp_path / "run.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,17 @@ import asyncio
 import os
 import signal
 import time
+from random import Random
 from typing import Any
 
 import pytest
 
 from redbatch.bench import load
 from redbatch.bench.alarm import Alarm
+from redbatch.bench.arrivals import poisson, schedule
+from redbatch.bench.dialer import Dialer
+from redbatch.bench.load import Plan
+from redbatch.bench.loops import OpenLoop
 from redbatch.bench.session import CannotConnect, Job, Result, measure
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary
@@ -103,6 +108,24 @@ async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
     assert result.cost.had_to_wait > summary.requests / 2
 
 
+async def test_what_was_due_is_sent_though_the_generator_was_held_up() -> None:
+    """Requests that were due in the last moments are in the figures, with the time by which they came too late."""
+    async with serving(lambda _: answer()) as server:
+        target = parse_target(server.url)
+        plan = Plan(0.0, None, None, connections=1, late_after_s=1.0, check_inputs=None)
+        opened = OpenLoop(plan, Dialer(target, keep_bodies=False), job(server.url).requests, iter((0.01, 0.02, 0.03)))
+        await opened.connect(1)
+        opened.begin()
+        while time.monotonic() < opened.start_s + 0.05:
+            pass  # as a busy machine would
+        opened.stop()
+        await opened.ended.wait()
+        await opened.close()
+    assert (len(opened.record), server.requests) == (3, 3)
+    assert min(opened.record.took_s) >= 0.02
+    assert opened.most_behind_s >= 0.04
+
+
 async def test_errors_are_counted_by_their_codes() -> None:
     """A refusal is no good answer, and the load goes on over the same connection."""
     async with serving(lambda n: refusal("queue_full") if n % 4 == 0 else answer()) as server:
@@ -147,7 +170,21 @@ async def test_a_server_that_never_answers_ends_no_run(loop: dict[str, Any], mon
     async with serving(lambda _: None) as server:
         result = await run(server.url, requests=4, timeout_ms=50, **loop)
     summary = summary_of(result)
-    assert (summary.ok, summary.errors, summary.late) == (0, {"no_answer": 4}, 4)
+    assert (summary.ok, sum(summary.errors.values()), summary.late) == (0, 4, 4)
+    assert summary.errors == ({"no_answer": 2, "never_sent": 2} if "rate" in loop else {"no_answer": 4})
+
+
+async def test_all_that_was_due_is_in_the_result_of_a_server_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many requests as the schedule has: what no connection was free for was never sent, and is late."""
+    monkeypatch.setattr(load, "NO_ANSWER_GRACE_S", 0.0)
+    due = len(list(schedule(poisson(1_000, Random(1)), 0.0, 0.15, None)))
+    async with serving(lambda n: answer() if n <= 20 else None) as server:
+        result = await run(server.url, rate=1_000, duration="150ms", clients=2, timeout_ms=300)
+    summary = summary_of(result)
+    assert summary.requests == due > 100
+    assert summary.ok == 20
+    assert summary.errors == {"never_sent": due - 22, "no_answer": 2}
+    assert summary.late >= due - 20
 
 
 @pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 500, "clients": 2}])
@@ -180,7 +217,23 @@ async def test_ctrl_c_ends_the_run_with_what_there_is() -> None:
     summary = summary_of(result)
     assert result.interrupted
     assert (summary.requests, summary.ok, summary.errors) == (50, 50, {})
+    assert result.unanswered == 2
     assert summary.window_s < 60
+
+
+async def test_ctrl_c_hides_nothing_that_was_due() -> None:
+    """What an open loop could not send by then is an error; what is in flight is told as a number."""
+    async with serving(lambda n: answer() if n <= 20 else None) as server:
+        running = asyncio.create_task(run(server.url, rate=1_000, clients=2, duration="1h"))
+        await wait_until(lambda: server.requests == 22, "no further answer will come")
+        until = time.monotonic() + 0.05
+        await wait_until(lambda: time.monotonic() > until, "more is due")
+        os.kill(os.getpid(), signal.SIGINT)
+        result = await running
+    summary = summary_of(result)
+    due = len(list(schedule(poisson(1_000, Random(1)), 0.0, summary.window_s, None)))
+    assert (summary.ok, result.unanswered, list(summary.errors)) == (20, 2, ["never_sent"])
+    assert due - 27 <= summary.errors["never_sent"] <= due - 22  # some fall due while it ends
 
 
 async def test_an_alarm_rings_when_it_should() -> None:

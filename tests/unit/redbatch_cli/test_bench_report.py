@@ -109,6 +109,14 @@ def test_json_has_settings_versions_figures_and_series() -> None:
     assert read["generator"]["core_share"] == 0.12
 
 
+def test_a_run_that_ctrl_c_ended_tells_what_it_left_out() -> None:
+    """How many requests were in flight, of which nothing is known."""
+    result = replace(result_of(), interrupted=True, unanswered=52)
+    assert "ended by Ctrl-C: 52 in flight do not count" in text_of(result).replace("\n", " ")
+    read = json.loads(as_json(result))
+    assert (read["interrupted"], read["unanswered"]) == (True, 52)
+
+
 def test_a_run_that_ended_in_its_warmup_says_so() -> None:
     """No figures are made up, and the JSON stays valid."""
     nothing = replace(COST, cpu_us_per_request=float("nan"), core_share=float("nan"))

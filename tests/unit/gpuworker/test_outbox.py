@@ -1,0 +1,153 @@
+"""Frames from the engine to the worker: whole, all of them, and of each kind in order."""
+
+from __future__ import annotations
+
+import io
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from gpuworker import frames
+from gpuworker.engine.child import Outbox, encode_ran
+from gpuworker.engine.work import Failed, Ran, Work
+from tests.waiting import wait_until
+
+SENDERS = 4
+FRAMES = 60
+SHORT = b"s"
+LONG = b"l" * 200_000  # far more than the socket takes at once, so that a thread sends it
+SOCKET_BYTES = 32_768
+OUTBOX_FRAMES = 64
+LONG_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _no_end_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends an engine would end the tests, and well: here it ends a thread."""
+    monkeypatch.setattr("gpuworker.engine.child.os._exit", sys.exit)
+
+
+@contextmanager
+def ends() -> Iterator[tuple[Outbox, socket.socket]]:
+    """An outbox whose thread runs, and the worker's end of its socket, which takes little at a time."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+        theirs.settimeout(LONG_S)
+        outbox = Outbox(ours)
+        threading.Thread(target=outbox.run, daemon=True).start()
+        yield outbox, theirs
+
+
+def read(theirs: socket.socket, number: int) -> list[tuple[frames.Header, bytes]]:
+    """Reads so many frames, as a worker does."""
+    found = []
+    with theirs.makefile("rb") as stream:
+        for _ in range(number):
+            frame = frames.read(stream)
+            assert frame is not None
+            found.append(frame)
+    return found
+
+
+def test_frames_of_several_threads_come_whole_and_in_order() -> None:
+    """Short ones go at once and long ones by a thread: neither gets into the other, and of each kind none overtakes."""
+    with ends() as (outbox, theirs):
+
+        def send(sender: int) -> None:
+            for number in range(FRAMES):
+                payload = LONG if number % 3 == 0 else SHORT
+                outbox.put(frames.encode({"kind": "ran", "from": sender, "number": number}, payload))
+
+        senders = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(SENDERS)]
+        for each in senders:
+            each.start()
+        found = read(theirs, SENDERS * FRAMES)
+    for sender in range(SENDERS):
+        mine = [(header["number"], payload) for header, payload in found if header["from"] == sender]
+        short = [number for number, payload in mine if payload == SHORT]
+        long = [number for number, payload in mine if payload == LONG]
+        assert short == [number for number in range(FRAMES) if number % 3]
+        assert long == list(range(0, FRAMES, 3))
+
+
+async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
+    """While nobody reads, one is on its way and so many wait; the next takes its turn, and none is lost."""
+
+    def put(number: int) -> None:
+        outbox.put(frames.encode({"kind": "ran", "number": number}, LONG))
+
+    with ends() as (outbox, theirs):
+        for number in range(1 + OUTBOX_FRAMES):
+            put(number)
+        held_up = threading.Thread(target=put, args=(1 + OUTBOX_FRAMES,), daemon=True)
+        held_up.start()
+        until = time.monotonic() + 0.05
+        await wait_until(lambda: time.monotonic() > until, "it had time to be done")
+        assert held_up.is_alive()
+        found = read(theirs, 2 + OUTBOX_FRAMES)
+        held_up.join(LONG_S)
+    assert [header["number"] for header, _ in found] == list(range(2 + OUTBOX_FRAMES))
+    assert all(payload == LONG for _, payload in found)
+
+
+def test_what_is_sent_at_once_is_there_when_it_returns() -> None:
+    """The worker reads it even if the engine dies in the next moment."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            Outbox(ours).send({"kind": "begun", "keys": ["a"]})
+        with theirs.makefile("rb") as stream:
+            assert frames.read(stream) == ({"kind": "begun", "keys": ["a"]}, b"")
+            assert frames.read(stream) is None
+
+
+def test_an_engine_without_a_worker_ends() -> None:
+    """Nobody waits for it any more."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, pytest.raises(SystemExit) as ended:
+        Outbox(ours).send({"kind": "begun", "keys": ["a"]})
+    assert ended.value.code == 0
+
+
+def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
+    """Those of what was done, as float32 without a change; what failed has a code and no vectors."""
+    vectors = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    one, two = (Work(key, texts, 0.0, 9.0, False) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
+    one.rows[:], two.rows[:] = list(vectors[:2]), list(vectors[2:])
+    one.began, one.seconds, one.size = 1.0, 0.5, 3
+    two.began, two.seconds, two.size = 2.0, 0.75, 4
+    ran = Ran(3, 5, 30, 36, 0.5, 0.25, [one, two], [Failed("c", "input_failed", "It failed.")])
+    frame = frames.read(io.BytesIO(encode_ran(ran, dim=4)))
+    assert frame is not None
+    header, payload = frame
+    assert np.array_equal(np.frombuffer(payload, dtype="<f4").reshape(3, 4), vectors)
+    assert header == {
+        "kind": "ran",
+        "size": 3,
+        "inputs": 5,
+        "tokens": 30,
+        "padded": 36,
+        "seconds": 0.5,
+        "gap": 0.25,
+        "dim": 4,
+        "done": [
+            {"key": "a", "n": 2, "began": 1.0, "seconds": 0.5, "size": 3},
+            {"key": "b", "n": 1, "began": 2.0, "seconds": 0.75, "size": 4},
+        ],
+        "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],
+    }
+
+
+def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
+    """Its frame says so, and is read."""
+    frame = frames.read(io.BytesIO(encode_ran(Ran(failed=[Failed("c", "input_failed", "It failed.")]), dim=4)))
+    assert frame is not None
+    assert (frame[0]["done"], frame[1]) == ([], b"")
