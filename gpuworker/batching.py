@@ -22,6 +22,9 @@ OVERHEAD_TOKENS = 32.0
 """MiniLM on one core: 5 ms for any batch and 0.155 ms for each of its tokens. Padded batches soon tell their own."""
 
 
+LEAST_PARTS = 2
+"""A single runner's batch leaves as much behind it as it takes."""
+
 SMALL_BATCH = 8
 """A batch of so many times its fixed part is not split: that part takes a ninth of its time."""
 
@@ -91,13 +94,14 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float) -> Plan:
 
 
 def share(total_tokens: int, runners: int, limits: Limits) -> int:
-    """Returns how many tokens a batch may have, so that one waits when another ends.
+    """Returns how many tokens a batch may have, so that there is something for the others that run, or come next.
 
-    With all of it in as many batches as run at once, a runner that is done would find nothing, and start on the first
-    few inputs that come back. `total_tokens` is what waits and runs. A batch that is small as it is, is not made
-    smaller: its fixed part would weigh too much.
+    With all of it in one batch, whoever is done next would find nothing, and start on the first few inputs that come
+    back. `total_tokens` is what waits and runs. A batch that is small as it is, is not made smaller: its fixed part
+    would weigh too much.
     """
-    return min(limits.max_tokens, max(total_tokens // (runners + 1), round(SMALL_BATCH * limits.overhead_tokens)))
+    parts = max(LEAST_PARTS, runners)
+    return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))
 
 
 def _packed(waiting: Sequence[Waiting], shared: list[int], limits: Limits, _oldest: int | None) -> tuple[int, ...]:

@@ -295,8 +295,8 @@ def test_a_packed_batch_goes_in_the_order_of_arrival(waiting: list[Waiting], lim
 
 @pytest.mark.parametrize(
     ("total_tokens", "runners", "tokens"),
-    [(100, 2, 256), (960, 2, 320), (3_000, 2, 512), (600, 1, 300), (10_000, 1, 512)],
+    [(100, 2, 256), (960, 2, 480), (3_000, 2, 512), (960, 3, 320), (600, 1, 300), (10_000, 1, 512)],
 )
-def test_a_batch_leaves_one_waiting_behind_those_that_run(total_tokens: int, runners: int, tokens: int) -> None:
-    """A batch more than runners, as long as that makes none too small for its fixed part, nor larger than allowed."""
+def test_a_batch_takes_a_runners_share(total_tokens: int, runners: int, tokens: int) -> None:
+    """Half, if there is one; as long as that is not too small for a batch's fixed part, nor larger than allowed."""
     assert share(total_tokens, runners, Limits(64, 512, overhead_tokens=32.0)) == tokens
