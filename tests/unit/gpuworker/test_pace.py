@@ -78,10 +78,10 @@ def test_a_fixed_wait_learns_what_to_leave_before_a_deadline() -> None:
 
 
 def test_batches_are_split_unless_full_ones_are_wanted() -> None:
-    """With two runners and 900 tokens in sight each batch may have a third; with a fixed wait all of them."""
+    """With two runners and 900 tokens in sight each batch may have half of them; with a fixed wait all."""
     assert [Pace(Limits(64, 512, wait_s), 2).limits(400, 500).max_tokens for wait_s in (0.0, None, 0.01)] == [
-        300,
-        300,
+        450,
+        450,
         512,
     ]
 
