@@ -199,20 +199,14 @@ def bench(
         list[str] | None, typer.Option(help="A header to send, as 'Name: value'; may be given again.")
     ] = None,
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Look into each answer with status 200 (costs CPU): one without a vector for each text is an error.",
-        ),
+        bool, typer.Option("--check", help="An answer without a vector for each text is an error (costs CPU).")
     ] = False,
 ) -> int:
     r"""Put load on a running server, and say what came of it.
 
     Throughput, latency, errors by code, late answers, and what the load generator itself cost.
 
-    redbatch bench http://127.0.0.1:8080
-
-    redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --out run.json --plot run.png
+    redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --plot run.png
 
     redbatch bench http://127.0.0.1:8080 --rate 500 --arrivals bursty --timeout-ms 1000
 
@@ -225,10 +219,8 @@ def bench(
     a stall is not hidden: this shows what users feel.
 
     Errors have the server's own codes, or http_<status>. Those of the load generator: connect_failed, connection_lost,
-    malformed_answer, no_answer (5 s after it was late), never_sent (no connection was free for as long),
-    wrong_answer (--check).
-
-    Ctrl-C ends a run, and shows what was measured so far.
+    malformed_answer, no_answer (5 s after it was late), never_sent (no connection was free for as long,
+    or until Ctrl-C), wrong_answer (--check). Ctrl-C ends a run, and shows what was measured so far.
 
     The exit code is 0 though some requests failed; 1 when none got a good answer, --check found a wrong one, the
     server cannot be reached or a file not be written; 2 for arguments that make no sense.
