@@ -85,7 +85,7 @@ class SentenceBackend:
         logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker says what it loads
         device = get_device_name() if options.device == "auto" else options.device
         on_cpu = device == "cpu"
-        dtype = _dtype_of(options.dtype, device)
+        dtype = dtype_of(options.dtype, device)
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         loaded = torch.float32 if on_cpu else dtype
         try:
@@ -204,14 +204,14 @@ class SentenceBackend:
         return vectors.astype("float32", copy=False)
 
 
-def _dtype_of(name: str, device: str) -> torch.dtype:
+def dtype_of(name: str, device: str) -> torch.dtype:
     """Returns the format of that name; for `auto`, the short one that a GPU computes in, and float32 elsewhere."""
     if name != "auto":
         return DTYPES[name]
     if not device.startswith("cuda"):
         return torch.float32
-    wide = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if wide else torch.float16
+    has_bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if has_bfloat16 else torch.float16
 
 
 def _widen(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from transformers import (
     RobertaModel,
 )
 
-from gpuworker.backends.sentence import SentenceBackend, Tokenized, Whole
+from gpuworker.backends.sentence import SentenceBackend, Tokenized, Whole, dtype_of
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
 
@@ -85,6 +85,26 @@ def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: 
     for dtype in ("auto", "float32"):
         backend = SentenceBackend(parse_model(str(tmp_path)), replace(OPTIONS, dtype=dtype))
         assert np.abs(backend.run(backend.collate(backend.tokenize(TEXTS)), alone=True) - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "has_bfloat16", "expected"),
+    [
+        ("auto", "cpu", True, torch.float32),
+        ("auto", "mps", True, torch.float32),
+        ("auto", "cuda:1", True, torch.bfloat16),
+        ("auto", "cuda", False, torch.float16),
+        ("float32", "cuda", True, torch.float32),
+        ("bfloat16", "cpu", False, torch.bfloat16),
+    ],
+)
+def test_auto_is_the_short_format_that_a_gpu_computes_in(
+    name: str, device: str, has_bfloat16: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And float32 on all else; a format that is named is taken anywhere."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_bfloat16)
+    assert dtype_of(name, device) == expected
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
