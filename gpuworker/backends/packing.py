@@ -9,12 +9,16 @@ transformers, and the pooling of sentence-transformers, know them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, chain, groupby, pairwise
-from typing import Any
+from itertools import chain, groupby, pairwise
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 IMPLEMENTATION = "redbatch_packed"
 
@@ -22,17 +26,23 @@ IMPLEMENTATION = "redbatch_packed"
 def pack(sequences: Sequence[list[int]], first_position: int) -> dict[str, Any]:
     """Returns the features of a packed batch: ids and positions of shape (1, tokens), boundaries of shape (n + 1,)."""
     lengths = [len(ids) for ids in sequences]
-    boundaries = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-    positions = list(chain.from_iterable(range(first_position, first_position + length) for length in lengths))
+    tokens = sum(lengths)
+    ends = np.cumsum([0, *lengths], dtype=np.int32)
+    which = np.repeat(np.arange(len(lengths)), lengths)
+    boundaries = torch.from_numpy(ends)
     return {
-        "input_ids": torch.tensor([list(chain.from_iterable(sequences))]),
-        "position_ids": torch.tensor([positions]),
-        "seq_idx": torch.repeat_interleave(torch.tensor(lengths)).unsqueeze(0),
+        "input_ids": _row(np.fromiter(chain.from_iterable(sequences), np.int64, tokens)),
+        "position_ids": _row(first_position + np.arange(tokens) - ends[which]),
+        "seq_idx": _row(which),
         "cu_seq_lens_q": boundaries,
         "cu_seq_lens_k": boundaries,
         "max_length_q": max(lengths),
         "max_length_k": max(lengths),
     }
+
+
+def _row(values: NDArray[np.int64]) -> torch.Tensor:
+    return torch.from_numpy(values).unsqueeze(0)
 
 
 def first_position_of(model: PreTrainedModel) -> int:
