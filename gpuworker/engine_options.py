@@ -15,6 +15,7 @@ class EngineOptions:
     dtype: str
     cores: int | None
     runners: int | None
+    prepack: bool
     max_batch_size: int
     max_batch_tokens: int | None
     max_batch_wait_ms: float | Literal["auto"]

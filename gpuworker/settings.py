@@ -43,6 +43,11 @@ class WorkerSettings(QueueSettings):
         le=64,
         description="Batches that run at once, sharing the cores; auto: one for each core up to 8, and 1 on a GPU.",
     )
+    prepack: bool = Field(
+        default=True,
+        description="On a CPU, in float32: lay weights out for the matrix product once. Some 8 % faster; takes as much "
+        "memory as the weights again.",
+    )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9091, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."

@@ -23,7 +23,7 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from gpuworker.backends import packing
+from gpuworker.backends import packing, prepacking
 from gpuworker.models import Model, ModelError
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ class SentenceBackend:
         self._prompt = self._model.prompts.get(self._model.default_prompt_name or "", "") or ""
         self.packs = on_cpu and self._pack()
         self._cast(dtype)
+        if options.prepack and on_cpu and self._cores // self.runners <= 1:
+            layers = prepacking.prepack(self._model)
+            log.debug("weights laid out ahead", layers=layers)
         self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
 
     def _pack(self) -> bool:

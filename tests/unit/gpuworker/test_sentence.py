@@ -37,6 +37,7 @@ OPTIONS = EngineOptions(
     dtype="auto",
     cores=None,
     runners=None,
+    prepack=True,
     max_batch_size=64,
     max_batch_tokens=None,
     max_batch_wait_ms=0,
