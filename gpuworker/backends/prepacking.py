@@ -34,12 +34,12 @@ def prepack(model: Module) -> int:
     They do so in threads that have one core, and work as before in others: MKL wants as many threads for the product
     as for the layout. To be called with float32 weights that change no more, in a thread with one core.
     """
-    if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkl, "_mkl_linear")):
+    if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkl, "_mkl_linear")):  # type: ignore[no-untyped-call]
         return 0
     gains: dict[tuple[int, int, bool], bool] = {}
     number = 0
     for layer in _layers(model):
-        shape = (layer.out_features, layer.in_features, layer.bias is not None)
+        shape = (layer.out_features, layer.in_features, "bias" in dict(layer.named_parameters()))
         product = _product(layer)
         if shape not in gains:
             gains[shape] = _gains(layer, product)
@@ -56,7 +56,8 @@ def _layers(model: Module) -> Iterator[Linear]:
 
 
 def _product(layer: Linear) -> Product:
-    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    given = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+    weight, bias = given["weight"], given.get("bias")
     packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, ROWS)  # noqa: SLF001
     operator = torch.ops.mkl._mkl_linear.default  # noqa: SLF001
 

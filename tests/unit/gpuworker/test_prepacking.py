@@ -19,7 +19,10 @@ from tests.unit.gpuworker.test_sentence import OPTIONS, TEXTS
 
 pytestmark = [
     pytest.mark.model,
-    pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="without MKL nothing is laid out"),
+    pytest.mark.skipif(
+        not torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
+        reason="without MKL nothing is laid out",
+    ),
 ]
 
 LAID_OUT_S, USUAL_S = 1.0, 2.0
@@ -72,9 +75,10 @@ def test_with_several_cores_the_usual_way_is_taken() -> None:
     layers = model()
     prepacking.prepack(layers)
     torch.set_num_threads(2)
-    inputs = torch.randn(1, 40, 48)
+    first, inputs = layers[0], torch.randn(1, 40, 48)
+    assert isinstance(first, Linear)
     with torch.inference_mode():
-        assert torch.equal(layers[0](inputs), linear(inputs, layers[0].weight, layers[0].bias))
+        assert torch.equal(first(inputs), linear(inputs, first.weight, first.bias))
 
 
 def test_what_is_not_faster_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
