@@ -30,6 +30,7 @@ from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
+from redbatch.logs import configure_logging
 
 PART = "dtype"
 MODEL = "minilm"
@@ -62,6 +63,7 @@ def run(stage: Stage) -> list[Row]:
 
 def main(arguments: Sequence[str]) -> None:
     """Measures the formats in the order given, and prints the figures of each."""
+    configure_logging("dtype", "error")  # what this prints is read
     settings = WorkerSettings(model=MODEL)
     options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
     texts = [text for (text,) in built_in("mixed", 1, 1)[:TEXTS]]

@@ -9,7 +9,6 @@ The backend is the one that a worker with the same REDBATCH_* variables loads.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
+from redbatch.logs import configure_logging
 
 ENCODE_SIZES = (32, 64)
 BATCH_TOKENS = (512, 1_024, 2_048)
@@ -38,7 +38,7 @@ Way = Callable[[Sequence[str]], None]
 def main(arguments: Sequence[str]) -> None:
     """Measures, and prints a Limit as JSON."""
     name, mix, number, *also = arguments
-    logging.disable(logging.WARNING)
+    configure_logging("offline", "error")  # what this prints is read
     pool = [text for (text,) in built_in(mix, SEED, 1)]
     texts = pool[: int(number)]
     model, threads = parse_model(name), torch.get_num_threads()
