@@ -13,7 +13,7 @@ CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress bench bench-peers bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
+.PHONY: help setup run test stress chaos bench bench-peers bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -34,6 +34,9 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
+
+chaos: $(READY) ## Kill, hang and cut at length, with a history of every call (minutes)
+	@$(BIN)/pytest -m slow tests/chaos -o timeout=900 -s $(ARGS)
 
 bench: $(READY) ## Benchmark this machine (25 minutes), into docs/performance.md
 	@exec $(BIN)/python -m bench.suite $(ARGS)

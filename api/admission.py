@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.errors import NoWorker, RedbatchError, RedisUnreachable
+from shared.errors import NoWorker, Overloaded, RedbatchError, RedisUnreachable
+from shared.messages import MOST_TOKENS
 
 RETRY_LEAST_S = 1.0
 RETRY_MOST_S = 30.0
+IN_TIME = 0.8
+"""Share of a request's time that may pass in the queue by estimate: what is left is for what the estimate misses."""
+
 JITTER = 0.5
 """Refused clients come back spread over this share of the wait, not all at once."""
 
@@ -18,21 +23,27 @@ class Cluster:
 
     `redis_down_s` is how long Redis has not answered (0 while it does). `worker_unseen_s` is how long ago the last
     worker gave a sign of life: None if none ever did. `tokens` wait or run in the queue, `tokens_per_s` is what the
-    live workers together get done.
+    live workers together get done when enough waits; 0 while that is unknown. `memory_ratio` is the share of its memory
+    that Redis uses.
     """
 
     redis_down_s: float = 0.0
     worker_unseen_s: float | None = 0.0
     tokens: int = 0
     tokens_per_s: float = 0.0
+    memory_ratio: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How long, in seconds, requests are still taken without Redis, and without a worker."""
+    """How long, in seconds, requests are still taken without Redis, and without a worker.
+
+    And up to which share of Redis' memory: what was taken still needs room for its replies.
+    """
 
     redis_s: float
     worker_s: float
+    memory_ratio: float = 0.7
 
 
 def admit(cluster: Cluster, grace: Grace) -> RedbatchError | None:
@@ -48,14 +59,37 @@ def admit(cluster: Cluster, grace: Grace) -> RedbatchError | None:
             f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
             retry_after_s=RETRY_LEAST_S,
         )
+    if cluster.memory_ratio > grace.memory_ratio:
+        return Overloaded(
+            f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give it more.",
+            retry_after_s=RETRY_LEAST_S,
+        )
     return None
 
 
-def retry_after_s(cluster: Cluster, share: float) -> float:
-    """Returns when a request that found the queue full may come again, in seconds.
+def fleet_rate(rates: Sequence[float]) -> float:
+    """Returns what the ready workers get done together, in tokens a second; 0 while it is known of none of them.
 
-    By then half of the backlog is done at the measured rate. `share`, from 0 to 1, is the client's place in the jitter.
+    Args:
+        rates: of each of them, 0 while unknown. Such a one counts as the others do on average: it has just come.
     """
-    drained = cluster.tokens / 2 / cluster.tokens_per_s if cluster.tokens_per_s > 0 else RETRY_LEAST_S
+    known = [rate for rate in rates if rate > 0]
+    return sum(known) / len(known) * len(rates) if known else 0.0
+
+
+def most_tokens(tokens_per_s: float, budget_s: float) -> int:
+    """Returns how many tokens may be in the queue with a request, for it to be answered in its time (s).
+
+    `tokens_per_s` is the fleet's rate. While that is unknown there is no bound.
+    """
+    return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS
+
+
+def retry_after_s(tokens: int, tokens_per_s: float, share: float) -> float:
+    """Returns when a request may come again that had so many tokens too many before it, in seconds.
+
+    By then they are done at the fleet's rate. `share`, from 0 to 1, is the client's place in the jitter.
+    """
+    drained = tokens / tokens_per_s if tokens_per_s > 0 else RETRY_LEAST_S
     wait = min(RETRY_MOST_S, max(RETRY_LEAST_S, drained))
     return wait * (1 + JITTER * share)

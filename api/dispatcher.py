@@ -23,6 +23,7 @@ from shared.codec import encode_body
 from shared.errors import DeadlineExceeded, InvalidRequest, RedisUnreachable
 from shared.messages import EMBED, Body, Draft, Vectors
 from shared.queue import Queue
+from shared.submission import Bound
 
 log = structlog.get_logger()
 
@@ -73,17 +74,19 @@ class Dispatcher:
         self._queue = Queue(settings, settings.queue, f"gateway:{self.gateway}")
         keys = self._keys = self._queue.keys
         self._requests: dict[str, InFlight] = {}
-        self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s)
+        self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
         self.monitor = Monitor(self._queue.link("monitor"), keys, settings.worker_grace_s, self._on_loss)
         self._submitter = Submitter(
             self._queue.link("submit"),
             keys,
             self.gateway,
-            settings.max_queue_inputs,
+            Bound(settings.max_queue_inputs, settings.max_queue_tokens),
             Told(
                 submitted=lambda request: self._replies.expect(request, keys),
                 epoch=self.monitor.saw_epoch,
                 full=self.monitor.full,
+                slow=self.monitor.slow,
+                most_tokens=self.monitor.most_tokens,
             ),
         )
         self._replies = Replies(

@@ -38,7 +38,8 @@ def error_body(code: str, message: str, request_id: str) -> bytes:
 
 
 def retry_headers(error: RedbatchError) -> dict[str, str]:
-    """Returns `Retry-After` (whole seconds, rounded up) where trying again makes sense."""
+    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`, where trying again makes sense."""
     if error.retry_after_s is None:
         return {}
-    return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    wait_ms = max(1, math.ceil(error.retry_after_s * 1000))
+    return {"retry-after": str(math.ceil(wait_ms / 1000)), "retry-after-ms": str(wait_ms)}

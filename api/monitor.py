@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from api import metrics
-from api.admission import Cluster, retry_after_s
+from api.admission import Cluster, fleet_rate, most_tokens, retry_after_s
 from redbatch.tasks import wait_for_event
 from shared import submission
-from shared.errors import QueueFull, RedbatchError, RedisUnreachable
+from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import Keys
 from shared.queue import Link
 from shared.submission import Pulse
@@ -42,6 +42,7 @@ class Monitor:
         self._worker_seen_at: float | None = None
         self._ready_seen_at: float | None = None
         self._worker_grace_s = worker_grace_s
+        self._tokens_per_s = 0.0
         self._epoch = b""
         self._lost = asyncio.Event()
         self._round = time.monotonic()
@@ -66,9 +67,14 @@ class Monitor:
                 log.warning("Redis is out of reach", reason=error.message)
         else:
             self._saw_workers(self._pulse)
+            self._tokens_per_s = fleet_rate(
+                [each.tokens_per_s for each in self._pulse.workers if each.state == "ready"]
+            )
             self._down_since = None
             self.saw_epoch(self._pulse.epoch)
             _show(self._pulse)
+            metrics.FLEET_RATE.set(self._tokens_per_s)
+            metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
         metrics.REDIS_UP.set(self._down_since is None)
 
     def _saw_workers(self, pulse: Pulse) -> None:
@@ -114,13 +120,26 @@ class Monitor:
             unseen = 0.0
         elif self._worker_seen_at is not None:
             unseen = max(0.0, now - down - self._worker_seen_at)
-        rate = sum(worker.tokens_per_s for worker in self._pulse.workers)
-        return Cluster(down, unseen, self._pulse.tokens, rate)
+        return Cluster(down, unseen, self._pulse.tokens, self._tokens_per_s, self._pulse.memory_ratio)
 
     def full(self) -> RedbatchError:
         """Returns the error for a request that found the queue full."""
-        wait = retry_after_s(self.cluster(), random.random())  # noqa: S311 - spreads clients, guards no secret
+        half = 0 if self._pulse is None else self._pulse.tokens // 2
+        wait = retry_after_s(half, self._tokens_per_s, random.random())  # noqa: S311 - spreads clients, guards no secret
         return QueueFull(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
+
+    def most_tokens(self, budget_s: float) -> int:
+        """Returns how many tokens may be in the queue with a request that has so much time."""
+        return most_tokens(self._tokens_per_s, budget_s)
+
+    def slow(self, excess_tokens: int) -> RedbatchError:
+        """Returns the error for a request that had so many tokens too many before it."""
+        wait = retry_after_s(excess_tokens, self._tokens_per_s, random.random())  # noqa: S311 - as above
+        return Overloaded(
+            f"There is too much before this request for an answer in its time: try again in {wait:.0f} s, or allow "
+            "more time.",
+            retry_after_s=wait,
+        )
 
     def missing(self) -> list[str]:
         """Returns what keeps the cluster from answering: redis, worker."""

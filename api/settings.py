@@ -34,6 +34,9 @@ class GatewaySettings(QueueSettings):
     max_queue_inputs: int = Field(
         default=20_000, ge=1, description="Inputs that may wait or run in the whole queue; beyond them: 429."
     )
+    max_queue_tokens: int = Field(
+        default=2_000_000, ge=1, description="The same in tokens, as estimated from the length of inputs."
+    )
     reply_connections: int = Field(
         default=8, ge=2, le=64, description="Redis connections that wait for replies, however many requests there are."
     )
@@ -42,6 +45,9 @@ class GatewaySettings(QueueSettings):
     )
     redis_grace_s: float = Field(
         default=5.0, ge=0, le=300, description="How long new requests are still taken while Redis is out of reach."
+    )
+    redis_memory_ratio: float = Field(
+        default=0.7, gt=0, le=1, description="Share of Redis' maxmemory above which nothing new is taken: 429."
     )
     drain_delay_s: float = Field(
         default=5.0, ge=0, le=300, description="After SIGTERM: time to serve while load balancers look away."

@@ -19,7 +19,7 @@ from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisU
 from shared.keys import Keys
 from shared.messages import Draft, Ref
 from shared.queue import Link
-from shared.submission import Submission, SubmitReply, Submitted
+from shared.submission import Bound, Submission, SubmitReply, Submitted
 
 log = structlog.get_logger()
 
@@ -50,14 +50,17 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who is told what came of a submit: of each request in the stream, of the queue's epoch, of a full queue.
+    """Who is told what came of a submit: of each request in the stream, and of the queue's epoch.
 
-    `full` returns the error for the request.
+    `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many before it;
+    `most_tokens` says how many may be in the queue with a request that has so much time (s).
     """
 
     submitted: Callable[[InFlight], None]
     epoch: Callable[[bytes], None]
     full: Callable[[], RedbatchError]
+    slow: Callable[[int], RedbatchError]
+    most_tokens: Callable[[float], int]
 
 
 class Submitter:
@@ -67,7 +70,7 @@ class Submitter:
         link: a connection of its own.
         keys: the queue.
         gateway: this gateway's name.
-        bound: inputs that the queue may hold.
+        bound: what the queue may hold.
         told: who is told what came of it.
 
     Attributes:
@@ -75,7 +78,7 @@ class Submitter:
         waiting_inputs: inputs whose submit has not begun.
     """
 
-    def __init__(self, link: Link, keys: Keys, gateway: str, bound: int, told: Told) -> None:
+    def __init__(self, link: Link, keys: Keys, gateway: str, bound: Bound, told: Told) -> None:
         self._link = link
         self._keys = keys
         self._gateway = gateway
@@ -160,14 +163,22 @@ class Submitter:
 
     def _submission(self, order: Order, now: float) -> Submission:
         request = order.request
-        budget_ms = 0 if request.done else int((request.deadline - now) * 1000)
-        bell = self._keys.bell(self._gateway) if request.rings else ""
-        return Submission(request.request_id, order.drafts, budget_ms, exempt=order.exempt, bell=bell)
+        budget_s = 0.0 if request.done else request.deadline - now
+        return Submission(
+            request.request_id,
+            order.drafts,
+            int(budget_s * 1000),
+            exempt=order.exempt,
+            bell=self._keys.bell(self._gateway) if request.rings else "",
+            most_tokens=self._told.most_tokens(budget_s),
+        )
 
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
         request = order.request
         if outcome.status == "full":
             request.fail(self._told.full())
+        elif outcome.status == "slow":
+            request.fail(self._told.slow(self._excess(order, outcome.tokens)))
         elif outcome.status == "late":
             request.fail(DeadlineExceeded("The deadline passed before the request reached the queue."))
         for draft, ref in zip(order.drafts, outcome.refs, strict=False):
@@ -178,6 +189,12 @@ class Submitter:
             self.cancel(request, waited_for=False)
         else:
             self._told.submitted(request)
+
+    def _excess(self, order: Order, tokens: int) -> int:
+        """Returns how many tokens must be done before an order fits with which so many are in the queue."""
+        left_s = order.request.deadline - asyncio.get_running_loop().time()
+        cost = sum(draft.cost for draft in order.drafts)
+        return min(tokens, max(0, tokens + cost - self._told.most_tokens(left_s)))
 
     async def flush_cancels(self) -> None:
         """Takes back what nobody waits for."""

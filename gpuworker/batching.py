@@ -7,6 +7,11 @@ bound it is the best run of those that hold the oldest input. Where a run takes 
 it takes those that arrived first.
 
 A model that runs packed batches pads nothing, whatever their lengths: then inputs go in the order of arrival.
+
+A *suspect* is an input whose run began before and did not end: the engine died in it, and it may be to blame. It runs
+with nothing beside it but the other inputs of its entry, which is accused as a whole: so no other is accused in its
+place. Suspects go after all others: those that ran once when an engine died, then those that ran twice. Once they have
+let others go first for long enough, a batch of these and a suspect take turns.
 """
 
 from __future__ import annotations
@@ -15,12 +20,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
 from gpuworker.waits import Forming, Outlook
 
 OVERHEAD_TOKENS = 32.0
 """MiniLM on one core: 5 ms for any batch and 0.155 ms for each of its tokens. Padded batches soon tell their own."""
 
+
+SUSPECT_BOUND_S = 1.0
+"""How long a suspect lets others go first. A worker holds about a second of work: what was there before it, has run."""
 
 LEAST_PARTS = 2
 """A single runner's batch leaves as much behind it as it takes."""
@@ -51,12 +60,29 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An input that waits: its length in tokens, since when, until when. One that is `alone` shares no batch."""
+    """An input that waits: its length in tokens, since when, until when; how often its run began before; its entry."""
 
     tokens: int
     since: float
     deadline: float
-    alone: bool = False
+    attempts: int = 0
+    entry: str = ""
+
+    @property
+    def suspect(self) -> bool:
+        """Whether an engine may have died of it."""
+        return self.attempts > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Whether a batch runs now, and whether the last that began was a suspect's."""
+
+    busy: bool = False
+    suspect_ran: bool = False
+
+
+IDLE = Device()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +98,30 @@ class Plan:
     full: bool = False
 
 
-def plan(waiting: Sequence[Waiting], limits: Limits, now: float) -> Plan:
-    """Returns what to do with what waits, which is in the order of arrival."""
+def plan(waiting: Sequence[Waiting], limits: Limits, now: float, device: Device = IDLE) -> Plan:
+    """Returns what to do with what waits, which is in the order of arrival.
+
+    While the device is busy, no suspect begins; when one is due, nothing does, so that the device comes free.
+    """
     expired = tuple(i for i, each in enumerate(waiting) if each.deadline <= now)
     live = [i for i, each in enumerate(waiting) if each.deadline > now]
     if not live:
         return Plan(expired=expired)
-    shared = [i for i in live if not waiting[i].alone]
-    oldest = min(live, key=lambda i: waiting[i].since)
+    shared = [i for i in live if not waiting[i].suspect]
+    suspects = [i for i in live if waiting[i].suspect]
+    due = min((waiting[i].since + SUSPECT_BOUND_S for i in suspects), default=inf)
+    if not shared or (now >= due and not device.suspect_ran):
+        if device.busy:
+            return Plan(expired=expired)
+        first = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
+        return Plan(tuple(i for i in suspects if waiting[i].entry == first.entry), expired, full=True)
+    oldest = min(shared, key=lambda i: waiting[i].since)
     overdue = now - waiting[oldest].since >= limits.age_bound_s
-    if not shared or (overdue and waiting[oldest].alone):
-        return Plan(batch=(oldest,), expired=expired, full=True)
     choose = _packed if limits.packed else _padded
     batch = choose(waiting, shared, limits, oldest if overdue else None)
     full = _is_full([waiting[i].tokens for i in shared], limits)
     if not full and (limits.wait_s or limits.outlook):
-        wake_at = _wake_at([waiting[i] for i in shared], limits, now)
+        wake_at = min(due, _wake_at([waiting[i] for i in shared], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
     return Plan(batch=batch, expired=expired, full=full)

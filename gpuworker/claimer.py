@@ -31,6 +31,9 @@ LOADING_PAUSE_S = 0.2
 FRAME_ENTRIES = 16
 """With the bound of a body, this keeps a frame within its own bound."""
 
+LATE = "The deadline passed while the request waited."
+GIVEN_UP = "The engine died each time that it ran this input."
+
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
 """When to look again after the share of others was left to them."""
@@ -153,7 +156,7 @@ class Claimer:
         """Returns the entry in hand if it is to run; otherwise sees to its answer, or gives it to others."""
         holding = self._context.hands.take(entry, ())
         if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
-            self._committer.fail(holding, DeadlineExceeded.code, "The deadline passed while the request waited.")
+            self._committer.fail(holding, DeadlineExceeded.code, LATE)
             return None
         if entry.version != VERSION:
             self._committer.refuse(entry)
@@ -180,17 +183,22 @@ class Claimer:
         entries = []
         for holding in holdings:
             entry = holding.entry
+            if clock.monotonic(entry.deadline_ms) <= time.monotonic():
+                self._committer.fail(holding, DeadlineExceeded.code, LATE)
+                continue
             decision = retry(entry.attempts, self._context.settings.max_attempts)
             if decision is Retry.GIVE_UP:
-                self._committer.fail(holding, InputFailed.code, "The engine died each time that it ran this input.")
+                self._committer.fail(holding, InputFailed.code, GIVEN_UP, dead=True)
                 continue
+            suspect = decision is Retry.ALONE
             entries.append(
                 {
                     "key": key_of(entry),
                     "inputs": holding.inputs,
-                    "since": self._submitted(entry),
+                    # The bounds on how long an input is passed over count for a suspect from when it came back.
+                    "since": time.monotonic() if suspect else self._submitted(entry),
                     "deadline": clock.monotonic(entry.deadline_ms),
-                    "alone": decision is Retry.ALONE,
+                    "attempts": entry.attempts if suspect else 0,
                 }
             )
         for start in range(0, len(entries), FRAME_ENTRIES):

@@ -12,7 +12,7 @@ from gpuworker.context import Context
 from gpuworker.holding import Holding, key_of
 from shared import delivery
 from shared.codec import encode_reply
-from shared.delivery import Answer
+from shared.delivery import Answer, Committing
 from shared.errors import RedisUnreachable
 from shared.messages import Entry, Failure, Ref, Reply
 from shared.queue import Link
@@ -31,23 +31,26 @@ class Committer:
     def __init__(self, context: Context, link: Link) -> None:
         self._context = context
         self._link = link
+        settings = context.settings
+        self._how = Committing(context.worker, int(settings.reply_ttl_s * 1000), settings.max_dead_letters)
         self._answers: list[Answer] = []
         self._handed_back: list[Entry] = []
         self._refused: list[Entry] = []
         self._malformed: list[Ref] = []
         self._wake = asyncio.Event()
 
-    def answer(self, holding: Holding, reply: Reply) -> None:
+    def answer(self, holding: Holding, reply: Reply, died_of: str = "") -> None:
         """Commits a reply soon. The entry stays in hand until then, so that it is renewed."""
         holding.answered = True
-        self._answers.append(Answer(holding.entry, encode_reply(reply)))
+        self._answers.append(Answer(holding.entry, encode_reply(reply), died_of))
         self._wake.set()
 
-    def fail(self, holding: Holding, code: str, message: str) -> None:
-        """Commits an error soon."""
+    def fail(self, holding: Holding, code: str, message: str, *, dead: bool = False) -> None:
+        """Commits an error soon; `dead` has the entry kept among the dead letters."""
         entry = holding.entry
         metrics.FAILURES.labels(code).inc()
-        self.answer(holding, Failure(entry.request_id, entry.position, entry.ref.n, code, message))
+        reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message)
+        self.answer(holding, reply, f"{code}: {message}" if dead else "")
 
     def hand_back(self, entries: Sequence[Entry]) -> None:
         """Gives entries to other workers soon."""
@@ -109,8 +112,11 @@ class Committer:
         return self._answers[:count]
 
     async def _commit(self, answers: list[Answer]) -> None:
-        grace_ms = int(self._context.settings.reply_ttl_s * 1000)
-        won = await delivery.commit(self._link, self._context.keys, answers, grace_ms)
+        won = await delivery.commit(self._link, self._context.keys, answers, self._how)
+        dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
+        if dead:
+            metrics.DEAD_LETTERS.inc(len(dead))
+            log.warning("entries given up", n=len(dead), see="redbatch dead list")
         self._answers = self._answers[len(answers) :]
         self._context.hands.release(key_of(answer.entry) for answer in answers)
         metrics.COMMITS.labels("answered").inc(sum(won))

@@ -7,7 +7,9 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 
 import structlog
@@ -45,6 +47,10 @@ class EngineFailed(Exception):
 class EngineHost:
     """Keeps one engine alive.
 
+    Attributes:
+        ready: whether there is one that takes work.
+        heard: when one last said something (monotonic clock).
+
     Args:
         options: what the engine is told.
         on_frame: called with each frame of a living engine but ready and failed.
@@ -68,6 +74,7 @@ class EngineHost:
         self._control: socket.socket | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._was_ready = False
+        self.heard = 0.0
         self.ready = False
 
     async def run(self) -> None:
@@ -93,6 +100,12 @@ class EngineHost:
         """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
         if self._writer is not None and self.ready:
             self._writer.write(frames.encode(header))
+
+    def kill(self) -> None:
+        """Has the fork server kill the engine; the next one is started as after any death."""
+        if self._control is not None:
+            with suppress(OSError):  # the fork server is dead, and so is its engine
+                self._control.send(frames.KILL)
 
     async def stop(self) -> None:
         """Ends the fork server, and with it the engine."""
@@ -127,7 +140,7 @@ class EngineHost:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    socket.send_fds(control, [b"f"], [theirs.fileno()])
+                    socket.send_fds(control, [frames.FORK], [theirs.fileno()])
                 except OSError:  # the fork server died a moment ago: the next round starts another
                     ours.close()
                     control.close()
@@ -136,6 +149,7 @@ class EngineHost:
                     return ours
 
     def _handle(self, header: frames.Header, payload: bytes) -> None:
+        self.heard = time.monotonic()
         kind = header["kind"]
         if kind == "failed":
             raise EngineFailed(str(header["message"]))

@@ -1,9 +1,11 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  add {entries: [{key, inputs, since, deadline, alone}]} · drop {keys} · drain {}
+From the worker:  add {entries: [{key, inputs, since, deadline, attempts}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
-                  ran {size, inputs, tokens, padded, seconds, gap, dim, done: [{key, n, began, seconds, size}],
-                       failed: [{key, code, message}]}  + float32 vectors of `done`, in order
+                  ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s,
+                       max_batch_tokens, dim,
+                       done: [{key, n, began, seconds, size}], failed: [{key, code, message}]}  + float32 vectors of
+                       `done`, in order
                   failed {message}: the model cannot be loaded
 Times are seconds of the monotonic clock, which processes of one host share.
 """
@@ -18,6 +20,9 @@ import msgpack
 
 _HEAD = struct.Struct("!II")
 MAX_FRAME_BYTES = 1 << 30
+
+FORK, KILL = b"f", b"k"
+"""What a fork server is told: to start an engine on the socket that comes with it, or to kill those that it has."""
 
 Header = dict[str, Any]
 

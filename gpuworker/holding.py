@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -17,11 +18,14 @@ def key_of(entry: Entry) -> str:
 
 @dataclass(slots=True)
 class Holding:
-    """One entry in this worker's hands. `answered` ones wait for their commit alone."""
+    """One entry in this worker's hands. `answered` ones wait for their commit alone.
+
+    `began` is when its run began (monotonic clock), None before that.
+    """
 
     entry: Entry
     inputs: tuple[str, ...]
-    begun: bool = False
+    began: float | None = None
     answered: bool = False
 
 
@@ -78,18 +82,23 @@ class Hands:
         for key in keys:
             holding = self._by_key.get(key)
             if holding is not None:
-                holding.begun = True
+                holding.began = time.monotonic()
 
     def running(self) -> list[Entry]:
         """Returns the entries that have begun and are not answered."""
-        return [each.entry for each in self._by_key.values() if each.begun and not each.answered]
+        return [each.entry for each in self._by_key.values() if each.began is not None and not each.answered]
+
+    def oldest_run(self) -> float | None:
+        """Returns when the run began that has lasted longest and is not answered; None if nothing runs."""
+        runs = [each.began for each in self._by_key.values() if each.began is not None and not each.answered]
+        return min(runs, default=None)
 
     def interrupt(self) -> None:
         """Counts an attempt for each entry that was begun and not answered when the engine died."""
         for holding in self._by_key.values():
-            if holding.begun and not holding.answered:
+            if holding.began is not None and not holding.answered:
                 holding.entry = replace(holding.entry, attempts=holding.entry.attempts + 1)
-                holding.begun = False
+                holding.began = None
 
     def unanswered(self) -> list[Holding]:
         """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""

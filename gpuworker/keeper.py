@@ -12,6 +12,7 @@ from gpuworker import metrics
 from gpuworker.claimer import Claimer
 from gpuworker.context import Context
 from gpuworker.holding import key_of
+from gpuworker.retries import keeps
 from shared import delivery
 from shared.delivery import Abandoned
 from shared.errors import RedisUnreachable
@@ -79,11 +80,10 @@ class Keeper:
         entries = [each.entry for each in held]
         now_ms, owned = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
         self._context.clock.saw(now_ms)
-        # What runs, runs to its end: the first commit counts.
         gone = [
             key_of(each.entry)
             for each, still in zip(held, owned, strict=True)
-            if not (still or each.answered or each.begun)
+            if not keeps(owned=still, begun=each.began is not None, answered=each.answered)
         ]
         if gone:
             metrics.DROPPED.inc(len(gone))

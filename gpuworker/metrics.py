@@ -24,7 +24,12 @@ COMMITS = Counter("redbatch_commits", "Entries by what their commit found", ["ou
 RECLAIMED = Counter("redbatch_reclaimed", "Entries taken over from others")
 DROPPED = Counter("redbatch_dropped", "Entries let go because they were cancelled or taken over")
 HANDED_BACK = Counter("redbatch_handed_back", "Entries given back unbegun")
+DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up: the engine died each time that it ran them")
 ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engines started after the first")
+ENGINE_HANGS = Counter("redbatch_engine_hangs", "Engines killed because they made no progress")
 HELD = Gauge("redbatch_held_entries", "Entries claimed and not committed")
+MOST_TOKENS = Gauge(
+    "redbatch_batch_tokens_limit", "Most tokens in a batch: as set, or less after one ran out of memory"
+)
 TOKEN_RATE = Gauge("redbatch_tokens_per_second", "Measured rate of the engine, in estimated tokens")
 UP = Gauge("redbatch_worker_up", "1 while the engine is ready", ["worker", "model"])

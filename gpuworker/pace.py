@@ -1,8 +1,9 @@
 """The limits of the next batch: those that are set, and what is learnt as batches run. Pure.
 
-What batches cost is learnt where that decides something. Where they are padded, the plan weighs padding against the
-fixed part of a batch, which is worth a few tokens on one device and thousands on another. An adaptive wait needs it
-too, and learns what there is to wait for. And any wait learns how long a batch takes, to leave that before a deadline.
+What batches cost is learnt: where they are padded, the plan weighs padding against the fixed part of a batch, which is
+worth a few tokens on one device and thousands on another. An adaptive wait needs it too, and learns what there is to
+wait for; and so does whoever has to tell a slow batch from one that hangs. Any wait learns how long a batch takes, to
+leave that before a deadline.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ class Pace:
         self._least_overhead = limits.overhead_tokens
         self._waits = limits.wait_s != 0
         self._adapts = limits.wait_s is None
-        self._fits = self._adapts or not limits.packed
         self._fit = CostFit()
         self._returns = Returns()
         self._each = 0.0
@@ -50,6 +50,20 @@ class Pace:
         if outlook is None and max_tokens == limits.max_tokens:
             return limits
         return replace(limits, max_tokens=max_tokens, outlook=outlook)
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens in a batch, padding included: as set, or less after one ran out of memory."""
+        return self._limits.max_tokens
+
+    def ran_out(self, padded_tokens: int) -> None:
+        """Takes in that there was no memory for a batch of so many tokens: from now on, half of that is the most."""
+        self._limits = replace(self._limits, max_tokens=max(1, min(self._limits.max_tokens, padded_tokens // 2)))
+
+    @property
+    def full_s(self) -> float:
+        """How long a full batch is expected to take; 0 before the first of any size."""
+        return 0.0 if self._fit.costs is None else self._fit.costs.seconds(self._limits.max_tokens)
 
     def arrived(self, now: float, inputs: int) -> None:
         """Takes in that inputs have come, ready to run."""
@@ -66,8 +80,7 @@ class Pace:
             padded_tokens: their tokens, with what padding there was.
             answered: the inputs of all entries that it has completed.
         """
-        if self._fits:
-            self._fit.observe(padded_tokens, seconds)
+        self._fit.observe(padded_tokens, seconds)
         if not self._limits.packed and self._fit.costs is not None:
             learnt = max(self._least_overhead, self._fit.costs.overhead_tokens)
             self._limits = replace(self._limits, overhead_tokens=min(learnt, self._limits.max_tokens))

@@ -20,6 +20,8 @@ class Results:
         self._committer = committer
         self._cost = 0.0
         self._seconds = 0.0
+        self._ended = 0.0
+        self._behind = False
 
     def take(self, header: Header, payload: bytes) -> None:
         """Answers the entries of a `ran` frame and takes in its measures."""
@@ -57,8 +59,19 @@ class Results:
         metrics.BATCH_PADDING.observe(1 - tokens / padded if padded else 0.0)
         metrics.INFERENCE.observe(seconds)
         metrics.BATCH_GAP.observe(header["gap"])
-        self._cost = DECAY * self._cost + cost
-        self._seconds = DECAY * self._seconds + seconds
-        if self._seconds > 0:
-            self._context.tokens_per_s = self._cost / self._seconds
+        self._rate(cost, header)
+
+    def _rate(self, cost: int, header: Header) -> None:
+        """Measures what the engine can do: while more waits than runs. Otherwise it does what it is asked for.
+
+        An entry counts with its last batch, so the batch after the last that had something behind it counts too.
+        Batches that ran side by side count for the time that they took together.
+        """
+        busy = max(0.0, header["ended"] - max(self._ended, header["ended"] - header["seconds"]))
+        self._ended = max(self._ended, header["ended"])
+        counts, self._behind = header["behind"] or self._behind, header["behind"]
+        if counts:
+            self._cost = DECAY * self._cost + cost
+            self._seconds = DECAY * self._seconds + busy
+            self._context.tokens_per_s = self._cost / max(self._seconds, 1e-9)
             metrics.TOKEN_RATE.set(self._context.tokens_per_s)

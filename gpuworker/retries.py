@@ -1,4 +1,4 @@
-"""What happens to an entry whose run began and did not end. Pure."""
+"""What happens to an entry that is held: renewed or let go; and to one whose run began and did not end. Pure."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def retry(attempts: int, max_attempts: int) -> Retry:
     if attempts >= max_attempts:
         return Retry.GIVE_UP
     return Retry.ALONE if attempts > 0 else Retry.TOGETHER
+
+
+def keeps(*, owned: bool, begun: bool, answered: bool) -> bool:
+    """Returns whether a worker keeps an entry of which its renewal has found whether it is still its own.
+
+    What was cancelled or taken over need not run. But what runs, runs to its end, and what has its answer is committed:
+    whoever is first counts.
+    """
+    return owned or begun or answered

@@ -80,6 +80,19 @@ class WorkerSettings(QueueSettings):
     max_attempts: int = Field(
         default=3, ge=1, le=100, description="Runs that an input may begin before it is answered input_failed."
     )
+    engine_hang_s: float = Field(
+        default=5.0,
+        ge=0.1,
+        le=3_600,
+        description="An engine is killed that makes no progress for so long; or, where that is longer, for ten times "
+        "what its slowest batch takes.",
+    )
+    max_dead_letters: int = Field(
+        default=200,
+        ge=0,
+        le=100_000,
+        description="Entries given up that are kept for `redbatch dead`: the last so many, in Redis; 0 keeps none.",
+    )
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After SIGTERM: time for the batches that run to finish."
     )

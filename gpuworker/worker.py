@@ -14,6 +14,7 @@ from dataclasses import fields
 import structlog
 import uvloop
 
+from gpuworker import metrics
 from gpuworker.begun import Begun
 from gpuworker.claimer import Claimer
 from gpuworker.committer import Committer
@@ -25,8 +26,10 @@ from gpuworker.holding import key_of
 from gpuworker.keeper import Keeper
 from gpuworker.models import ModelError, parse_model
 from gpuworker.pacemaker import Pacemaker
+from gpuworker.patience import Patience
 from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
+from gpuworker.watchdog import Watchdog
 from redbatch.admin import AdminServer, PortTaken
 from redbatch.garbage import collect_rarely
 from redbatch.tasks import end
@@ -56,6 +59,9 @@ class Worker:
         self._claimer = Claimer(self._context, self._claim_link, self._engine, self._committer)
         self._keeper = Keeper(self._context, self._queue.link("keep"), self._claimer, self._drop)
         self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
+        wait_ms = settings.max_batch_wait_ms
+        self._patience = Patience(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
+        self._watchdog = Watchdog(self._context, self._engine, self._patience)
         self._results = Results(self._context, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
         self._stop = asyncio.Event()
@@ -79,6 +85,7 @@ class Worker:
                 ("commit", self._committer.run()),
                 ("begun", self._begun.run()),
                 ("keep", self._keeper.run()),
+                ("watch", self._watchdog.run()),
                 ("heartbeat", self._pacemaker.run()),
             )
         ]
@@ -157,6 +164,7 @@ class Worker:
     def _on_ready(self, header: Header) -> None:
         log.info("engine ready", model=header["model"], device=header["device"], dim=header["dim"])
         self._claimer.batch_tokens = int(header["max_batch_tokens"])
+        self._patience.restarted()
         self._pacemaker.ready(str(header["device"]), int(header["dim"]))
         self._claimer.bring(self._context.hands.unanswered())
         self._context.hands.freed.set()
@@ -177,9 +185,20 @@ class Worker:
             self._context.hands.begin(header["keys"])
             self._begun.changed()
         elif kind == "ran":
+            self._learn(header)
             self._results.take(header, payload)
         elif kind == "unbegun" and self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result(header["keys"])
+
+    def _learn(self, header: Header) -> None:
+        """Takes in what a batch says of the model."""
+        if not header["size"]:
+            return
+        self._patience.ran(header["seconds"], header["full_s"])
+        if header["max_batch_tokens"] < self._claimer.batch_tokens:
+            self._claimer.batch_tokens = int(header["max_batch_tokens"])
+            log.warning("out of memory: batches are smaller from now on", max_batch_tokens=self._claimer.batch_tokens)
+        metrics.MOST_TOKENS.set(self._claimer.batch_tokens)
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send({"kind": "drop", "keys": keys})

@@ -16,6 +16,7 @@ from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch import __version__
 from redbatch.bench.settings import BenchSettings
+from redbatch.dead.app import app as dead_app
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.tune.settings import TuneSettings
@@ -36,6 +37,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+
+app.add_typer(dead_app, name="dead")
 
 GATEWAY = settings_of(GatewaySettings)
 WORKER = settings_of(WorkerSettings)

@@ -1,4 +1,4 @@
-"""Which queue `redbatch queue` looks at, and what it says when it cannot."""
+"""What `redbatch queue` does, and what it says when it cannot."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from rich.console import Console
 
 from redbatch import queue_view
 from redbatch.process import complain
-from redbatch.run_file import find_running
 from redbatch.urls import mask_password
+from redbatch.which_queue import NoQueue, which_queue
 from shared.errors import RedisUnreachable
-from shared.settings import DEFAULT_MODEL, queue_slug
 
 EXIT_FAILED = 1
 
 
 def show_queue(redis_url: str | None, name: str | None, *, in_json: bool, keep: bool) -> int:
     """Prints the queue, once or each second until Ctrl-C. Returns the exit code: 1 when there is none to look at."""
-    if redis_url is None:
-        running = find_running()
-        if running is None:
-            return _failed("no running `redbatch up` of yours found: start one, or name a Redis with --redis-url")
-        redis_url, name = running.redis_url, name or running.queue
-    name = name or queue_slug(DEFAULT_MODEL)
+    try:
+        redis_url, name = which_queue(redis_url, name)
+    except NoQueue as error:
+        return _failed(str(error))
     console = Console(highlight=False)
     try:
         with queue_view.watching(console, name, in_json=in_json) as show:

@@ -18,6 +18,8 @@ BEGUN_TTL_MS = 3_600_000
 BELL_TTL_MS = 60_000
 RELEASED_IDLE_MS = 86_400_000
 RECLAIM_LATE_MS = 500
+MOST_DEAD_BODY_BYTES = 64 * 2**10
+"""A longer body is not kept in a dead letter, which says so: they are to be looked at, not to fill Redis."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LATEST_MS = 2**52
@@ -59,10 +61,23 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply for an entry, encoded."""
+    """A reply for an entry, encoded. One that `died_of` something becomes a dead letter as well."""
 
     entry: Entry
     reply: bytes
+    died_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committing:
+    """What holds for a whole commit: who commits, and how long a reply outlives its deadline.
+
+    Of dead letters the last `max_dead_letters` are kept.
+    """
+
+    worker: str
+    grace_ms: int
+    max_dead_letters: int = 0
 
 
 def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
@@ -127,15 +142,16 @@ async def await_entry(link: Link, keys: Keys, worker: str) -> tuple[Entry | Ref,
     return tuple(parse_entry(lanes.index(name.decode()), raw) for name, raws in reply for raw in raws)
 
 
-async def commit(link: Link, keys: Keys, answers: Sequence[Answer], grace_ms: int) -> list[bool]:
+async def commit(link: Link, keys: Keys, answers: Sequence[Answer], how: Committing) -> list[bool]:
     """Answers entries; returns for each whether this was the answer that counted.
 
     Raises:
         RedisUnreachable: whether it was done is unknown; repeating it is safe.
     """
-    names = [keys.backlog, *keys.lanes]
+    names = [keys.backlog, keys.dead, *keys.lanes]
     bells: dict[str, int] = {}
-    args: list[Argument] = [GROUP, len(LANES), grace_ms, BELL_TTL_MS, len(answers)]
+    args: list[Argument] = [GROUP, len(LANES), how.grace_ms, BELL_TTL_MS, how.worker, how.max_dead_letters]
+    args += (MOST_DEAD_BODY_BYTES, len(answers))
     for answer in answers:
         entry, ref = answer.entry, answer.entry.ref
         names.append(keys.reply(entry.request_id))
@@ -144,17 +160,17 @@ async def commit(link: Link, keys: Keys, answers: Sequence[Answer], grace_ms: in
             names.append(entry.bell)
             bells[entry.bell] = len(names)
         args += (ref.lane, ref.entry_id, ref.n, ref.cost, entry.deadline_ms, entry.request_id)
-        args += (reply_at, bells.get(entry.bell, 0), answer.reply)
+        args += (reply_at, bells.get(entry.bell, 0), answer.reply, entry.attempts, answer.died_of)
     _, won = await link.run(scripts.COMMIT, names, args)
     return [bool(flag) for flag in won]
 
 
 async def discard(link: Link, keys: Keys, refs: Sequence[Ref]) -> None:
     """Removes entries that nobody could answer, because they name no request."""
-    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, len(refs)]
+    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, "", 0, 0, len(refs)]
     for ref in refs:
-        args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "")
-    await link.run(scripts.COMMIT, [keys.backlog, *keys.lanes], args)
+        args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "", 0, "")
+    await link.run(scripts.COMMIT, [keys.backlog, keys.dead, *keys.lanes], args)
 
 
 async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> tuple[int, list[bool]]:

@@ -11,6 +11,7 @@
 | rb:{<queue>}:workers              | zset   | workers          | an hour after the last heartbeat of any              |
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
 | rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
+| rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class Keys:
     def workers(self) -> str:
         """Workers by the time (Redis' clock, ms) of their last heartbeat."""
         return f"{self.prefix}workers"
+
+    @property
+    def dead(self) -> str:
+        """Stream of the dead letters: entries that were given up."""
+        return f"{self.prefix}dead"
 
     def reply(self, request_id: str) -> str:
         """List of the replies to one request."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 VERSION = 1
 """Version of the entry and reply format. A worker hands back entries of a version it does not know."""
 
+MOST_TOKENS = 2**52
+"""No bound in tokens."""
+
 EMBED = "embed"
 """The operation that turns each input into one vector."""
 

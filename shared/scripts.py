@@ -37,3 +37,5 @@ RECLAIM = Script.load("reclaim")
 HAND_BACK = Script.load("hand_back")
 HEARTBEAT = Script.load("heartbeat")
 LEAVE = Script.load("leave")
+
+REQUEUE = Script.load("requeue")

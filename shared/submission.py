@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared import scripts
 from shared.keys import GROUP, LANES, Keys
-from shared.messages import Draft, Heartbeat, Ref
+from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
 
 SUBMITTED_TTL_MS = 360_000
@@ -21,10 +21,19 @@ _HEARTBEAT = TypeAdapter(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """How much may be in the queue, for all gateways together."""
+
+    inputs: int
+    tokens: int = MOST_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """Some entries of one request, ready to go into its lane.
 
-    `budget_ms` is the time left to its deadline; `exempt` entries were accepted before and pass the bound.
+    `budget_ms` is the time left to its deadline; `most_tokens` may be in the queue with it, or it would come too late.
+    `exempt` entries were accepted before and pass both bounds; one that finds the queue empty passes the second.
     """
 
     request_id: str
@@ -35,14 +44,19 @@ class Submission:
     bell: str = ""
     tenant: str = ""
     traceparent: str = ""
+    most_tokens: int = MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission: `ok` with a Ref for each draft, `full` or `late` with none."""
+    """What became of a submission: `ok` with a Ref for each draft; `full`, `late` or `slow` with none.
+
+    `tokens` are those in the queue that a `slow` one would have had before it.
+    """
 
     status: str
     refs: tuple[Ref, ...]
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,10 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed."""
+    """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
+
+    `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none.
+    """
 
     now_ms: int
     epoch: bytes
@@ -83,6 +100,7 @@ class Pulse:
     oldest_ms: int | None
     last_heartbeat_ms: int
     workers: tuple[Heartbeat, ...]
+    memory_ratio: float = 0.0
 
     @property
     def waiting(self) -> int:
@@ -96,16 +114,16 @@ class Pulse:
 
 
 async def submit(
-    link: Link, keys: Keys, gateway: str, sequence: int, bound: int, submissions: Sequence[Submission]
+    link: Link, keys: Keys, gateway: str, sequence: int, bound: Bound, submissions: Sequence[Submission]
 ) -> SubmitReply:
     """Adds the submissions, each whole or not at all; repeating a sequence number adds nothing and answers the same.
 
     Raises:
         RedisUnreachable: whether it was done is unknown; repeat it.
     """
-    args: list[Argument] = [sequence, bound, SUBMITTED_TTL_MS, len(submissions)]
+    args: list[Argument] = [sequence, bound.inputs, bound.tokens, SUBMITTED_TTL_MS, len(submissions)]
     for each in submissions:
-        args += (each.lane, each.request_id, each.budget_ms, int(each.exempt))
+        args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.most_tokens)
         args += (each.bell, each.tenant, each.traceparent, len(each.drafts))
         for draft in each.drafts:
             args += (draft.position, draft.n, draft.cost, draft.body)
@@ -117,6 +135,8 @@ async def submit(
 
 def _submitted(submission: Submission, result: list[bytes]) -> Submitted:
     status, *ids = result
+    if status == b"slow":
+        return Submitted("slow", (), int(ids[0]))
     pairs = zip(submission.drafts, ids, strict=False)
     return Submitted(status.decode(), tuple(Ref(submission.lane, found, draft.n, draft.cost) for draft, found in pairs))
 
@@ -155,13 +175,14 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
 async def pulse(link: Link, keys: Keys) -> Pulse:
     """Returns the state of the queue."""
     names = [keys.epoch, keys.workers, keys.backlog, *keys.lanes]
-    now_ms, epoch, inputs, tokens, entries, pending, oldest, last, beats = await link.run(
+    now_ms, epoch, inputs, tokens, entries, pending, oldest, last, beats, used, most = await link.run(
         scripts.PULSE, names, [GROUP, keys.worker("")]
     )
     found = re.match(rb"(\d+)-", oldest)
     workers = tuple(beat for beat in map(_heartbeat, beats) if beat is not None)
     oldest_ms = int(found.group(1)) if found else None
-    return Pulse(now_ms, epoch, inputs, tokens, entries, pending, oldest_ms, last, workers)
+    ratio = used / most if most else 0.0
+    return Pulse(now_ms, epoch, inputs, tokens, entries, pending, oldest_ms, last, workers, ratio)
 
 
 def _heartbeat(data: bytes) -> Heartbeat | None:

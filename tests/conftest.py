@@ -25,6 +25,7 @@ settings.load_profile("redbatch")
 def pytest_configure(config: pytest.Config) -> None:
     """Names the markers, so that a misspelt one is an error."""
     config.addinivalue_line("markers", "redis: talks to a Redis server")
+    config.addinivalue_line("markers", "buries: may leave dead letters after the test")
     config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")
 
 
@@ -85,6 +86,7 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     consumers = [name for marker in request.node.iter_markers("leaves") for name in marker.args]
     with redis.Redis.from_url(url, protocol=2) as client:
-        found = find_leaks(client, keys, consumers)
+        dead = request.node.get_closest_marker("buries") is not None
+        found = find_leaks(client, keys, consumers, dead=dead)
         remove(client, keys)
     assert found == []

@@ -13,8 +13,8 @@ PERMANENT = ("epoch",)
 EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers")
 
 
-def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = ()) -> list[str]:
-    """Returns a sentence for each thing that should not be there; `consumers` are the ones that may stay."""
+def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False) -> list[str]:
+    """Returns a sentence for each thing that should not be there; `consumers` may stay, and `dead` letters may."""
     may_stay = frozenset(consumers)
     found: list[str] = []
     for name in sorted(_names(client, keys)):
@@ -27,6 +27,8 @@ def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = ()) -
             ]
         elif name.removeprefix(keys.prefix) in PERMANENT:
             continue
+        elif name == keys.dead:
+            found += [] if dead or not client.xlen(name) else [f"{name}: {client.xlen(name)} dead letters"]
         elif not name.removeprefix(keys.prefix).startswith(EXPIRING):
             found.append(f"{name}: no key of the contract")
         elif client.pttl(name) == -1:

@@ -53,6 +53,9 @@ class Backend(Protocol):
         One that is `alone` may use the whole device: nothing else runs or waits.
         """
 
+    def free_memory(self) -> None:
+        """Gives back what memory it keeps for later: there was none for a batch."""
+
     def warmup(self) -> None:
         """Runs the model as often as it takes to be at full speed."""
 

@@ -60,5 +60,8 @@ class HashingBackend:
         digits = np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)
         return np.tile(digits.reshape(n, 32), (1, REPEATS))
 
+    def free_memory(self) -> None:
+        """Does nothing: it keeps none."""
+
     def warmup(self) -> None:
         """Does nothing: a formula has no cold start."""

@@ -191,6 +191,11 @@ class SentenceBackend:
             found: NDArray[np.float32] = self._model(features)["sentence_embedding"].float().cpu().numpy()
         return found if places is None else found[places]
 
+    def free_memory(self) -> None:
+        """Has torch give back what it holds of the GPU's memory."""
+        if self.device.startswith("cuda"):
+            torch.cuda.empty_cache()
+
     def warmup(self) -> None:
         """Runs one short and one longer batch: the first ones allocate memory and choose kernels."""
         words = "the quick brown fox jumps over the lazy dog "

@@ -17,7 +17,7 @@ from gpuworker import frames
 from gpuworker.backends.base import load_backend
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Work
+from gpuworker.engine.work import Ran, Told, Work
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
 
@@ -48,12 +48,12 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
         options.batch_age_bound_ms / 1000,
         packed=backend.packs,
     )
-    pipeline = Pipeline(
-        backend,
-        limits,
+    told = Told(
         begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),
         ran=lambda ran: outbox.put(encode_ran(ran, backend.dim)),
+        settle=outbox.flush,
     )
+    pipeline = Pipeline(backend, limits, told)
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
@@ -81,6 +81,10 @@ class Outbox:
         else:
             self._waiting.put(frame)
 
+    def flush(self) -> None:
+        """Returns when all that was put is sent."""
+        self._waiting.join()
+
     def send(self, header: frames.Header) -> None:
         """Sends a frame before it returns: the worker reads it even if this process dies in the next moment."""
         self._write(frames.encode(header))
@@ -89,6 +93,7 @@ class Outbox:
         """Sends what was put, for ever."""
         while True:
             self._write(self._waiting.get())
+            self._waiting.task_done()
 
     def _write(self, frame: bytes) -> None:
         try:
@@ -108,6 +113,10 @@ def encode_ran(ran: Ran, dim: int) -> bytes:
         "padded": ran.padded,
         "seconds": ran.seconds,
         "gap": ran.gap,
+        "ended": ran.ended,
+        "behind": ran.behind,
+        "full_s": ran.full_s,
+        "max_batch_tokens": ran.max_tokens,
         "dim": dim,
         "done": [
             {"key": work.key, "n": len(work.texts), "began": work.began, "seconds": work.seconds, "size": work.size}
@@ -126,7 +135,7 @@ def _receive(stream: BinaryIO, pipeline: Pipeline, outbox: Outbox) -> None:
         kind = header["kind"]
         if kind == "add":
             pipeline.add(
-                Work(each["key"], each["inputs"], each["since"], each["deadline"], each["alone"])
+                Work(each["key"], each["inputs"], each["since"], each["deadline"], each["attempts"])
                 for each in header["entries"]
             )
         elif kind == "drop":

@@ -22,6 +22,7 @@ import sys
 import structlog
 from setproctitle import setproctitle
 
+from gpuworker import frames
 from gpuworker.engine.child import serve
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -60,7 +61,15 @@ def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) 
             data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
             if not data:
                 break
-            engines.add(_fork(control, descriptors[0], options))
+            if data == frames.KILL:
+                _kill(engines)
+                engines = set()
+            else:
+                engines.add(_fork(control, descriptors[0], options))
+    _kill(engines)
+
+
+def _kill(engines: set[int]) -> None:
     for pid in engines:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

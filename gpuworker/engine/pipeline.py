@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Limits, Plan, Waiting
+from gpuworker.batching import Device, Limits, Plan, Waiting
+from gpuworker.engine.faults import failure_of, is_out_of_memory
 from gpuworker.engine.shelf import Shelf
-from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Work
+from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
 from gpuworker.pace import Pace
 
 if TYPE_CHECKING:
@@ -36,18 +37,14 @@ class Pipeline:
     Args:
         backend: the loaded model.
         limits: bounds of a batch.
-        begun: told which entries' first input begins to run, before it does.
-        ran: told what each batch gave.
+        told: who is told what happens.
     """
 
-    def __init__(
-        self, backend: Backend, limits: Limits, begun: Callable[[list[str]], None], ran: Callable[[Ran], None]
-    ) -> None:
+    def __init__(self, backend: Backend, limits: Limits, told: Told) -> None:
         self._backend = backend
         self._packed = limits.packed
         self._pace = Pace(limits, backend.runners)
-        self._begun = begun
-        self._ran = ran
+        self._begun, self._ran, self._settle = told.begun, told.ran, told.settle
         self._lock = threading.Lock()
         self._preparing = threading.Condition(self._lock)
         self._leading = threading.Condition(self._lock)
@@ -58,6 +55,8 @@ class Pipeline:
         self._running = 0
         self._running_tokens = 0
         self._leader_runs = False
+        self._suspect_runs = False
+        self._suspect_ran = False
 
     def start(self) -> None:
         """Starts the threads, as daemons: the process ends without asking them."""
@@ -85,7 +84,8 @@ class Pipeline:
             for key in keys:
                 if key in self._works:
                     self._close(self._works[key])
-            self._sweep()
+            self._shelf.sweep()
+            self._call_runner()  # it may have waited for the turn of one of these
 
     def drain(self) -> list[str]:
         """Gives up what has not begun and returns its keys; what has begun is finished."""
@@ -93,7 +93,7 @@ class Pipeline:
             unbegun = [work for work in self._works.values() if work.began is None]
             for work in unbegun:
                 self._close(work)
-            self._sweep()
+            self._shelf.sweep()
             return [work.key for work in unbegun]
 
     # -- tokenizing ---------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Pipeline:
                 except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
                     broken.append((work, error))
         with self._lock:
-            failed = [_failure(work, error) for work, error in broken if self._close(work)]
+            failed = [failure_of(work, error) for work, error in broken if self._close(work)]
             live = [item for item in items if not item.work.over]
             self._shelf.add(live)
             self._pace.arrived(time.monotonic(), len(live))
@@ -126,7 +126,7 @@ class Pipeline:
         for work in works:
             for index in range(len(work.texts)):
                 each = next(encoded)
-                waiting = Waiting(each.tokens, work.since, work.deadline, work.alone)
+                waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key)
                 items.append(Item(work, index, each, waiting, now))
         return items
 
@@ -166,7 +166,9 @@ class Pipeline:
                 self._running -= 1
                 self._running_tokens -= tokens
                 if leads:
-                    self._leader_runs = False
+                    self._leader_runs = self._suspect_runs = False
+                if self._shelf and not self._leader_runs:
+                    self._call_runner()  # a suspect may have waited for this end
 
     def _call_runner(self) -> None:
         """Wakes one that is free. The leader is called first, so that a batch on its own always runs in its thread.
@@ -184,7 +186,7 @@ class Pipeline:
             late = [item.work for item in items if item.waiting.deadline <= now]
             failed = [Failed(work.key, "deadline_exceeded", LATE) for work in late if self._close(work)]
             if failed:
-                self._sweep()
+                self._shelf.sweep()
         if failed:
             self._ran(Ran(failed=failed))
         if not any(item.work.over for item in items):
@@ -199,11 +201,11 @@ class Pipeline:
         """
         while True:
             with self._lock:
-                while not leads and not self._leader_runs:
+                while not leads and (self._suspect_runs or not self._leader_runs):
                     self._following.wait()
                 if self._ready is not None:
                     ready, self._ready = self._ready, None
-                    self._begin(ready.rows, leads=leads)
+                    self._begin(ready.rows, leads=leads, suspect=False)
                     return ready, False
                 made = self._plan()
                 rows, expired = self._take(made)
@@ -211,19 +213,24 @@ class Pipeline:
                     wait_s = None if made.wake_at is None else max(0.0, made.wake_at - time.monotonic())
                     (self._leading if leads else self._following).wait(wait_s)
                     continue
-                alone = not (self._running or self._shelf)
+                suspect = bool(rows) and rows[0].waiting.suspect
+                alone = suspect or not (self._running or self._shelf)
                 if rows:
-                    self._begin(rows, leads=leads)
+                    self._begin(rows, leads=leads, suspect=suspect)
             if expired:
                 self._ran(Ran(failed=expired))
             if rows:
                 return self._collate(rows), alone
 
-    def _begin(self, rows: tuple[Row, ...], *, leads: bool) -> None:
-        """One runner more is at work: another may find something to do, and the preparer something to make ready."""
+    def _begin(self, rows: tuple[Row, ...], *, leads: bool, suspect: bool) -> None:
+        """One runner more is at work: another may find something to do, and the preparer something to make ready.
+
+        A suspect begins when no runner is at work, so it is always the leader that runs it, and the others wait for it.
+        """
         self._running += 1
         self._running_tokens += sum(row.encoded.tokens for row in rows)
         self._leader_runs = self._leader_runs or leads
+        self._suspect_runs = self._suspect_ran = suspect
         if self._shelf:
             self._call_runner()
             self._preparing.notify()
@@ -239,33 +246,38 @@ class Pipeline:
             fresh = {item.work.key: item.work for item in items if item.work.began is None}
             for work in fresh.values():
                 work.began = now
+            ran.behind = bool(self._shelf) and not self._suspect_runs
+        if self._suspect_runs:
+            self._settle()  # what ran before must not be taken for what an engine died of
         if fresh:
             self._begun(list(fresh))
         self._compute(batch, ran, alone=alone)
-        ended = time.monotonic()
+        ended = ran.ended = time.monotonic()
         ran.seconds = ended - now
         for work in ran.done:
             work.seconds, work.size = ran.seconds, ran.size
         with self._lock:
             self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.texts) for work in ran.done))
+            ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens
             if ran.failed:
-                self._sweep()
+                self._shelf.sweep()
         self._ran(ran)
         return ended
 
-    def _compute(self, batch: Batch, ran: Ran, *, alone: bool) -> None:
-        """Runs a batch; one that fails is halved until the texts that fail are alone."""
+    def _compute(self, batch: Batch, ran: Ran, *, alone: bool, again: bool = False) -> None:
+        """Runs a batch; one that fails is halved until the texts that fail are alone.
+
+        A single text for which there was no memory runs `again` once: what took it may be over.
+        """
+        failed: list[Failed] = []
+        no_memory = False
         try:
             vectors = self._vectors(batch, alone=alone)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
-            if len(batch.rows) == 1:
-                with self._lock:
-                    works = [item.work for item in batch.items]
-                    ran.failed += [_failure(work, error) for work in works if self._close(work)]
-                return
-            middle = len(batch.rows) // 2
-            for half in (batch.rows[:middle], batch.rows[middle:]):
-                self._compute(self._collate(half), ran, alone=alone)
+            no_memory = is_out_of_memory(error)
+            failed = [failure_of(item.work, error) for item in batch.items]
+        if failed:  # out of the block above: its error holds what the run has allocated
+            self._compute_less(batch, ran, failed, alone=alone, no_memory=no_memory, again=again)
             return
         with self._lock:
             for row, vector in zip(batch.rows, vectors, strict=True):
@@ -275,6 +287,25 @@ class Pipeline:
                     work.left -= 1
                     if work.left == 0 and self._close(work):
                         ran.done.append(work)
+
+    def _compute_less(
+        self, batch: Batch, ran: Ran, failed: list[Failed], *, alone: bool, no_memory: bool, again: bool
+    ) -> None:
+        """Runs the halves of a batch that has failed; for a single text it fails its entries."""
+        if no_memory:
+            with self._lock:
+                self._pace.ran_out(batch.tokens if self._packed else batch.padded)
+            self._backend.free_memory()
+        middle = len(batch.rows) // 2
+        if middle:
+            for half in (batch.rows[:middle], batch.rows[middle:]):
+                self._compute(self._collate(half), ran, alone=alone)
+        elif no_memory and not again:
+            self._compute(self._collate(batch.rows), ran, alone=alone, again=True)
+        else:
+            with self._lock:
+                works = [item.work for item in batch.items]
+                ran.failed += [each for work, each in zip(works, failed, strict=True) if self._close(work)]
 
     def _vectors(self, batch: Batch, *, alone: bool) -> NDArray[np.float32]:
         if batch.error is not None:
@@ -288,14 +319,14 @@ class Pipeline:
 
     def _plan(self) -> Plan:
         limits = self._pace.limits(self._shelf.tokens, self._running_tokens)
-        return self._shelf.plan(limits, time.monotonic())
+        return self._shelf.plan(limits, time.monotonic(), Device(self._running > 0, self._suspect_ran))
 
     def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:
         """Takes off the shelf what a plan names: the rows of its batch, and the entries whose deadline has passed."""
         rows, late = self._shelf.take(made, time.monotonic())
         failed = [Failed(item.work.key, "deadline_exceeded", LATE) for item in late if self._close(item.work)]
         if late:
-            self._sweep()
+            self._shelf.sweep()
         return rows, failed
 
     def _close(self, work: Work) -> bool:
@@ -305,17 +336,8 @@ class Pipeline:
         ended, work.over = work.over, True
         return not ended
 
-    def _sweep(self) -> None:
-        """Removes the inputs of entries that have ended."""
-        self._shelf.sweep()
-
     def _collate(self, rows: tuple[Row, ...]) -> Batch:
         try:
             return Batch(rows, self._backend.collate([row.encoded for row in rows]))
         except Exception as error:  # noqa: BLE001 - it fails the inputs that caused it, as an error in the run does
             return Batch(rows, None, error)
-
-
-def _failure(work: Work, error: Exception) -> Failed:
-    """Names the kind of error alone: its text may hold the input's."""
-    return Failed(work.key, "input_failed", f"The model failed on this input ({type(error).__name__}).")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuworker.batching import Limits, Plan, plan
+from gpuworker.batching import Device, Limits, Plan, plan
 from gpuworker.engine.work import Item, Row
 
 
@@ -23,18 +23,18 @@ class Shelf:
         return sum(row.encoded.tokens for row in self._rows.values())
 
     def add(self, items: Iterable[Item]) -> None:
-        """Puts inputs on the shelf, each beside those with the same text. One that runs alone joins nobody."""
+        """Puts inputs on the shelf, each beside those with the same text. A suspect joins nobody."""
         for item in items:
-            key: object = (item.work.key, item.index) if item.waiting.alone else item.text
+            key: object = (item.work.key, item.index) if item.waiting.suspect else item.text
             row = self._rows.get(key)
             if row is None:
                 self._rows[key] = Row([item])
             else:
                 row.items.append(item)
 
-    def plan(self, limits: Limits, now: float) -> Plan:
+    def plan(self, limits: Limits, now: float, device: Device) -> Plan:
         """Returns what to do now; its indices are rows."""
-        return plan([row.waiting for row in self._rows.values()], limits, now)
+        return plan([row.waiting for row in self._rows.values()], limits, now, device)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
         """Takes off the rows of a plan's batch, and the inputs whose deadline has passed; returns both."""

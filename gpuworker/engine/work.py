@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ class Work:
     texts: Sequence[str]
     since: float
     deadline: float
-    alone: bool
+    attempts: int = 0
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
     left: int = 0
     began: float | None = None
@@ -111,7 +111,9 @@ class Ran:
     """What came out of a batch: entries that are complete by it, entries that failed in it, and its measures.
 
     `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
-    same. `gap` is how long, before it, the runner was idle while there was work (seconds).
+    same. `ended` is when (monotonic clock). `behind` says that more waited when it began, and it was no suspect's;
+    `gap` is how long, before it, the runner was idle while there was work (seconds), and `full_s` how long a full
+    batch, of `max_tokens`, is expected to take.
     """
 
     size: int = 0
@@ -120,5 +122,22 @@ class Ran:
     padded: int = 0
     seconds: float = 0.0
     gap: float = 0.0
+    ended: float = 0.0
+    behind: bool = False
+    full_s: float = 0.0
+    max_tokens: int = 0
     done: list[Work] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who is told what happens in the pipeline.
+
+    `begun` hears which entries' first input begins to run, before it does; `ran` what each batch gave. `settle` returns
+    when all of this has arrived.
+    """
+
+    begun: Callable[[list[str]], None]
+    ran: Callable[[Ran], None]
+    settle: Callable[[], None]

@@ -1,12 +1,14 @@
 -- Commit: answers some entries, each by whoever is first.
 --
--- KEYS[1]   backlog hash
--- KEYS[2 .. 1+L]  the L lanes; after them the reply keys and the bells that ARGV names by their index in KEYS
+-- KEYS[1]   backlog hash      KEYS[2] dead letters
+-- KEYS[3 .. 2+L]  the L lanes; after them the reply keys and the bells that ARGV names by their index in KEYS
 -- ARGV[1]   group      ARGV[2] number of lanes L      ARGV[3] ms that a reply outlives its deadline
 -- ARGV[4]   ms that a bell outlives its last ring
--- ARGV[5]   number of entries; then for each:
+-- ARGV[5]   worker that commits      ARGV[6] most dead letters      ARGV[7] most bytes of one's body
+-- ARGV[8]   number of entries; then for each:
 --           lane index (from 0), entry id, inputs, cost, deadline_ms, request id,
---           index of the reply key (0: nobody to answer), index of the bell (0: none), reply
+--           index of the reply key (0: nobody to answer), index of the bell (0: none), reply,
+--           attempts, what it died of ("" for an entry that did not: it is no dead letter)
 --
 -- Returns {now_ms, {1 or 0 for each entry}}: whether this commit was the one that counted.
 -- XACK comes first: it says whether the entry is still owed, and it is allowed when memory is full, after which the
@@ -17,13 +19,34 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local inputs, tokens = 0, 0
 local rung, bells = {}, {}
 local results = {}
-local at = 6
+local at = 9
 
-for e = 1, tonumber(ARGV[5]) do
-  local lane, id = KEYS[2 + ARGV[at]], ARGV[at + 1]
+-- Returns the fields of a dead letter: the entry's own behind those that say how it died. A long body is left out.
+local function letter(lane, id, attempts, died_of)
+  local entry = redis.call('XRANGE', lane, id, id)[1]
+  if not entry or ARGV[6] == '0' then
+    return nil
+  end
+  local fields = {'lane', string.match(lane, '[^:]+$'), 'entry', id, 'attempts', attempts, 'error', died_of,
+                  'worker', ARGV[5]}
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] ~= 'body' or #entry[2][i + 1] <= tonumber(ARGV[7]) then
+      fields[#fields + 1] = entry[2][i]
+      fields[#fields + 1] = entry[2][i + 1]
+    end
+  end
+  return fields
+end
+
+for e = 1, tonumber(ARGV[8]) do
+  local lane, id = KEYS[3 + ARGV[at]], ARGV[at + 1]
   local won = 0
+  local dead = ARGV[at + 10] ~= '' and letter(lane, id, ARGV[at + 9], ARGV[at + 10])
   if redis.call('XACK', lane, group, id) == 1 and redis.call('XDEL', lane, id) == 1 then
     won = 1
+    if dead then
+      redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[6], '*', unpack(dead))
+    end
     inputs = inputs + ARGV[at + 2]
     tokens = tokens + ARGV[at + 3]
     local reply_at, bell_at = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
@@ -41,7 +64,7 @@ for e = 1, tonumber(ARGV[5]) do
     end
   end
   results[e] = won
-  at = at + 9
+  at = at + 11
 end
 
 -- One element for each gateway, naming all that is ready: one pop wakes it once.

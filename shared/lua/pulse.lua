@@ -5,7 +5,8 @@
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, entries, pending, id of the oldest entry or "",
---          time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...}}.
+--          time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
+--          bytes that Redis uses, bytes that it may use or 0}.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('GET', KEYS[1]) or ''
@@ -29,6 +30,8 @@ for _, worker in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
     live[#live + 1] = heartbeat
   end
 end
+local memory = redis.call('INFO', 'memory')
 local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens')
 return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
-        tonumber(last[2] or 0), live}
+        tonumber(last[2] or 0), live,
+        tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0)}

@@ -3,14 +3,16 @@
 -- KEYS[1]    backlog hash        KEYS[2] epoch        KEYS[3] record of this gateway's last submit
 -- KEYS[4..]  lanes, in the order of keys.LANES
 -- ARGV[1]    sequence number of this submit, growing for each gateway
--- ARGV[2]    bound of the queue, in inputs
--- ARGV[3]    lifetime of the record, ms
--- ARGV[4]    number of requests; then for each:
+-- ARGV[2]    bound of the queue, in inputs      ARGV[3] the same in tokens
+-- ARGV[4]    lifetime of the record, ms
+-- ARGV[5]    number of requests; then for each:
 --            lane index (from 0), request id, remaining budget in ms, exempt from the bound ("1" or "0"),
+--            most tokens in the queue with this request, for it to be answered in time,
 --            bell key or "", tenant or "", traceparent or "", number of entries;
 --            then for each entry: position, inputs, cost, body
 --
--- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late".
+-- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late"; or {"slow", tokens in
+-- the queue} for a request that too many are before.
 -- A submit that is repeated (its reply was lost) returns what it returned at first, and adds nothing.
 local seq = ARGV[1]
 local record = redis.call('GET', KEYS[3])
@@ -36,19 +38,21 @@ local depth = 0
 for i = 4, #KEYS do
   depth = depth + redis.call('XLEN', KEYS[i])
 end
-local inputs = 0
+local inputs, tokens = 0, 0
 if depth > 0 then
-  inputs = tonumber(redis.call('HGET', KEYS[1], 'inputs') or 0)
+  local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens')
+  inputs, tokens = tonumber(load[1] or 0), tonumber(load[2] or 0)
 end
-local bound = tonumber(ARGV[2])
+local bound, token_bound = tonumber(ARGV[2]), tonumber(ARGV[3])
 local added_inputs, added_tokens = 0, 0
 local results = {}
-local at = 5
+local at = 6
 
-for r = 1, tonumber(ARGV[4]) do
+for r = 1, tonumber(ARGV[5]) do
   local lane, id, budget, exempt = KEYS[4 + ARGV[at]], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-  local bell, tenant, traceparent, m = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], tonumber(ARGV[at + 7])
-  at = at + 8
+  local most, bell, tenant, traceparent = tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  local m = tonumber(ARGV[at + 8])
+  at = at + 9
   local n, cost = 0, 0
   for e = 0, m - 1 do
     n = n + ARGV[at + 4 * e + 1]
@@ -56,8 +60,10 @@ for r = 1, tonumber(ARGV[4]) do
   end
   if budget <= 0 then
     results[r] = {'late'}
-  elseif exempt ~= '1' and inputs + added_inputs + n > bound then
+  elseif exempt ~= '1' and (inputs + added_inputs + n > bound or tokens + added_tokens + cost > token_bound) then
     results[r] = {'full'}
+  elseif exempt ~= '1' and tokens + added_tokens > 0 and tokens + added_tokens + cost > most then
+    results[r] = {'slow', tokens + added_tokens}
   else
     local result = {'ok'}
     local deadline = string.format('%.0f', now + budget)
@@ -96,5 +102,5 @@ if added_inputs > 0 then
   redis.call('HINCRBY', KEYS[1], 'tokens', added_tokens)
 end
 local reply = {now, epoch, results}
-redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[3])
+redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[4])
 return reply

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from tests.integration.gateway.house import House, digits, digits_of, error_of, right
+from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, right
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -65,9 +65,59 @@ async def test_a_worker_that_hangs_fills_the_queue_and_no_more(house: House, cli
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     worker.signal(signal.SIGSTOP)
     try:
-        sent = [asyncio.create_task(gateway.send(client, f"text {i}")) for i in range(60)]
+        sent = [asyncio.create_task(gateway.send(client, f"text {i}")) for i in range(100)]
         await wait_until(lambda: sum(task.done() for task in sent) == 40, "all that do not fit are answered")
     finally:
         worker.signal(signal.SIGCONT)
     answers = await asyncio.gather(*sent)
     assert Counter(each.status_code for each in answers) == {200: 20, 429: 40}
+
+
+def metric(gateway: Gateway, name: str) -> float:
+    """Returns a gauge of a gateway."""
+    lines = httpx.get(f"{gateway.admin}/metrics").text.splitlines()
+    return next(float(line.split(" ")[1]) for line in lines if line.startswith(f"{name} "))
+
+
+async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, client: httpx.AsyncClient) -> None:
+    """Far more than the worker does within the deadline: what is taken is answered, the rest hears when to come again.
+
+    Nothing expires in the queue, and who may wait longer is still taken.
+    """
+    gateway, worker = await asyncio.gather(
+        house.gateway(), house.worker("simulated:base_ms=5,item_ms=20", max_batch_size=8)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    await asyncio.gather(*(gateway.send(client, f"before {i}", x_timeout_ms="30000") for i in range(100)))
+
+    await wait_until(
+        lambda: metric(gateway, "redbatch_fleet_tokens_per_second") > 0, "the gateway knows the worker's rate"
+    )
+    sent = [asyncio.create_task(gateway.send(client, f"text {i}", x_timeout_ms="2000")) for i in range(400)]
+    await wait_until(lambda: any(task.done() for task in sent), "somebody is answered")
+    patient = await gateway.send(client, "patient", x_timeout_ms="60000")
+    answers = await asyncio.gather(*sent)
+    codes = Counter(each.status_code for each in answers)
+    refused = [each for each in answers if each.status_code == 429]
+    assert set(codes) == {200, 429}
+    assert codes[200] >= 50
+    assert {error_of(each)["code"] for each in refused} == {"overloaded"}
+    assert all(1_000 <= int(each.headers["retry-after-ms"]) <= 30_000 for each in refused)
+    assert patient.status_code == 200
+    assert worker.running
+
+
+async def test_a_redis_that_gets_full_takes_nothing_new(far_house: House, client: httpx.AsyncClient) -> None:
+    """Before its memory is full, requests are refused with a time to come again; with room again they are taken."""
+    gateway, _ = await asyncio.gather(far_house.gateway(), far_house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    async with redis.asyncio.Redis.from_url(far_house.redis_url, protocol=2) as raw:
+        used = int((await raw.info("memory"))["used_memory"])
+        await raw.config_set("maxmemory", used * 5 // 4)
+        await wait_until(lambda: metric(gateway, "redbatch_redis_memory_ratio") > 0.7, "the gateway has noticed")
+        answer = await gateway.send(client, "a")
+        assert (answer.status_code, error_of(answer)["code"]) == (429, "overloaded")
+        assert int(answer.headers["retry-after"]) >= 1
+        await raw.config_set("maxmemory", used * 4)
+        await wait_until(lambda: metric(gateway, "redbatch_redis_memory_ratio") < 0.7, "the gateway has noticed")
+        assert (await gateway.send(client, "b")).status_code == 200

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from shared import delivery, submission
 from shared.codec import decode_reply, encode_body, encode_reply
-from shared.delivery import Allowance, Answer, Claimed
+from shared.delivery import Allowance, Answer, Claimed, Committing
 from shared.keys import Keys
-from shared.messages import EMBED, Body, Draft, Entry, Failure, Heartbeat, Ref
+from shared.messages import EMBED, MOST_TOKENS, Body, Draft, Entry, Failure, Heartbeat, Ref
 from shared.queue import Link
-from shared.submission import Submission, SubmitReply
+from shared.submission import Bound, Submission, SubmitReply
 
 BOUND = 20_000
 BUDGET_MS = 60_000
@@ -31,6 +31,7 @@ def request(  # noqa: PLR0913 - one keyword for each thing that some test varies
     bell: str = "",
     tenant: str = "",
     traceparent: str = "",
+    most_tokens: int = MOST_TOKENS,
 ) -> Submission:
     """Returns a request of some entries with n inputs each, ready to be submitted."""
     request_id = request_id or uuid.uuid4().hex
@@ -38,12 +39,13 @@ def request(  # noqa: PLR0913 - one keyword for each thing that some test varies
         Draft(at * n, n, cost, encode_body(Body(EMBED, tuple(f"{request_id} {at * n + i}" for i in range(n)))))
         for at in range(entries)
     ]
-    return Submission(request_id, tuple(drafts), budget_ms, 0, exempt, bell, tenant, traceparent)
+    return Submission(request_id, tuple(drafts), budget_ms, 0, exempt, bell, tenant, traceparent, most_tokens)
 
 
-def answer(entry: Entry, said: str = "done") -> Answer:
+def answer(entry: Entry, said: str = "done", died_of: str = "") -> Answer:
     """Returns a reply to an entry that a test can tell from others: a failure whose message is `said`."""
-    return Answer(entry, encode_reply(Failure(entry.request_id, entry.position, entry.ref.n, "internal", said)))
+    reply = encode_reply(Failure(entry.request_id, entry.position, entry.ref.n, "internal", said))
+    return Answer(entry, reply, died_of)
 
 
 def said(reply: bytes) -> str:
@@ -64,7 +66,7 @@ class Gateway:
 
     async def submit(self, *requests: Submission, bound: int = BOUND) -> SubmitReply:
         """Submits some requests in one call."""
-        return await submission.submit(self.link, self.keys, self.name, next(self.sequences), bound, requests)
+        return await submission.submit(self.link, self.keys, self.name, next(self.sequences), Bound(bound), requests)
 
     async def add(self, *requests: Submission) -> list[Ref]:
         """Submits requests that must be taken, and returns where all their entries are."""
@@ -91,7 +93,15 @@ class Worker:
 
     async def commit(self, entries: Sequence[Entry], said: str = "done", grace_ms: int = GRACE_MS) -> list[bool]:
         """Answers entries; returns for each whether this was the answer that counted."""
-        return await delivery.commit(self.link, self.keys, [answer(entry, said) for entry in entries], grace_ms)
+        how = Committing(self.name, grace_ms)
+        return await delivery.commit(self.link, self.keys, [answer(entry, said) for entry in entries], how)
+
+    async def bury(
+        self, entries: Sequence[Entry], died_of: str = "input_failed: it kills", most: int = 10
+    ) -> list[bool]:
+        """Gives entries up; returns for each whether this was the answer that counted."""
+        how = Committing(self.name, GRACE_MS, most)
+        return await delivery.commit(self.link, self.keys, [answer(entry, died_of=died_of) for entry in entries], how)
 
     async def reclaim(self, idle_ms: int = 0, owner: str = "", most: int = 256) -> tuple[Entry, ...]:
         """Reclaims as of now."""

@@ -10,7 +10,7 @@ import redis.asyncio
 from shared import delivery, submission
 from shared.keys import GROUP, Keys
 from shared.queue import Queue
-from tests.integration.queue.actors import Gateway, Worker, answer, request, said
+from tests.integration.queue.actors import Gateway, Worker, request, said
 from tests.integration.queue.conftest import Lane
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
@@ -190,7 +190,7 @@ async def test_an_entry_deleted_by_hand_is_settled_without_a_reply(
     (ref,) = await gateway.add(asked)
     entries = await worker.claim()
     await lane.client.xdel(lane.name, ref.entry_id)
-    assert await delivery.commit(worker.link, worker.keys, [answer(entry) for entry in entries], 1) == [False]
+    assert await worker.commit(entries) == [False]
     assert await lane.replies(asked.request_id) == []
     assert await lane.owners() == {}
     await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know

@@ -20,6 +20,7 @@ from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.queue import Link, Queue
 from shared.settings import QueueSettings
+from shared.submission import Bound
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import Fate, FaultProxy
 from tests.servers import server_binary
@@ -137,8 +138,8 @@ async def test_a_submit_whose_reply_is_lost_can_be_repeated(far: Queue, proxy: F
         asked = [request(), request()]
         proxy.next_replies(Fate.CUT if sequence % 2 else Fate.DROP)
         with pytest.raises(RedisUnreachable):
-            await submission.submit(link, far.keys, "g", sequence, 100, asked)
-        reply = await submission.submit(link, far.keys, "g", sequence, 100, asked)
+            await submission.submit(link, far.keys, "g", sequence, Bound(100), asked)
+        reply = await submission.submit(link, far.keys, "g", sequence, Bound(100), asked)
         refs = [ref for outcome in reply.outcomes for ref in outcome.refs]
         entries = await worker.claim()
         assert [entry.ref for entry in entries] == refs

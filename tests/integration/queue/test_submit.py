@@ -16,6 +16,7 @@ from shared.codec import decode_body
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.queue import Queue, ScriptRefused
+from shared.submission import Bound
 from tests.integration.queue.actors import BOUND, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
@@ -113,6 +114,30 @@ async def test_exempt_requests_pass_the_bound(gateway: Gateway, worker: Worker, 
     assert await drain(worker) == 2
 
 
+async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worker: Worker, lane: Lane) -> None:
+    """It hears how many tokens are there; those that fit are taken, in the same call too, and count at once."""
+    first, second, third = (request(cost=10, most_tokens=25) for _ in range(3))
+    last = request(cost=30, most_tokens=50)
+    reply = await gateway.submit(first, second, third, last)
+    assert [(each.status, len(each.refs), each.tokens) for each in reply.outcomes] == [
+        ("ok", 1, 0),
+        ("ok", 1, 0),
+        ("slow", 0, 20),
+        ("ok", 1, 0),
+    ]
+    assert await lane.backlog() == (3, 50)
+    reply = await gateway.submit(request(cost=1, most_tokens=50), request(cost=1, most_tokens=0, exempt=True))
+    assert [(each.status, each.tokens) for each in reply.outcomes] == [("slow", 50), ("ok", 0)]
+    assert await drain(worker) == 4
+
+
+async def test_on_an_empty_queue_no_request_is_slow(gateway: Gateway, worker: Worker) -> None:
+    """The estimate may be wrong, and there is nothing to wait for that would make it better."""
+    reply = await gateway.submit(request(cost=1_000, most_tokens=1), request(cost=1, most_tokens=900))
+    assert [each.status for each in reply.outcomes] == ["ok", "slow"]
+    assert await drain(worker) == 1
+
+
 @pytest.mark.parametrize("budget_ms", [0, -5])
 async def test_a_request_without_time_left_is_late(gateway: Gateway, lane: Lane, budget_ms: int) -> None:
     """A request whose deadline passed on the way is not added, not even an exempt one."""
@@ -124,8 +149,8 @@ async def test_a_request_without_time_left_is_late(gateway: Gateway, lane: Lane,
 async def test_repeating_a_sequence_number_adds_nothing(queue: Queue, gateway: Gateway, worker: Worker) -> None:
     """A submit whose reply was lost answers the same when it is repeated, over another connection too."""
     asked = [request(entries=2), request(budget_ms=0)]
-    first = await submission.submit(gateway.link, queue.keys, "g", 7, BOUND, asked)
-    again = await submission.submit(queue.link("second"), queue.keys, "g", 7, BOUND, asked)
+    first = await submission.submit(gateway.link, queue.keys, "g", 7, Bound(BOUND), asked)
+    again = await submission.submit(queue.link("second"), queue.keys, "g", 7, Bound(BOUND), asked)
     assert again == first
     assert await drain(worker) == 2
 
@@ -135,19 +160,19 @@ async def test_repeating_after_the_entries_were_answered_adds_nothing(
 ) -> None:
     """The repeat may come after a worker was through with the first: still nothing is run twice."""
     asked = [request()]
-    first = await submission.submit(gateway.link, queue.keys, "g", 1, BOUND, asked)
+    first = await submission.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked)
     assert await drain(worker) == 1
-    assert await submission.submit(gateway.link, queue.keys, "g", 1, BOUND, asked) == first
+    assert await submission.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked) == first
     assert await lane.length() == 0
 
 
 async def test_an_overtaken_submit_is_refused(queue: Queue, gateway: Gateway, lane: Lane, worker: Worker) -> None:
     """A submit that arrives after a later one of the same gateway adds nothing: its caller gave up on it."""
-    await submission.submit(gateway.link, queue.keys, "g", 10, BOUND, [request()])
+    await submission.submit(gateway.link, queue.keys, "g", 10, Bound(BOUND), [request()])
     with pytest.raises(ScriptRefused):
-        await submission.submit(gateway.link, queue.keys, "g", 9, BOUND, [request()])
+        await submission.submit(gateway.link, queue.keys, "g", 9, Bound(BOUND), [request()])
     assert await lane.length() == 1
-    await submission.submit(gateway.link, queue.keys, "another", 9, BOUND, [request()])
+    await submission.submit(gateway.link, queue.keys, "another", 9, Bound(BOUND), [request()])
     assert await drain(worker) == 2
 
 

@@ -12,7 +12,10 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from redbatch.commands import app
+from shared import dead_letters
 from shared.messages import Failure
 from tests.integration.worker.house import Asked, House, metric
 from tests.processes import Program
@@ -124,6 +127,45 @@ async def test_a_dead_engine_is_replaced_at_once(house: House, model: str) -> No
     assert await metric(worker, "redbatch_engine_restarts_total") == 2
 
 
+async def test_a_hung_engine_is_replaced(house: House) -> None:
+    """It is stopped in a batch: within its bound it is killed, another runs the batch, and heartbeats go on."""
+    worker = await house.worker("simulated:base_ms=50,item_ms=0", engine_hang_s=0.5)
+    await house.check(await house.ask_many([["before"]]))
+    asked = await house.ask_many([[f"text {i}"] for i in range(50)])
+    await wait_until(house.has_begun, "a batch runs")
+    (engine,) = engines(worker)
+    async with heartbeats_go_on(house):
+        engine.send_signal(signal.SIGSTOP)
+        await house.check(asked)
+    assert await metric(worker, "redbatch_engine_hangs_total") == 1
+    assert [each["after_s"] >= 0.5 for each in worker.logged("engine hangs: killed")] == [True]
+    assert not engine.is_running()
+
+
+async def test_a_slow_batch_is_no_hang(house: House) -> None:
+    """The first one has all the time that a model may take to warm up, and later ones ten times what others took."""
+    worker = await house.worker("simulated:base_ms=1200,item_ms=0", engine_hang_s=0.3)
+    for text in ("one", "two"):
+        await house.check(await house.ask_many([[text]]))
+    assert await metric(worker, "redbatch_engine_hangs_total") == 0
+
+
+async def test_a_pause_of_the_whole_worker_is_no_hang(house: House) -> None:
+    """A host that stood still longer than the bound did so for both processes."""
+    worker = await house.worker("simulated:base_ms=50,item_ms=0", max_batch_size=1, engine_hang_s=0.5)
+    await house.check(await house.ask_many([["before"]]))
+    asked = await house.ask_many([[f"text {i}"] for i in range(20)])
+    await wait_until(house.has_begun, "a batch runs")
+    (engine,) = engines(worker)
+    worker.signal(signal.SIGSTOP)
+    engine.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(2.0)  # the pause
+    worker.signal(signal.SIGCONT)
+    engine.send_signal(signal.SIGCONT)
+    await house.check(asked)
+    assert await metric(worker, "redbatch_engine_hangs_total") == 0
+
+
 async def test_the_batch_of_a_dead_engine_is_run_again(house: House) -> None:
     """All of its entries are answered by the same worker, each by itself."""
     worker = await house.worker(SLOW)
@@ -161,8 +203,12 @@ async def kill_when_begun(house: House, worker: Program, name: str, times: int) 
         await house.raw.delete(*[key async for key in house.raw.scan_iter(match=house.keys.begun("*"))])
 
 
+@pytest.mark.buries
 async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
-    """After its third begun run it is answered input_failed; those who shared its first batch get their vectors."""
+    """After its third begun run it is answered input_failed; those who shared its first batch get their vectors.
+
+    It is kept as a dead letter. Run again by hand, when it kills no more, it is answered.
+    """
     worker = await house.worker(SLOW)
     neighbours: list[Asked] = await house.ask_many([[f"before {i}"] for i in range(2)])
     killer = await house.ask("kills")
@@ -174,7 +220,16 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     assert reply.code == "input_failed"
     await house.check(neighbours)
     assert await metric(worker, "redbatch_engine_restarts_total") == 3
+    assert await metric(worker, "redbatch_dead_letters_total") == 1
     assert await house.empty()
+    (letter,) = await dead_letters.read(house.link, house.keys, 10)
+    assert (letter.request_id, letter.attempts) == (killer.request_id, 3)
+    assert (letter.worker, letter.error) == ((await house.names()).pop(), f"input_failed: {reply.message}")
+    where = ["--redis-url", house.url, "--queue", house.keys.queue]
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["dead", "requeue", letter.letter_id, *where])
+    assert (result.exit_code, result.output) == (0, f"{letter.letter_id}: answered\n")
+    assert await house.empty()
+    assert await dead_letters.count(house.link, house.keys) == 0
 
 
 async def test_a_worker_that_comes_back_under_its_name_counts_the_attempt(house: House) -> None:

@@ -6,8 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.admission import JITTER, RETRY_LEAST_S, RETRY_MOST_S, Cluster, Grace, admit, retry_after_s
-from shared.errors import NoWorker, RedbatchError, RedisUnreachable
+from api.admission import (
+    IN_TIME,
+    JITTER,
+    RETRY_LEAST_S,
+    RETRY_MOST_S,
+    Cluster,
+    Grace,
+    admit,
+    fleet_rate,
+    most_tokens,
+    retry_after_s,
+)
+from shared.errors import NoWorker, Overloaded, RedbatchError, RedisUnreachable
+from shared.messages import MOST_TOKENS
 
 GRACE = Grace(redis_s=5.0, worker_s=60.0)
 
@@ -23,6 +35,8 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
         (Cluster(worker_unseen_s=60.0), None),
         (Cluster(worker_unseen_s=60.1), NoWorker),
         (Cluster(tokens=10**9, tokens_per_s=1.0), None),
+        (Cluster(memory_ratio=0.7), None),
+        (Cluster(memory_ratio=0.71), Overloaded),
     ],
 )
 def test_a_request_is_refused_past_a_grace_and_not_before(cluster: Cluster, error: type[RedbatchError] | None) -> None:
@@ -47,20 +61,38 @@ def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
         (0, 0.0, 0.0, RETRY_LEAST_S),
         (10**6, 0.0, 0.0, RETRY_LEAST_S),
         (100, 1_000.0, 0.0, RETRY_LEAST_S),
-        (10_000, 1_000.0, 0.0, 5.0),
-        (10_000, 1_000.0, 1.0, 5.0 * (1 + JITTER)),
+        (7_000, 1_000.0, 0.0, 7.0),
+        (7_000, 1_000.0, 1.0, 7.0 * (1 + JITTER)),
         (10**9, 1.0, 0.0, RETRY_MOST_S),
     ],
 )
-def test_half_of_the_backlog_is_done_when_a_refused_request_comes_again(
+def test_what_was_too_much_is_done_when_a_refused_request_comes_again(
     tokens: int, rate: float, share: float, expected: float
 ) -> None:
     """The wait follows the measured rate within its bounds, and grows with the client's place in the jitter."""
-    assert expected == retry_after_s(Cluster(tokens=tokens, tokens_per_s=rate), share)
+    assert expected == retry_after_s(tokens, rate, share)
 
 
 @given(st.integers(0, 10**9), st.floats(0, 10**9), st.floats(0, 1))
 def test_the_wait_stays_within_its_bounds(tokens: int, rate: float, share: float) -> None:
     """Whatever was measured, nobody is told to come at once or after a minute."""
-    wait = retry_after_s(Cluster(tokens=tokens, tokens_per_s=rate), share)
+    wait = retry_after_s(tokens, rate, share)
     assert RETRY_LEAST_S <= wait <= RETRY_MOST_S * (1 + JITTER)
+
+
+@pytest.mark.parametrize(
+    ("rate", "budget_s", "expected"),
+    [(0.0, 10.0, MOST_TOKENS), (1_000.0, 10.0, 10_000 * IN_TIME), (1_000.0, 0.0, 0)],
+)
+def test_before_a_request_is_no_more_than_is_done_in_its_time(rate: float, budget_s: float, expected: float) -> None:
+    """At the measured rate, with a margin; without one there is no bound."""
+    assert most_tokens(rate, budget_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [([], 0.0), ([0.0, 0.0], 0.0), ([100.0, 300.0], 400.0), ([100.0, 0.0, 300.0, 0.0], 800.0)],
+)
+def test_a_worker_that_has_just_come_counts_as_the_others_do(rates: list[float], expected: float) -> None:
+    """Else a fleet that grows under load would go on refusing what it could do."""
+    assert fleet_rate(rates) == expected

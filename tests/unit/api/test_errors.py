@@ -50,9 +50,18 @@ def test_an_error_is_told_in_one_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after_s", "header"), [(None, None), (0.0, "1"), (0.2, "1"), (1.0, "1"), (1.01, "2"), (29.5, "30")]
+    ("after_s", "seconds", "ms"),
+    [
+        (None, None, None),
+        (0.0, "1", "1"),
+        (0.2, "1", "200"),
+        (1.0, "1", "1000"),
+        (1.01, "2", "1010"),
+        (29.5, "30", "29500"),
+    ],
 )
-def test_retry_after_is_in_whole_seconds_and_never_too_early(after_s: float | None, header: str | None) -> None:
-    """Seconds are rounded up, at least to one; an error that cannot be tried again has no such header."""
+def test_when_to_come_again_is_never_too_early(after_s: float | None, seconds: str | None, ms: str | None) -> None:
+    """Whole seconds are rounded up, at least to one; an error that cannot be tried again has no such headers."""
     error: RedbatchError = QueueFull("", retry_after_s=after_s)
-    assert retry_headers(error).get("retry-after") == header
+    headers = retry_headers(error)
+    assert (headers.get("retry-after"), headers.get("retry-after-ms")) == (seconds, ms)

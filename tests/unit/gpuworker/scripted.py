@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Work
+from gpuworker.engine.work import Ran, Told, Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,8 +43,9 @@ def vector_of(text: str) -> list[float]:
 class Scripted:
     """A model that fails on texts that say so: `!token`, `!collate`, `!run`, or `!less` (one vector too few).
 
-    `held` lets no batch run until it is set free; `batches` and `collated` list what was run and made ready to run,
-    `alone` whether each batch had the device to itself.
+    A batch with more characters than it has `room` for runs out of memory; `freed` counts how often it was told to
+    give some back. `held` lets no batch run until it is set free; `batches` and `collated` list what was run and made
+    ready to run, `alone` whether each batch had the device to itself, `met` which texts ran while which others did.
     """
 
     dim: int = DIM
@@ -56,6 +57,10 @@ class Scripted:
     batches: list[list[str]] = field(default_factory=list)
     collated: list[list[str]] = field(default_factory=list)
     alone: list[bool] = field(default_factory=list)
+    met: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    running: list[list[str]] = field(default_factory=list)
+    room: int = 10**9
+    freed: int = 0
     free: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -79,11 +84,20 @@ class Scripted:
         """Returns the vectors once it is free to."""
         self.batches.append(batch)
         self.alone.append(alone)
+        self.met += [(batch, other) for other in self.running]
+        self.running.append(batch)
         assert self.free.wait(LONG_S)
+        self.running.remove(batch)
+        if sum(map(len, batch)) > self.room:
+            raise MemoryError("no room for this batch")
         if any("!run" in text for text in batch):
             raise RuntimeError("a text that cannot be run")
         vectors = [vector_of(text) for text in batch if "!less" not in text]
         return np.asarray(vectors, dtype=np.float32).reshape(len(vectors), DIM)
+
+    def free_memory(self) -> None:
+        """Counts that it was asked to."""
+        self.freed += 1
 
     def warmup(self) -> None:
         """Does nothing."""
@@ -97,9 +111,13 @@ class Line:
     limits: Limits
     begun: list[str] = field(default_factory=list)
     rans: list[Ran] = field(default_factory=list)
+    settled: int = 0
+
+    def _settle(self) -> None:
+        self.settled += 1
 
     def __post_init__(self) -> None:
-        self.pipeline = Pipeline(self.backend, self.limits, self.begun.extend, self.rans.append)
+        self.pipeline = Pipeline(self.backend, self.limits, Told(self.begun.extend, self.rans.append, self._settle))
         self.pipeline.start()
 
     def add(self, *works: Work) -> None:
@@ -123,10 +141,10 @@ class Line:
         return [each.key for ran in rans for each in ran.done] + [each.key for ran in rans for each in ran.failed]
 
 
-def work(key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, alone: bool = False) -> Work:
+def work(key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, attempts: int = 0) -> Work:
     """Returns an entry with these inputs, or with its key as the only one, that has arrived now."""
     now = time.monotonic()
-    return Work(key, texts or (key,), now if since is None else since, now + timeout_s, alone)
+    return Work(key, texts or (key,), now if since is None else since, now + timeout_s, attempts)
 
 
 def right(answered: Work) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.batching import Limits, Plan, Waiting, plan, share
+from gpuworker.batching import SUSPECT_BOUND_S, Device, Limits, Plan, Waiting, plan, share
 
 TICK_S = 0.05
 times = st.integers(0, 40).map(lambda ticks: ticks * TICK_S)
@@ -22,12 +23,18 @@ def waitings(draw: st.DrawFn) -> list[Waiting]:
     """What may wait at NOW, in the order of arrival; many are of one length, and some of one age."""
     since = sorted(draw(st.lists(st.integers(0, 20).map(lambda ticks: ticks * TICK_S), max_size=30)))
     return [
-        Waiting(draw(st.integers(1, 12)), each, draw(st.sampled_from([0.5, NOW, 1.05, 1.2, 9.0])), draw(ALONE))
+        Waiting(
+            draw(st.integers(1, 12)),
+            each,
+            draw(st.sampled_from([0.5, NOW, 1.05, 1.2, 9.0])),
+            draw(ATTEMPTS),
+            draw(st.sampled_from("abcdefgh")),
+        )
         for each in since
     ]
 
 
-ALONE = st.sampled_from([False, False, False, True])
+ATTEMPTS = st.sampled_from([0, 0, 0, 0, 1, 2])
 bounds = st.builds(
     Limits,
     max_size=st.integers(1, 10),
@@ -42,6 +49,11 @@ bounds = st.builds(
 def live(waiting: Sequence[Waiting], now: float = NOW) -> list[int]:
     """Returns the indices of what may still run."""
     return [i for i, each in enumerate(waiting) if each.deadline > now]
+
+
+def due(waiting: Sequence[Waiting]) -> float:
+    """Returns when the first suspect must have its turn."""
+    return min((waiting[i].since + SUSPECT_BOUND_S for i in live(waiting) if waiting[i].suspect), default=math.inf)
 
 
 def padded(waiting: Sequence[Waiting], batch: Sequence[int]) -> int:
@@ -62,6 +74,8 @@ def test_each_input_has_one_fate(waiting: list[Waiting], limits: Limits) -> None
 def test_a_batch_keeps_its_limits(waiting: list[Waiting], limits: Limits) -> None:
     """At most so many inputs and so many tokens with padding; a single input may be longer than that."""
     batch = plan(waiting, limits, NOW).batch
+    if any(waiting[i].suspect for i in batch):
+        return  # an entry runs whole
     assert len(batch) <= limits.max_size
     assert len(batch) <= 1 or padded(waiting, batch) <= limits.max_tokens
 
@@ -72,8 +86,8 @@ def test_the_oldest_goes_first_past_the_age_bound(waiting: list[Waiting], limits
     batch = plan(waiting, limits, NOW).batch
     if not batch:
         return
-    first = min(waiting[i].since for i in live(waiting))
-    if NOW - first >= limits.age_bound_s:
+    first = min(waiting[i].since for i in live(waiting) if waiting[i].suspect == waiting[batch[0]].suspect)
+    if NOW - first >= limits.age_bound_s and not waiting[batch[0]].suspect:
         assert first in [waiting[i].since for i in batch]
 
 
@@ -83,14 +97,48 @@ def test_equals_stay_in_the_order_of_arrival(waiting: list[Waiting], limits: Lim
     batch = plan(waiting, limits, NOW).batch
     for at, i in enumerate(batch):
         rivals = [j for j in live(waiting) if j < i and waiting[j].tokens == waiting[i].tokens]
-        assert all(j in batch[:at] for j in rivals if waiting[j].alone == waiting[i].alone)
+        assert waiting[i].suspect or all(j in batch[:at] for j in rivals if not waiting[j].suspect)
 
 
 @given(waitings(), bounds)
-def test_who_is_alone_shares_no_batch(waiting: list[Waiting], limits: Limits) -> None:
-    """A suspect runs by itself."""
+def test_a_suspect_shares_no_batch(waiting: list[Waiting], limits: Limits) -> None:
+    """The inputs of its entry run together, all of them, and nothing else does."""
     batch = plan(waiting, limits, NOW).batch
-    assert len(batch) <= 1 or not any(waiting[i].alone for i in batch)
+    if any(waiting[i].suspect for i in batch):
+        entries = {waiting[i].entry for i in batch}
+        assert len(entries) == 1
+        assert set(batch) == {i for i in live(waiting) if waiting[i].suspect and waiting[i].entry in entries}
+
+
+@given(waitings(), bounds)
+def test_suspects_go_last(waiting: list[Waiting], limits: Limits) -> None:
+    """Only when nothing else waits, or one of them has waited its bound; and of them the least accused goes first."""
+    batch = plan(waiting, limits, NOW).batch
+    if any(waiting[i].suspect for i in batch):
+        assert due(waiting) <= NOW or all(waiting[i].suspect for i in live(waiting))
+        least = min(waiting[i].attempts for i in live(waiting) if waiting[i].suspect)
+        assert least in {waiting[i].attempts for i in batch}
+    elif batch:
+        assert due(waiting) > NOW
+
+
+@given(waitings(), bounds)
+def test_no_suspect_begins_on_a_busy_device(waiting: list[Waiting], limits: Limits) -> None:
+    """And when it is the turn of one, nothing begins; all else is planned as on an idle device."""
+    idle, busy = plan(waiting, limits, NOW), plan(waiting, limits, NOW, Device(busy=True))
+    if any(waiting[i].suspect for i in idle.batch):
+        assert busy == Plan(expired=idle.expired)
+    else:
+        assert busy == idle
+
+
+@given(waitings(), bounds)
+def test_after_a_suspect_others_have_their_turn(waiting: list[Waiting], limits: Limits) -> None:
+    """However long the next suspect has waited."""
+    batch = plan(waiting, replace(limits, wait_s=0.0), NOW, Device(suspect_ran=True)).batch
+    others = [i for i in live(waiting) if not waiting[i].suspect]
+    assert bool(batch) == bool(live(waiting))
+    assert not others or not any(waiting[i].suspect for i in batch)
 
 
 @given(waitings(), bounds)
@@ -106,7 +154,7 @@ def test_without_a_wait_an_idle_engine_always_works(waiting: list[Waiting], limi
 def test_a_wait_is_for_a_batch_that_could_grow_and_ends_in_time(waiting: list[Waiting], limits: Limits) -> None:
     """There is a batch, or a later time to look again: from the first input, and before the oldest deadline."""
     made = plan(waiting, limits, NOW)
-    shared = [waiting[i] for i in live(waiting) if not waiting[i].alone]
+    shared = [waiting[i] for i in live(waiting) if not waiting[i].suspect]
     assert made.batch == () or made.wake_at is None
     if made.wake_at is None:
         return
@@ -114,15 +162,15 @@ def test_a_wait_is_for_a_batch_that_could_grow_and_ends_in_time(waiting: list[Wa
     assert made.wake_at > NOW
     assert limits.wait_s is not None
     ends = min(each.since for each in shared) + limits.wait_s, min(each.deadline for each in shared) - limits.reserve_s
-    assert made.wake_at == min(ends)
+    assert made.wake_at == min(*ends, due(waiting))
 
 
 @given(waitings(), bounds)
 def test_a_batch_is_full_when_what_waits_could_not_all_go_with_one_more(waiting: list[Waiting], limits: Limits) -> None:
     """Then there is nothing to wait for: one more of the longest would break a limit."""
     made = plan(waiting, limits, NOW)
-    shared = [waiting[i].tokens for i in live(waiting) if not waiting[i].alone]
-    if not made.batch or any(waiting[i].alone for i in made.batch):
+    shared = [waiting[i].tokens for i in live(waiting) if not waiting[i].suspect]
+    if not made.batch or any(waiting[i].suspect for i in made.batch):
         return
     number = len(shared) + 1
     assert made.full == (number > limits.max_size or max(shared) * number > limits.max_tokens)
@@ -132,12 +180,12 @@ def test_a_batch_is_full_when_what_waits_could_not_all_go_with_one_more(waiting:
 def test_no_neighbour_would_have_made_a_batch_better(waiting: list[Waiting], limits: Limits) -> None:
     """More tokens for the cost: not with the next shorter input, nor with the next longer one, nor without one."""
     batch = plan(waiting, limits, NOW).batch
-    if not batch or any(waiting[i].alone for i in batch):
+    if not batch or any(waiting[i].suspect for i in batch):
         return
     lengths = sorted(waiting[i].tokens for i in batch)
-    first = min(waiting[i].since for i in live(waiting))
+    first = min(waiting[i].since for i in live(waiting) if not waiting[i].suspect)
     overdue = NOW - first >= limits.age_bound_s
-    others = [waiting[i].tokens for i in live(waiting) if i not in batch and not waiting[i].alone]
+    others = [waiting[i].tokens for i in live(waiting) if i not in batch and not waiting[i].suspect]
     shorter = [tokens for tokens in others if tokens <= lengths[0]]
     longer = [tokens for tokens in others if tokens >= lengths[-1]]
     tried = [[max(shorter), *lengths]] if shorter else []
@@ -186,10 +234,10 @@ def test_planned_until_empty_each_input_runs_once_or_expires(
 @given(st.integers(1, 20), st.integers(1, 8))
 def test_suspects_do_not_starve(number: int, max_size: int) -> None:
     """One that must run alone has its turn although others arrive faster than the engine runs them."""
-    arrivals = [Waiting(5, 0.0, 1e9, alone=True)]
+    arrivals = [Waiting(5, 0.0, 1e9, attempts=1)]
     arrivals += [Waiting(5, i * 0.01, 1e9) for i in range(number * 50)]
     batches, _ = run_all(arrivals, Limits(max_size, 10_000), run_s=0.01 * max_size)
-    assert batches.index((0,)) <= 0.2 / (0.01 * max_size) + 1
+    assert batches.index((0,)) <= SUSPECT_BOUND_S / (0.01 * max_size) + 1
 
 
 @given(st.lists(st.integers(1, 512), min_size=2, max_size=60), st.integers(1, 8))
@@ -282,8 +330,8 @@ def test_a_packed_batch_goes_in_the_order_of_arrival(waiting: list[Waiting], lim
     """Nothing is padded: the oldest go, as many as fit by the sum of their tokens, and one more would not fit."""
     limits = replace(limits, packed=True, wait_s=0.0)
     batch = plan(waiting, limits, NOW).batch
-    shared = [i for i in live(waiting) if not waiting[i].alone]
-    if not batch or waiting[batch[0]].alone:
+    shared = [i for i in live(waiting) if not waiting[i].suspect]
+    if not batch or waiting[batch[0]].suspect:
         return
     assert list(batch) == sorted(shared, key=lambda i: waiting[i].since)[: len(batch)]
     assert len(batch) <= limits.max_size

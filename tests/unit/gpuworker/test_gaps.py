@@ -7,7 +7,7 @@ import time
 
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran
+from gpuworker.engine.work import Ran, Told
 from tests.unit.gpuworker.scripted import LONG_S, Line, Scripted, work
 from tests.waiting import wait_until
 
@@ -33,7 +33,7 @@ async def test_the_time_of_handing_back_is_a_gap() -> None:
 
     backend = Scripted(ahead=False)
     backend.free.clear()
-    pipeline = Pipeline(backend, LIMITS, begun=lambda _keys: None, ran=ran)
+    pipeline = Pipeline(backend, LIMITS, Told(lambda _keys: None, ran, lambda: None))
     pipeline.start()
     pipeline.add([work("first")])
     await wait_until(lambda: backend.batches == [["first"]], "the first batch runs")

@@ -120,11 +120,11 @@ def test_an_engine_without_a_worker_ends() -> None:
 def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     """Those of what was done, as float32 without a change; what failed has a code and no vectors."""
     vectors = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
-    one, two = (Work(key, texts, 0.0, 9.0, False) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
+    one, two = (Work(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
     one.rows[:], two.rows[:] = list(vectors[:2]), list(vectors[2:])
     one.began, one.seconds, one.size = 1.0, 0.5, 3
     two.began, two.seconds, two.size = 2.0, 0.75, 4
-    ran = Ran(3, 5, 30, 36, 0.5, 0.25, [one, two], [Failed("c", "input_failed", "It failed.")])
+    ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
     frame = frames.read(io.BytesIO(encode_ran(ran, dim=4)))
     assert frame is not None
     header, payload = frame
@@ -137,6 +137,10 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "padded": 36,
         "seconds": 0.5,
         "gap": 0.25,
+        "ended": 0.0,
+        "behind": False,
+        "full_s": 0.0,
+        "max_batch_tokens": 0,
         "dim": 4,
         "done": [
             {"key": "a", "n": 2, "began": 1.0, "seconds": 0.5, "size": 3},

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from gpuworker.batching import Limits
+from gpuworker.engine.faults import is_out_of_memory
 from tests.unit.gpuworker.scripted import Line, Scripted, right, work
 from tests.waiting import wait_until
 
@@ -253,14 +255,89 @@ async def test_a_partial_batch_grows_until_the_device_is_free(make_line: MakeLin
     assert sorted(line.backend.batches[1]) == [f"e{i}" for i in range(5)]
 
 
-async def test_one_that_is_alone_shares_no_batch(make_line: MakeLine) -> None:
-    """A suspect runs by itself, and so does each of its inputs."""
+async def test_a_suspect_shares_no_batch(make_line: MakeLine) -> None:
+    """Its entry runs by itself, all of its inputs together."""
     line = make_line(held=True)
     await busy(line)
-    line.add(work("suspect", "111", "222", alone=True), work("a"), work("b"))
+    line.add(work("suspect", "111", "222", attempts=1), work("a"), work("b"))
     line.backend.free.set()
     await answered(line, 4)
-    assert sorted(line.backend.batches) == [["111"], ["222"], ["a", "b"], ["first"]]
+    assert line.backend.batches == [["first"], ["a", "b"], ["111", "222"]]
+
+
+async def test_a_batch_without_memory_is_split_and_later_ones_are_smaller(make_line: MakeLine) -> None:
+    """All are answered; the model is told to give memory back, and what ran out is not tried again."""
+    line = make_line(Limits(max_size=64, max_tokens=64), held=True)
+    line.backend.room = 16
+    await busy(line)
+    line.add(*(work(f"{i:02}") for i in range(24)))
+    line.backend.free.set()
+    await answered(line, 25)
+    assert all(right(each) for each in line.done.values())
+    assert line.failed == {}
+    assert line.backend.freed >= 1
+    tried = len(line.backend.batches)
+    line.add(*(work(f"{i:02}") for i in range(50, 74)))
+    await answered(line, 49)
+    assert all(sum(map(len, batch)) <= line.backend.room for batch in line.backend.batches[tried:])
+    assert line.rans[-1].max_tokens <= line.backend.room
+
+
+async def test_an_input_for_which_there_is_no_memory_fails_alone(make_line: MakeLine) -> None:
+    """There is nothing left to split."""
+    line = make_line(held=True)
+    line.backend.room = 16
+    await busy(line)
+    line.add(work("a"), work("much", "x" * 17), work("b"))
+    line.backend.free.set()
+    await answered(line, 4)
+    assert set(line.failed) == {"much"}
+    assert set(line.done) == {"first", "a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("a memory of an allocation"), False),
+    ],
+)
+def test_what_is_out_of_memory(error: Exception, expected: bool) -> None:
+    """As Python, torch on a GPU, and torch on a CPU say it."""
+    assert is_out_of_memory(error) is expected
+
+
+async def test_suspects_run_last_and_with_nothing_beside_them(make_line: MakeLine) -> None:
+    """Two runners run all else at once, then the suspects one by one, the least accused first, each entry whole.
+
+    What ran before has been told by then: an engine that dies of a suspect is not taken to have died of it.
+    """
+    line = make_line(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, ahead=False)
+    await busy(line)
+    line.add(work("second"))
+    await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
+    line.add(work("twice", "one", "two", attempts=2), work("once", attempts=1), *(work(f"e{i}") for i in range(4)))
+    line.backend.free.set()
+    await answered(line, 8)
+    assert (["second"], ["first"]) in line.backend.met
+    assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in line.backend.met)
+    assert line.backend.batches[-2:] == [["once"], ["one", "two"]]
+    assert line.settled == 2
+
+
+async def test_what_comes_while_a_suspect_runs_waits_for_its_end(make_line: MakeLine) -> None:
+    """Then it runs, on as many runners as there are."""
+    line = make_line(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, ahead=False)
+    line.add(work("suspect", attempts=1))
+    await wait_until(lambda: line.backend.batches == [["suspect"]], "the suspect runs")
+    line.add(*(work(f"e{i}") for i in range(6)))
+    line.backend.free.set()
+    await answered(line, 7)
+    assert not any("suspect" in theirs for _, theirs in line.backend.met)
+    assert line.backend.alone[0] is True
 
 
 async def test_a_wait_is_from_the_first_input_to_its_end(make_line: MakeLine) -> None:
@@ -363,7 +440,7 @@ async def test_a_suspect_shares_no_row(make_line: MakeLine) -> None:
     """Others with the same text do not go down with it."""
     line = make_line(held=True)
     await busy(line)
-    line.add(work("suspect", "same", alone=True), work("good", "same"))
+    line.add(work("suspect", "same", attempts=1), work("good", "same"))
     line.backend.free.set()
     await answered(line, 3)
     assert line.backend.batches[1:] == [["same"], ["same"]]

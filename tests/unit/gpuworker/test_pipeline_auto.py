@@ -10,7 +10,7 @@ from statistics import fmean
 from gpuworker.backends.hashing import HashingBackend
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Work
+from gpuworker.engine.work import Ran, Told, Work
 from gpuworker.models import parse_model
 from tests.unit.gpuworker.scripted import work
 
@@ -29,7 +29,7 @@ class Crowd:
         self._names = itertools.count()
         backend = HashingBackend(parse_model("simulated:base_ms=15,item_ms=0.1"))
         backend.runners, backend.ahead = runners, runners == 1
-        self._pipeline = Pipeline(backend, limits, begun=lambda _keys: None, ran=self._ran)
+        self._pipeline = Pipeline(backend, limits, Told(lambda _keys: None, self._ran, lambda: None))
         self._pipeline.start()
 
     async def run(self) -> Sequence[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.retries import Retry, retry
+from gpuworker.retries import Retry, keeps, retry
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,14 @@ def test_of_three_runs_the_first_is_shared(attempts: int, decision: Retry) -> No
 def test_a_single_attempt_is_all_there_is() -> None:
     """With one attempt allowed, an entry that died once is given up."""
     assert (retry(0, 1), retry(1, 1)) == (Retry.TOGETHER, Retry.GIVE_UP)
+
+
+@pytest.mark.parametrize(
+    ("owned", "begun", "answered", "kept"),
+    [(True, False, False, True), (False, False, False, False), (False, True, False, True), (False, False, True, True)],
+)
+def test_what_is_gone_and_neither_runs_nor_has_its_answer_is_let_go(
+    owned: bool, begun: bool, answered: bool, kept: bool
+) -> None:
+    """What runs, runs to its end, and an answer is committed: the first one counts."""
+    assert keeps(owned=owned, begun=begun, answered=answered) is kept

@@ -1,0 +1,1 @@
+"""`redbatch dead`: looks after dead letters."""

@@ -1,0 +1,162 @@
+"""What `redbatch dead` does. Each function returns the exit code: 0, or 1 when something could not be done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+
+import typer
+from rich.console import Console
+
+from redbatch.dead import view
+from redbatch.process import complain
+from redbatch.urls import mask_password
+from redbatch.which_queue import NoQueue, which_queue
+from shared import dead_letters, submission
+from shared.codec import CodecError, decode_reply
+from shared.errors import RedisUnreachable
+from shared.keys import Keys
+from shared.messages import Failure
+from shared.queue import Link, Queue
+from shared.settings import QueueSettings
+
+EXIT_FAILED = 1
+ALL = 1_000_000
+NOBODY_RUNS_IT = "no answer in time: does a worker live? See `redbatch queue`"
+NEWEST = 20
+WHY_NOT_REQUEUED = {
+    "gone": "there is no such dead letter",
+    "no body": "its texts were too long to be kept",
+    "unreadable": "it is none that a worker wrote",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The Redis and the queue, as they were given."""
+
+    redis_url: str | None
+    queue: str | None
+
+
+Work = Callable[[Link, Keys], Coroutine[object, object, int]]
+
+
+def _on(where: Where, work: Work) -> int:
+    """Runs some work on a connection to the queue that is meant, and says what went wrong."""
+    try:
+        url, name = which_queue(where.redis_url, where.queue)
+    except NoQueue as error:
+        return _failed(str(error))
+
+    async def run() -> int:
+        queue = Queue(QueueSettings(redis_url=url), name, f"redbatch-cli-{os.getpid()}")
+        try:
+            return await work(queue.link("dead"), queue.keys)
+        finally:
+            await queue.close()
+
+    try:
+        return asyncio.run(run())
+    except KeyboardInterrupt:
+        return EXIT_FAILED
+    except (RedisUnreachable, ValueError) as error:
+        return _failed(f"{mask_password(url)}: {error}")
+
+
+def show_all(where: Where, most: int, *, in_json: bool) -> int:
+    """Prints the last dead letters, newest first."""
+
+    async def work(link: Link, keys: Keys) -> int:
+        letters = await dead_letters.read(link, keys, most)
+        if in_json:
+            for letter in letters:
+                typer.echo(json.dumps(view.as_dict(letter)))
+        else:
+            total = await dead_letters.count(link, keys)
+            Console(highlight=False).print(view.as_table(keys.queue, letters, total))
+        return 0
+
+    return _on(where, work)
+
+
+def show_one(where: Where, letter_id: str, *, with_text: bool, in_json: bool) -> int:
+    """Prints a dead letter whole."""
+
+    async def work(link: Link, keys: Keys) -> int:
+        letter = await dead_letters.find(link, keys, letter_id)
+        if letter is None:
+            return _failed(f"{letter_id}: there is no such dead letter")
+        if in_json:
+            typer.echo(json.dumps(view.as_dict(letter, with_text=with_text)))
+        else:
+            Console(highlight=False).print(view.as_text(letter, with_text=with_text))
+        return 0
+
+    return _on(where, work)
+
+
+def requeue(where: Where, letter_ids: Sequence[str], timeout_s: float, *, every: bool) -> int:
+    """Runs dead letters again, one after the other, and prints what became of each. What is answered is deleted."""
+
+    async def one(link: Link, keys: Keys, letter_id: str) -> bool:
+        request_id = secrets.token_hex(16)
+        outcome, ref = await dead_letters.requeue(link, keys, letter_id, request_id, int(timeout_s * 1000))
+        if ref is None:
+            typer.echo(f"{letter_id}: {WHY_NOT_REQUEUED[outcome]}")
+            return False
+        problem = await _outcome(link, keys.reply(request_id), timeout_s)
+        if problem == NOBODY_RUNS_IT:
+            await submission.cancel(link, keys, [ref], ())
+        newest = await dead_letters.read(link, keys, NEWEST)
+        if not problem or any(letter.request_id == request_id for letter in newest):  # it died again, and is a new one
+            await dead_letters.purge(link, keys, [letter_id])
+        typer.echo(f"{letter_id}: {problem or 'answered'}")
+        return not problem
+
+    async def work(link: Link, keys: Keys) -> int:
+        ids = letter_ids
+        if every:
+            ids = [each.letter_id for each in reversed(await dead_letters.read(link, keys, ALL))]
+        done = [await one(link, keys, each) for each in dict.fromkeys(ids)]
+        return 0 if all(done) else EXIT_FAILED
+
+    return _on(where, work)
+
+
+def purge(where: Where, letter_ids: Sequence[str], *, every: bool, sure: Callable[[int], bool]) -> int:
+    """Deletes dead letters if `sure`, which is asked with their number."""
+
+    async def work(link: Link, keys: Keys) -> int:
+        number = await dead_letters.count(link, keys) if every else len(set(letter_ids))
+        if not number or not sure(number):
+            typer.echo("nothing deleted")
+            return 0
+        gone = await (dead_letters.purge_all(link, keys) if every else dead_letters.purge(link, keys, letter_ids))
+        typer.echo(f"deleted: {gone:,}")
+        return 0 if gone == number or every else _failed(f"{number - gone:,} of these ids are no dead letters")
+
+    return _on(where, work)
+
+
+async def _outcome(link: Link, key: str, timeout_s: float) -> str:
+    """Waits for the reply under a key; returns what is wrong with it, or nothing."""
+    ends = asyncio.get_running_loop().time() + timeout_s
+    while (left := ends - asyncio.get_running_loop().time()) > 0:
+        data = await link.pop(key, left)
+        if data is not None:
+            try:
+                reply = decode_reply(data)
+            except CodecError as error:
+                return f"answered with what is no reply: {error}"
+            return f"{reply.code}: {reply.message}" if isinstance(reply, Failure) else ""
+    return NOBODY_RUNS_IT
+
+
+def _failed(message: str) -> int:
+    complain(message)
+    return EXIT_FAILED

@@ -1,0 +1,57 @@
+"""Clients that call gateways over HTTP as long as the harm lasts, each with texts of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from tests.chaos.history import FOREIGN, OK, RESET, Call
+from tests.integration.gateway.house import digits, digits_of
+
+PATIENCE_S = 10.0
+
+
+@asynccontextmanager
+async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> AsyncIterator[list[Call]]:
+    """Calls the gateways in turn until the end of the block; yields the calls, which are all ended after it."""
+    calls: list[Call] = []
+    over = asyncio.Event()
+    numbers = itertools.count()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(_client(urls, numbers, over, calls, timeout_s))
+        try:
+            yield calls
+        finally:
+            over.set()
+
+
+async def _client(
+    urls: Sequence[str], numbers: Iterator[int], over: asyncio.Event, calls: list[Call], timeout_s: float
+) -> None:
+    async with httpx.AsyncClient(timeout=timeout_s + PATIENCE_S, trust_env=False) as client:
+        while not over.is_set():
+            number = next(numbers)
+            text, began = f"text {number}", time.monotonic()
+            outcome = await _outcome(client, urls[number % len(urls)], text, timeout_s)
+            calls.append(Call(text, timeout_s, began, time.monotonic(), outcome))
+
+
+async def _outcome(client: httpx.AsyncClient, url: str, text: str, timeout_s: float) -> str:
+    body = {"text": text, "timeout_ms": int(timeout_s * 1000)}
+    try:
+        answer = await client.post(f"{url}/embed", json=body)
+    except httpx.TimeoutException:
+        return "hangs"
+    except httpx.TransportError:
+        return RESET
+    told: Any = answer.json()
+    if answer.status_code != httpx.codes.OK:
+        return f"{answer.status_code} {told['error']['code']}"
+    return OK if digits(told["embedding"]) == digits_of(text) else FOREIGN

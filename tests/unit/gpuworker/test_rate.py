@@ -1,0 +1,66 @@
+"""What an engine is measured to do: under load, and for the time that its batches took together."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from gpuworker.clock import RedisClock
+from gpuworker.committer import Committer
+from gpuworker.context import Context
+from gpuworker.holding import Hands, Holding
+from gpuworker.results import Results
+from shared.messages import Entry, Ref, Reply
+
+
+class Nobody:
+    """Commits nothing."""
+
+    def answer(self, holding: Holding, _reply: Reply) -> None:
+        """Notes that there is an answer."""
+        holding.answered = True
+
+
+class Told:
+    """Frames of an engine, one after the other, and the rate that comes of them."""
+
+    def __init__(self) -> None:
+        self.context = Context(cast("Any", None), "w", cast("Any", None), cast("Any", None), RedisClock(), Hands())
+        self.results = Results(self.context, cast("Committer", Nobody()))
+        self.number = 0
+
+    def ran(self, ended: float, seconds: float, *, entries: int, behind: bool, cost: int = 10) -> float:
+        """Has a batch end that completes so many entries; returns the rate after it."""
+        done = []
+        for _ in range(entries):
+            self.number += 1
+            ref = Ref(0, f"{self.number}-0".encode(), 1, cost)
+            self.context.hands.take(Entry(ref, 1, f"r{self.number}", 0, 10**12, "", "", b""), ("text",))
+            done.append({"key": f"0/{self.number}-0", "n": 1, "began": ended - seconds, "seconds": seconds, "size": 1})
+        measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": 0.0, "dim": 1, "failed": [], "done": done}
+        self.results.take(measures | {"seconds": seconds, "ended": ended, "behind": behind}, bytes(4 * entries))
+        return self.context.tokens_per_s
+
+
+def test_light_load_says_nothing() -> None:
+    """An engine that does what it is asked for could do more."""
+    told = Told()
+    assert told.ran(10.0, 1.0, entries=1, behind=False) == 0.0
+
+
+def test_batches_side_by_side_count_for_the_time_that_they_take_together() -> None:
+    """Two runners that end together have done twice as much."""
+    told = Told()
+    told.ran(10.0, 1.0, entries=5, behind=True)
+    assert told.ran(10.0, 1.0, entries=5, behind=True) == pytest.approx(100.0, rel=0.1)
+
+
+def test_an_entry_counts_with_its_last_batch_though_nothing_is_behind_that() -> None:
+    """Three batches of a second for one entry of 30 tokens: ten a second."""
+    told = Told()
+    told.ran(11.0, 1.0, entries=0, behind=True)
+    told.ran(12.0, 1.0, entries=0, behind=True)
+    rate = told.ran(13.0, 1.0, entries=1, behind=False, cost=30)
+    assert rate == pytest.approx(30 / (1 + 0.9 + 0.81))
+    assert told.ran(14.0, 1.0, entries=1, behind=False) == rate
