@@ -73,5 +73,6 @@ class Results:
         if counts:
             self._cost = DECAY * self._cost + cost
             self._seconds = DECAY * self._seconds + busy
+        if counts and cost:  # between entries that take several batches, it would look slower than it is
             self._context.tokens_per_s = self._cost / max(self._seconds, 1e-9)
             metrics.TOKEN_RATE.set(self._context.tokens_per_s)

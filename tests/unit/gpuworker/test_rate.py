@@ -64,3 +64,4 @@ def test_an_entry_counts_with_its_last_batch_though_nothing_is_behind_that() -> 
     rate = told.ran(13.0, 1.0, entries=1, behind=False, cost=30)
     assert rate == pytest.approx(30 / (1 + 0.9 + 0.81))
     assert told.ran(14.0, 1.0, entries=1, behind=False) == rate
+    assert told.ran(15.0, 1.0, entries=0, behind=True) == rate, "there is nothing to tell of it yet"
