@@ -64,7 +64,7 @@ async def test_5000_clients_at_once_each_get_their_own_vector(
     run = [inputs_run(worker) for worker in workers]
     sys.stdout.write(f"{took:.2f} s, run {run}, connections {connections.all}, for replies {connections.reply}\n")
     assert outcomes == {"ok": CLIENTS}
-    assert connections.looks > 3
+    assert connections.looks
     assert len(connections.all) == 2
     assert max(connections.all.values()) <= CONNECTIONS
     assert 1 <= max(connections.reply.values()) <= REPLY_CONNECTIONS
