@@ -29,7 +29,7 @@ class WorkerSettings(QueueSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
         description="Number format of the model; auto: float32 on a CPU, bfloat16 or float16 on a GPU. "
-        "bfloat16 is twice as fast on CPUs that have it: see docs/performance.md.",
+        "bfloat16 is nearly twice as fast on CPUs that have it: see docs/performance.md.",
     )
     cores: int | None = Field(
         default=None,
