@@ -22,15 +22,11 @@ class Cluster:
     """What a gateway knows of the rest.
 
     `redis_down_s` is how long Redis has not answered (0 while it does). `worker_unseen_s` is how long ago the last
-    worker gave a sign of life: None if none ever did. `tokens` wait or run in the queue, `tokens_per_s` is what the
-    live workers together get done when enough waits; 0 while that is unknown. `memory_ratio` is the share of its memory
-    that Redis uses.
+    worker gave a sign of life: None if none ever did. `memory_ratio` is the share of its memory that Redis uses.
     """
 
     redis_down_s: float = 0.0
     worker_unseen_s: float | None = 0.0
-    tokens: int = 0
-    tokens_per_s: float = 0.0
     memory_ratio: float = 0.0
 
 

@@ -120,7 +120,7 @@ class Monitor:
             unseen = 0.0
         elif self._worker_seen_at is not None:
             unseen = max(0.0, now - down - self._worker_seen_at)
-        return Cluster(down, unseen, self._pulse.tokens, self._tokens_per_s, self._pulse.memory_ratio)
+        return Cluster(down, unseen, self._pulse.memory_ratio)
 
     def full(self) -> RedbatchError:
         """Returns the error for a request that found the queue full."""

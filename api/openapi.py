@@ -47,7 +47,10 @@ EMBED_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"description": "Malformed JSON, a missing or empty text, a wrong type", **_ERROR},
     413: {"description": "Body, inputs or characters over the limit", **_ERROR},
     415: {"description": "The body is not JSON", **_ERROR},
-    429: {"description": "The queue is full; `Retry-After` says when to come again", **_ERROR},
+    429: {
+        "description": "Too much waits already, or Redis runs out of memory; `Retry-After` says when to come again",
+        **_ERROR,
+    },
     500: {"description": "The model failed on an input", **_ERROR},
     503: {"description": "Redis is out of reach, or no worker has lived for a while", **_ERROR},
     504: {"description": "The deadline passed", **_ERROR},

@@ -34,13 +34,12 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
         (Cluster(worker_unseen_s=None), NoWorker),
         (Cluster(worker_unseen_s=60.0), None),
         (Cluster(worker_unseen_s=60.1), NoWorker),
-        (Cluster(tokens=10**9, tokens_per_s=1.0), None),
         (Cluster(memory_ratio=0.7), None),
         (Cluster(memory_ratio=0.71), Overloaded),
     ],
 )
 def test_a_request_is_refused_past_a_grace_and_not_before(cluster: Cluster, error: type[RedbatchError] | None) -> None:
-    """Redis' absence is told before a worker's; a deep queue alone is no reason, its bound is kept in Redis."""
+    """Redis' absence is told before a worker's. How deep the queue is, is judged in Redis."""
     refusal = admit(cluster, GRACE)
     assert (None if refusal is None else type(refusal)) is error
     assert refusal is None or refusal.retry_after_s == RETRY_LEAST_S
