@@ -13,9 +13,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="""Look after dead letters: entries that were given up.
 
-    An engine that dies takes its batch with it. Each entry of that runs again, with nothing beside it. An entry in
-    whose runs the engine died three times (--max-attempts of the worker) is answered input_failed, and kept here:
-    the last 200 of them (--max-dead-letters).
+    An engine that dies takes its batch with it. Each entry of that runs again,
+    with nothing beside it. An entry in whose runs the engine died three times
+    (--max-attempts of the worker) is answered input_failed, and kept here: the
+    last 200 of them (--max-dead-letters).
 
     redbatch dead list
 
