@@ -35,7 +35,7 @@ class Limit:
 
     Attributes:
         seconds: time for the first `texts` texts of the pool, by how they were run, one batch after the other.
-        tuned: the same with the variables for memory and threads that the engine sets for itself.
+        tuned: the same with the variables for memory and threads, and the layout of weights, that the engine has.
         side_by_side: with these, and several batches at once, each on a core of its own.
         texts: how many these are.
         tokens: of each text of the pool, which is longer.
@@ -61,7 +61,7 @@ class Limit:
 
     @property
     def tuned_s(self) -> float:
-        """The same when memory and threads are set as the engine sets them, if that is faster."""
+        """The same with what the engine sets for itself, if that is faster."""
         return min(self.best_s, *self.tuned.values())
 
     @property

@@ -3,7 +3,8 @@
 The same texts as in the serving runs, on all cores: by `SentenceTransformer.encode`, and in batches sorted by length
 that the engine's own backend runs, one after the other on all cores or also one on each core. Tokenizing is part of
 each. Imports torch.
-The backend is the one that a worker with the same REDBATCH_* variables loads.
+The backend is the one that a worker with the same REDBATCH_* variables loads; without `side-by-side` its weights stay
+as torch has them, as they would in any program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 
 import torch
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str]) -> None:
     side_by_side = also == [SIDE_BY_SIDE]
     one_text_ms = [] if side_by_side else _one_text_ms(transformer, pool[:POOL_TEXTS])  # first: a backend sets threads
     settings = WorkerSettings(model=name)
-    backend = load_backend(model, EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)}))
+    options = EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)})
+    backend = load_backend(model, options if side_by_side else replace(options, prepack=False))
     ways, at_once = _ways(backend, transformer, threads), _at_once(backend) if side_by_side else {}
     for way in (*ways.values(), *at_once.values()):
         way(texts[:WARMUP_TEXTS])

@@ -45,8 +45,8 @@ class WorkerSettings(QueueSettings):
     )
     prepack: bool = Field(
         default=True,
-        description="On a CPU, in float32: lay weights out for the matrix product once. Some 8 % faster; takes as much "
-        "memory as the weights again.",
+        description="On a CPU, in float32: lay weights out for the matrix product once. Some 8 % faster, a text alone "
+        "15 %; takes twice as much memory as the weights again.",
     )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(

@@ -9,7 +9,8 @@ of torch's public ones: so each shape of a layer is tried first, for what it giv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -17,7 +18,8 @@ from torch.nn import Linear, Module
 from torch.nn.functional import linear
 
 ROWS = 256
-"""What the layout is optimized for: about half a full batch. Any other number of rows goes with it too."""
+"""What the layout is optimized for: about half a full batch. Any other number of rows goes with it too, and a handful
+hardly less well than with a layout for them."""
 
 TRIED_ROWS = (1, 2, 7, 16, 33, 64, 129, ROWS, 300, 511)
 TIMED_ROWS = 128
@@ -28,25 +30,47 @@ TOLERANCE = 1e-5
 Product = Callable[[torch.Tensor], torch.Tensor]
 
 
-def prepack(model: Module) -> int:
-    """Has all linear layers that gain by it use weights laid out ahead; returns how many.
+def prepack(model: Module, threads: Iterable[int]) -> int:
+    """Has all linear layers that gain by it use weights laid out ahead, in threads with so many cores each.
 
-    They do so in threads that have one core, and work as before in others: MKL wants as many threads for the product
-    as for the layout. To be called with float32 weights that change no more, in a thread with one core.
+    They work as before in threads with any other number: MKL wants as many for the product as for the layout. So each
+    number takes as much memory as the weights. To be called with float32 weights that change no more.
+
+    Returns:
+        How many layers use such weights for at least one of the numbers.
     """
     if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkl, "_mkl_linear")):  # type: ignore[no-untyped-call]
         return 0
+    layers = list(_layers(model))
+    products: list[dict[int, Product]] = [{} for _ in layers]
+    for number in sorted(set(threads)):
+        _with_threads(number, partial(_lay_out, number, layers, products))
+    for layer, found in zip(layers, products, strict=True):
+        if found:
+            layer.forward = partial(_forward, layer, found)  # type: ignore[method-assign]
+    return sum(1 for found in products if found)
+
+
+def _with_threads(number: int, work: Callable[[], object]) -> None:
+    """Does something in a thread with so many cores, that then is gone with its helpers: one at rest slows others."""
+
+    def run() -> None:
+        torch.set_num_threads(number)
+        work()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
+
+
+def _lay_out(threads: int, layers: Sequence[Linear], products: Sequence[dict[int, Product]]) -> None:
     gains: dict[tuple[int, int, bool], bool] = {}
-    number = 0
-    for layer in _layers(model):
+    for layer, found in zip(layers, products, strict=True):
         shape = (layer.out_features, layer.in_features, "bias" in dict(layer.named_parameters()))
         product = _product(layer)
         if shape not in gains:
             gains[shape] = _gains(layer, product)
         if gains[shape]:
-            layer.forward = partial(_forward, layer, product)  # type: ignore[method-assign]
-            number += 1
-    return number
+            found[threads] = product
 
 
 def _layers(model: Module) -> Iterator[Linear]:
@@ -69,8 +93,9 @@ def _product(layer: Linear) -> Product:
     return product
 
 
-def _forward(layer: Linear, product: Product, inputs: torch.Tensor) -> torch.Tensor:
-    return product(inputs) if torch.get_num_threads() == 1 else linear(inputs, layer.weight, layer.bias)
+def _forward(layer: Linear, products: Mapping[int, Product], inputs: torch.Tensor) -> torch.Tensor:
+    product = products.get(torch.get_num_threads())
+    return linear(inputs, layer.weight, layer.bias) if product is None else product(inputs)
 
 
 def _gains(layer: Linear, product: Product) -> bool:

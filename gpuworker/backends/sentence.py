@@ -104,6 +104,7 @@ class SentenceBackend:
         self.device = str(self._model.device)
         self._cores = options.cores or cpu_count()
         self.runners = options.runners or (min(self._cores, MOST_RUNNERS) if on_cpu else 1)
+        self._threads = {True: self._cores, False: max(1, self._cores // self.runners)}
         self.ahead = not on_cpu
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = self._fast_tokenizer()
@@ -112,8 +113,8 @@ class SentenceBackend:
         self._prompt = self._model.prompts.get(self._model.default_prompt_name or "", "") or ""
         self.packs = on_cpu and self._pack()
         self._cast(dtype)
-        if options.prepack and on_cpu and self._cores // self.runners <= 1:
-            layers = prepacking.prepack(self._model)
+        if options.prepack and on_cpu:
+            layers = prepacking.prepack(self._model, self._threads.values())
             log.debug("weights laid out ahead", layers=layers)
         self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
 
@@ -182,7 +183,7 @@ class SentenceBackend:
     def run(self, batch: Any, *, alone: bool) -> NDArray[np.float32]:  # noqa: ANN401
         """Returns what `encode` returns for these texts."""
         if self.device == "cpu":
-            torch.set_num_threads(self._cores if alone else max(1, self._cores // self.runners))
+            torch.set_num_threads(self._threads[alone])
         if self._tokenizer is None:
             return self._encode(batch)
         features = {**batch, "modality": "text"}

@@ -23,9 +23,20 @@ def test_a_run_is_invalid_when_serving_beats_the_model() -> None:
     assert problems(rows) == ["real (clients 100): 1.07 × side by side, above 1.03: the limit is measured wrongly"]
 
 
+def test_a_share_counts_by_its_median() -> None:
+    """A limit that was measured in a slow moment makes one round's share too large, and two make the run invalid."""
+
+    def rounds(*shares: float) -> list[Row]:
+        return [Row("real", {"clients": 1}, {"share_of_side_by_side": share}) for share in shares]
+
+    assert problems(rounds(0.98, 1.2, 0.97)) == []
+    assert len(problems(rounds(0.98, 1.2, 1.04))) == 1
+
+
 def test_a_run_is_invalid_when_requests_failed() -> None:
-    """One is enough."""
-    rows = [Row("plumbing", {"clients": 1}, {"errors": 0.0}), Row("plumbing", {"clients": 64}, {"errors": 1.0})]
+    """One in any round is enough."""
+    rows = [Row("plumbing", {"clients": clients}, {"errors": 0.0}) for clients in (1, 64) for _ in range(2)]
+    rows.append(Row("plumbing", {"clients": 64}, {"errors": 1.0}))
     assert problems(rows) == ["plumbing (clients 64): 1 requests failed"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -32,8 +34,15 @@ WELL = pytest.mark.usefixtures("_trials_end_well")
 @pytest.fixture(autouse=True)
 def one_core() -> Iterator[None]:
     """As in a runner's thread."""
+    with threads(1):
+        yield
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """This thread has so many cores."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)
     yield
     torch.set_num_threads(before)
 
@@ -56,12 +65,13 @@ def is_prepacked(module: Module) -> bool:
 
 
 @WELL
-def test_the_numbers_are_the_same() -> None:
-    """For any number of rows, and inputs of two dimensions or three."""
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_numbers_are_the_same(cores: int) -> None:
+    """For any number of rows, and inputs of two dimensions or three, on one core and on two."""
     ours, usual = model(), model()
     ours.load_state_dict(usual.state_dict())
-    assert prepacking.prepack(ours) == 4
-    with torch.inference_mode():
+    assert prepacking.prepack(ours, (1, 2)) == 4
+    with threads(cores), torch.inference_mode():
         for rows in (1, 3, 31, 100, 257, 513):
             for shape in ((rows, 48), (1, rows, 48), (2, rows, 48)):
                 inputs = torch.randn(shape)
@@ -70,22 +80,35 @@ def test_the_numbers_are_the_same() -> None:
 
 
 @WELL
-def test_with_several_cores_the_usual_way_is_taken() -> None:
-    """The layout is for one; the result is that of the usual product to the bit."""
+def test_with_another_number_of_cores_the_usual_way_is_taken() -> None:
+    """The layout is for that number; the result is that of the usual product to the bit."""
     layers = model()
-    prepacking.prepack(layers)
-    torch.set_num_threads(2)
+    prepacking.prepack(layers, (1,))
     first, inputs = layers[0], torch.randn(1, 40, 48)
     assert isinstance(first, Linear)
-    with torch.inference_mode():
+    with threads(2), torch.inference_mode():
         assert torch.equal(first(inputs), linear(inputs, first.weight, first.bias))
+
+
+def test_each_number_of_cores_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads that are gone afterwards."""
+    seen = []
+
+    def seconds(*_: object) -> float:
+        seen.append((torch.get_num_threads(), threading.current_thread()))
+        return float(len(seen))
+
+    monkeypatch.setattr(prepacking, "_seconds", seconds)
+    assert prepacking.prepack(model(), (2, 1, 2)) == 4
+    assert [number for number, _ in seen] == [1] * 6 + [2] * 6
+    assert not any(thread.is_alive() for _, thread in seen)
 
 
 def test_what_is_not_faster_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each shape is tried by itself."""
     monkeypatch.setattr(prepacking, "_seconds", lambda *_: 1.0)
     layers = model()
-    assert prepacking.prepack(layers) == 0
+    assert prepacking.prepack(layers, (1,)) == 0
     assert not any(is_prepacked(module) for module in layers.modules())
 
 
@@ -111,36 +134,30 @@ def test_what_gives_something_else_is_left_alone(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(prepacking, "_product", broken)
     layers = model()
-    assert prepacking.prepack(layers) == 2
+    assert prepacking.prepack(layers, (1,)) == 2
     assert [is_prepacked(layers[i]) for i in (0, 2, 3, 5)] == [False, True, False, True]
 
 
 @WELL
 def test_other_formats_are_left_alone() -> None:
     """The layout is for float32."""
-    assert prepacking.prepack(model().to(torch.bfloat16)) == 0
+    assert prepacking.prepack(model().to(torch.bfloat16), (1,)) == 0
 
 
 def test_without_mkl_nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other builds of torch have no such operator."""
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    assert prepacking.prepack(model()) == 0
+    assert prepacking.prepack(model(), (1,)) == 0
 
 
 @WELL
-def test_the_model_gives_the_same_vectors() -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_model_gives_the_same_vectors(alone: bool) -> None:
     """MiniLM with layers laid out, and without."""
     found = []
     for prepack in (True, False):
         backend = SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=2, prepack=prepack))
         linears = [module for module in backend._model.modules() if isinstance(module, Linear)]
         assert [is_prepacked(layer) for layer in linears] == [prepack] * 37
-        found.append(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), alone=False))
+        found.append(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), alone=alone))
     assert np.abs(found[0] - found[1]).max() <= 1e-5
-
-
-@WELL
-def test_batches_on_several_cores_have_no_layout() -> None:
-    """It would never be used, and needs memory."""
-    backend = SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=2, runners=1))
-    assert not any(is_prepacked(module) for module in backend._model.modules())
