@@ -42,23 +42,31 @@ class Grace:
     memory_ratio: float = 0.7
 
 
-def admit(cluster: Cluster, grace: Grace) -> RedbatchError | None:
-    """Returns why a request is refused, or None to take it."""
-    if cluster.redis_down_s > grace.redis_s:
+def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> RedbatchError | None:
+    """Returns why a request with so much time is refused, or None to take it.
+
+    An outage of Redis that has lasted for some time is as likely as not to last as long again. So it is worth waiting
+    for its end to a request that has more time than that, and to none after the grace. `share`, from 0 to 1, is the
+    client's place in the jitter.
+    """
+    if cluster.redis_down_s > min(grace.redis_s, budget_s):
         return RedisUnreachable(
-            f"Redis has not answered for {cluster.redis_down_s:.0f} s: try again later.", retry_after_s=RETRY_LEAST_S
+            f"Redis has not answered for {cluster.redis_down_s:.1f} s: try again later.",
+            retry_after_s=_later(cluster.redis_down_s, share),
         )
     if cluster.worker_unseen_s is None:
-        return NoWorker("No worker serves this queue yet: start one, then try again.", retry_after_s=RETRY_LEAST_S)
+        return NoWorker(
+            "No worker serves this queue yet: start one, then try again.", retry_after_s=_later(RETRY_LEAST_S, share)
+        )
     if cluster.worker_unseen_s > grace.worker_s:
         return NoWorker(
             f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
-            retry_after_s=RETRY_LEAST_S,
+            retry_after_s=_later(cluster.worker_unseen_s, share),
         )
     if cluster.memory_ratio > grace.memory_ratio:
         return Overloaded(
             f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give it more.",
-            retry_after_s=RETRY_LEAST_S,
+            retry_after_s=_later(RETRY_LEAST_S, share),
         )
     return None
 
@@ -87,5 +95,8 @@ def retry_after_s(tokens: int, tokens_per_s: float, share: float) -> float:
     By then they are done at the fleet's rate. `share`, from 0 to 1, is the client's place in the jitter.
     """
     drained = tokens / tokens_per_s if tokens_per_s > 0 else RETRY_LEAST_S
-    wait = min(RETRY_MOST_S, max(RETRY_LEAST_S, drained))
-    return wait * (1 + JITTER * share)
+    return _later(drained, share)
+
+
+def _later(seconds: float, share: float) -> float:
+    return min(RETRY_MOST_S, max(RETRY_LEAST_S, seconds)) * (1 + JITTER * share)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+from shared.keys import INTERACTIVE, LANES
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_TIMEOUT_MS = 300_000
 MAX_DIGITS = 10
-TIMEOUT_HEADER = "x-timeout-ms"
+TIMEOUT_HEADER, PRIORITY_HEADER = "x-timeout-ms", "x-priority"
 
 
 class EmbedBody(BaseModel):
@@ -29,15 +31,21 @@ class EmbedBody(BaseModel):
     timeout_ms: int | None = Field(
         default=None, ge=1, le=MAX_TIMEOUT_MS, description="Time for the answer; goes before the header X-Timeout-Ms."
     )
+    priority: Literal["interactive", "bulk"] | None = Field(
+        default=None,
+        description="interactive (the default), or bulk for what nobody waits for: it runs in the room that others "
+        "leave. Goes before the header X-Priority.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
-    """What a client asks for. `single` requests get `embedding`, others `embeddings`."""
+    """What a client asks for. `single` ones get `embedding`, others `embeddings`; `lane` is an index of keys.LANES."""
 
     inputs: tuple[str, ...]
     single: bool
     timeout_ms: int
+    lane: int
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -64,8 +72,8 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def parse_embed(body: bytes, timeout_header: str | None, settings: GatewaySettings) -> EmbedRequest:
-    """Returns what a body asks for.
+def parse_embed(body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> EmbedRequest:
+    """Returns what a body asks for, and where it is silent, the headers.
 
     Raises:
         InvalidRequest: it is malformed, or asks for nothing.
@@ -77,8 +85,16 @@ def parse_embed(body: bytes, timeout_header: str | None, settings: GatewaySettin
         raise InvalidRequest(_first_fault(error)) from None
     inputs, single = _inputs(parsed)
     _check_sizes(inputs, settings)
-    timeout_ms = parsed.timeout_ms or _header_timeout(timeout_header) or _default_timeout(len(inputs), settings)
-    return EmbedRequest(inputs, single, timeout_ms)
+    timeout_ms = parsed.timeout_ms or _header_timeout(headers) or _default_timeout(len(inputs), settings)
+    return EmbedRequest(inputs, single, timeout_ms, _lane(parsed.priority or headers.get(PRIORITY_HEADER)))
+
+
+def _lane(priority: str | None) -> int:
+    if priority is None:
+        return INTERACTIVE
+    if priority not in LANES:
+        raise InvalidRequest(f"X-Priority: send {' or '.join(LANES)}.")
+    return LANES.index(priority)
 
 
 def _first_fault(error: ValidationError) -> str:
@@ -113,7 +129,8 @@ def _check_sizes(inputs: tuple[str, ...], settings: GatewaySettings) -> None:
             )
 
 
-def _header_timeout(value: str | None) -> int | None:
+def _header_timeout(headers: Mapping[str, str]) -> int | None:
+    value = headers.get(TIMEOUT_HEADER)
     if value is None:
         return None
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and 1 <= int(value) <= MAX_TIMEOUT_MS):

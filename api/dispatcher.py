@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from api.submitter import Order, Submitter, Told
 from redbatch.tasks import end
 from shared.codec import encode_body
 from shared.errors import DeadlineExceeded, InvalidRequest, RedisUnreachable
+from shared.keys import INTERACTIVE
 from shared.messages import EMBED, Body, Draft, Vectors
 from shared.queue import Queue
 from shared.submission import Bound
@@ -125,22 +127,22 @@ class Dispatcher:
         """Requests that wait for an answer."""
         return len(self._requests)
 
-    async def embed(self, inputs: Sequence[str], timeout_ms: int) -> Embedded:
-        """Returns the vectors of the inputs.
+    async def embed(self, inputs: Sequence[str], timeout_ms: int, lane: int = INTERACTIVE) -> Embedded:
+        """Returns the vectors of the inputs, which go through that lane (index of keys.LANES).
 
         When this call is cancelled, because the client left, the work is taken back.
 
         Raises:
             RedbatchError: any of them but the client's own.
         """
-        refusal = admit(self._cluster(), self._grace)
+        refusal = admit(self._cluster(), self._grace, timeout_ms / 1000, random.random())  # noqa: S311 - spreads clients
         if refusal is None and self._submitter.waiting_inputs >= self._settings.max_queue_inputs:
             refusal = self.monitor.full()  # Redis is slow or away: what is held here is bounded as the queue is
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
         drafts = split(inputs, self._settings.inputs_per_entry)
-        request = InFlight(secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000)
+        request = InFlight(secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000, lane)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))

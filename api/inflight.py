@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from shared.errors import InternalError, RedbatchError, error_from_code
+from shared.keys import INTERACTIVE
 from shared.messages import Draft, Failure, Ref, Reply, Vectors
 
 
@@ -16,14 +17,16 @@ class InFlight:
         request_id: the gateway's own id, 128 random bits, which names the reply key.
         drafts: its entries, by position.
         deadline: on the event loop's clock, s.
+        lane: index of keys.LANES.
         rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
         answer: the vectors of all entries in the order of their positions, or the error.
     """
 
-    def __init__(self, request_id: str, drafts: Iterable[Draft], deadline: float) -> None:
+    def __init__(self, request_id: str, drafts: Iterable[Draft], deadline: float, lane: int = INTERACTIVE) -> None:
         self.request_id = request_id
         self.drafts = {draft.position: draft for draft in drafts}
         self.deadline = deadline
+        self.lane = lane
         self.rings = True
         self.submitted = False
         self.answer: asyncio.Future[list[Vectors]] = asyncio.get_running_loop().create_future()

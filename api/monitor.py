@@ -1,4 +1,8 @@
-"""What this gateway knows of Redis and of the fleet, by asking once a second."""
+"""What this gateway knows of Redis and of the fleet, by asking once a second.
+
+This is the circuit in front of Redis: while it is open, nobody waits who would wait in vain (`api.admission.admit`),
+and the questions are the probes that close it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,18 @@ from api.admission import Cluster, fleet_rate, most_tokens, retry_after_s
 from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
-from shared.keys import Keys
+from shared.keys import LANES, Keys
 from shared.queue import Link
 from shared.submission import Pulse
 
 log = structlog.get_logger()
 
 EVERY_S = 1.0
+PROBE_EVERY_S = 0.25
+"""While Redis is out of reach it is asked more often: nobody waits longer than need be for it to be back."""
+
+SILENT_S = 1.0
+"""An answer that takes longer may never come. Redis is out of reach since it was asked for it."""
 
 
 class Monitor:
@@ -39,6 +48,7 @@ class Monitor:
         self._on_loss = on_loss
         self._pulse: Pulse | None = None
         self._down_since: float | None = None
+        self._asked_at: float | None = None
         self._worker_seen_at: float | None = None
         self._ready_seen_at: float | None = None
         self._worker_grace_s = worker_grace_s
@@ -54,11 +64,11 @@ class Monitor:
             await self.poll()
             if self._lost.is_set():
                 await self._look_after_loss()
-            await wait_for_event(self._lost, EVERY_S)
+            await wait_for_event(self._lost, EVERY_S if self._down_since is None else PROBE_EVERY_S)
 
     async def poll(self) -> None:
         """Asks once."""
-        asked = time.monotonic()
+        asked = self._asked_at = time.monotonic()
         try:
             self._pulse = await submission.pulse(self._link, self._keys)
         except RedisUnreachable as error:
@@ -75,6 +85,8 @@ class Monitor:
             _show(self._pulse)
             metrics.FLEET_RATE.set(self._tokens_per_s)
             metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
+        finally:
+            self._asked_at = None
         metrics.REDIS_UP.set(self._down_since is None)
 
     def _saw_workers(self, pulse: Pulse) -> None:
@@ -112,7 +124,7 @@ class Monitor:
     def cluster(self) -> Cluster:
         """Returns what is known now, for admission."""
         now = time.monotonic()
-        down = 0.0 if self._down_since is None else now - self._down_since
+        down = self._down_s(now)
         if self._pulse is None:
             return Cluster(redis_down_s=down)
         unseen = None
@@ -121,6 +133,12 @@ class Monitor:
         elif self._worker_seen_at is not None:
             unseen = max(0.0, now - down - self._worker_seen_at)
         return Cluster(down, unseen, self._pulse.memory_ratio)
+
+    def _down_s(self, now: float) -> float:
+        if self._down_since is not None:
+            return now - self._down_since
+        silent = 0.0 if self._asked_at is None else now - self._asked_at
+        return silent if silent > SILENT_S else 0.0
 
     def full(self) -> RedbatchError:
         """Returns the error for a request that found the queue full."""
@@ -157,7 +175,8 @@ class Monitor:
 
 
 def _show(pulse: Pulse) -> None:
-    metrics.QUEUE_ENTRIES.set(pulse.entries)
+    for lane, entries in zip(LANES, pulse.by_lane, strict=True):
+        metrics.QUEUE_ENTRIES.labels(lane).set(entries)
     metrics.QUEUE_PENDING.set(pulse.pending)
     metrics.QUEUE_INPUTS.set(pulse.inputs)
     metrics.QUEUE_TOKENS.set(pulse.tokens)

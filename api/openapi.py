@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.body import MAX_TIMEOUT_MS, EmbedBody
+from shared.keys import LANES
 
 JSON = "application/json"
 
@@ -63,6 +64,12 @@ EMBED_REQUEST: dict[str, Any] = {
             "in": "header",
             "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
             "description": "Time for the answer.",
+        },
+        {
+            "name": "X-Priority",
+            "in": "header",
+            "schema": {"type": "string", "enum": list(LANES)},
+            "description": "Whether somebody waits for the answer.",
         },
         {
             "name": "X-Request-Id",

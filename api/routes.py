@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.answer import embed_body, timing_headers
-from api.body import TIMEOUT_HEADER, parse_embed, read_body
+from api.body import parse_embed, read_body
 from api.errors import error_body, retry_headers, status_of
 from api.openapi import EMBED_REQUEST, EMBED_RESPONSES, HEALTH_RESPONSES, JSON
 from shared.errors import InternalError, RedbatchError
@@ -72,10 +72,10 @@ async def embed(request: Request) -> Response:
 async def _embed(request: Request, request_id: str) -> Response:
     state: State = request.app.state.redbatch
     body = await read_body(request, state.settings.max_body_bytes)
-    asked = parse_embed(body, request.headers.get(TIMEOUT_HEADER), state.settings)
+    asked = parse_embed(body, request.headers, state.settings)
     watch = DisconnectWatch(request)
     try:
-        embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms)
+        embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms, asked.lane)
     except asyncio.CancelledError:
         if watch.gone:
             return Response(status_code=CLIENT_CLOSED_REQUEST)

@@ -168,6 +168,7 @@ class Submitter:
             request.request_id,
             order.drafts,
             int(budget_s * 1000),
+            request.lane,
             exempt=order.exempt,
             bell=self._keys.bell(self._gateway) if request.rings else "",
             most_tokens=self._told.most_tokens(budget_s),

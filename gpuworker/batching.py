@@ -8,6 +8,9 @@ it takes those that arrived first.
 
 A model that runs packed batches pads nothing, whatever their lengths: then inputs go in the order of arrival.
 
+Interactive inputs go before those of bulk, which fill the room that such a batch leaves; where batches are padded, with
+what is no longer than its longest. When it is bulk's turn (gpuworker.lanes), it is the other way round.
+
 A *suspect* is an input whose run began before and did not end: the engine died in it, and it may be to blame. It runs
 with nothing beside it but the other inputs of its entry, which is accused as a whole: so no other is accused in its
 place. Suspects go after all others: those that ran once when an engine died, then those that ran twice. Once they have
@@ -45,7 +48,8 @@ class Limits:
     `max_tokens` counts padding, of which a `packed` batch has none. `wait_s` is from a batch's first input; where it is
     None, the `outlook` decides, and without one nobody waits. `reserve_s` is the time that running a batch is expected
     to take, which a wait must leave before the oldest deadline. `overhead_tokens` is the part of a batch's cost that
-    does not depend on what is in it, as the number of tokens that would take as long.
+    does not depend on what is in it, as the number of tokens that would take as long. `bulk_share` and
+    `bulk_age_bound_s` are those of gpuworker.lanes.
     """
 
     max_size: int
@@ -56,17 +60,23 @@ class Limits:
     overhead_tokens: float = OVERHEAD_TOKENS
     packed: bool = False
     outlook: Outlook | None = None
+    bulk_share: float = 0.1
+    bulk_age_bound_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An input that waits: its length in tokens, since when, until when; how often its run began before; its entry."""
+    """An input that waits: its length in tokens, since when, until when; how often its run began before; its entry.
+
+    And whether it is `bulk`.
+    """
 
     tokens: int
     since: float
     deadline: float
     attempts: int = 0
     entry: str = ""
+    bulk: bool = False
 
     @property
     def suspect(self) -> bool:
@@ -75,14 +85,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """Whether a batch runs now, and whether the last that began was a suspect's."""
+class Turn:
+    """Whether the device is busy, whether the last batch that began was a suspect's, and whether bulk is next."""
 
     busy: bool = False
     suspect_ran: bool = False
+    bulk: bool = False
 
 
-IDLE = Device()
+ANYONES = Turn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class Plan:
     full: bool = False
 
 
-def plan(waiting: Sequence[Waiting], limits: Limits, now: float, device: Device = IDLE) -> Plan:
+def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = ANYONES) -> Plan:
     """Returns what to do with what waits, which is in the order of arrival.
 
     While the device is busy, no suspect begins; when one is due, nothing does, so that the device comes free.
@@ -110,21 +121,32 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, device: Device 
     shared = [i for i in live if not waiting[i].suspect]
     suspects = [i for i in live if waiting[i].suspect]
     due = min((waiting[i].since + SUSPECT_BOUND_S for i in suspects), default=inf)
-    if not shared or (now >= due and not device.suspect_ran):
-        if device.busy:
+    if not shared or (now >= due and not turn.suspect_ran):
+        if turn.busy:
             return Plan(expired=expired)
         first = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == first.entry), expired, full=True)
-    oldest = min(shared, key=lambda i: waiting[i].since)
-    overdue = now - waiting[oldest].since >= limits.age_bound_s
-    choose = _packed if limits.packed else _padded
-    batch = choose(waiting, shared, limits, oldest if overdue else None)
+    batch = _batch(waiting, shared, limits, now, bulk_first=turn.bulk)
     full = _is_full([waiting[i].tokens for i in shared], limits)
     if not full and (limits.wait_s or limits.outlook):
         wake_at = min(due, _wake_at([waiting[i] for i in shared], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
     return Plan(batch=batch, expired=expired, full=full)
+
+
+def _batch(
+    waiting: Sequence[Waiting], shared: list[int], limits: Limits, now: float, *, bulk_first: bool
+) -> tuple[int, ...]:
+    first = [i for i in shared if waiting[i].bulk == bulk_first]
+    then = [i for i in shared if waiting[i].bulk != bulk_first]
+    if not first:
+        first, then = then, []
+    oldest = min(first, key=lambda i: waiting[i].since)
+    overdue = now - waiting[oldest].since >= limits.age_bound_s
+    choose, fill = (_packed, _fill_packed) if limits.packed else (_padded, _fill_padded)
+    batch = choose(waiting, first, limits, oldest if overdue else None)
+    return batch + fill(waiting, then, limits, batch) if then else batch
 
 
 def share(total_tokens: int, runners: int, limits: Limits) -> int:
@@ -155,6 +177,31 @@ def _padded(waiting: Sequence[Waiting], shared: list[int], limits: Limits, oldes
     anchor = None if oldest is None else order.index(oldest)
     start, stop = _best(lengths, limits, anchor)
     return tuple(order[at] for at in _in_turn(lengths, start, stop, anchor))
+
+
+def _fill_packed(
+    waiting: Sequence[Waiting], others: list[int], limits: Limits, batch: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Those of the others, in the order of arrival, for which a batch has room."""
+    left = limits.max_tokens - sum(waiting[i].tokens for i in batch)
+    found: list[int] = []
+    for i in sorted(others, key=lambda i: waiting[i].since):
+        if len(batch) + len(found) == limits.max_size:
+            break
+        if waiting[i].tokens <= left:
+            left -= waiting[i].tokens
+            found.append(i)
+    return tuple(found)
+
+
+def _fill_padded(
+    waiting: Sequence[Waiting], others: list[int], limits: Limits, batch: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The longest of the others that make a batch no longer, as many as it has room for."""
+    longest = max(1, *(waiting[i].tokens for i in batch))
+    room = min(limits.max_size, limits.max_tokens // longest) - len(batch)
+    fitting = sorted((i for i in others if waiting[i].tokens <= longest), key=lambda i: -waiting[i].tokens)
+    return tuple(fitting[: max(0, room)])
 
 
 def _is_full(lengths: list[int], limits: Limits) -> bool:

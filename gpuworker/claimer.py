@@ -14,12 +14,14 @@ from gpuworker.context import Context
 from gpuworker.credits import Credit, credit
 from gpuworker.engine_host import EngineHost
 from gpuworker.holding import Holding, key_of
+from gpuworker.lanes import Turns
 from gpuworker.retries import Retry, retry
 from redbatch.tasks import wait_for_event
 from shared import delivery
 from shared.codec import CodecError, decode_body
 from shared.delivery import Abandoned, Allowance, Claimed
 from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
+from shared.keys import BULK, INTERACTIVE
 from shared.messages import EMBED, VERSION, Entry, Ref
 from shared.queue import GroupMissing, Link
 
@@ -55,6 +57,8 @@ class Claimer:
         self.batch_tokens = 1_024
         self.stopping = False
         self._quiet = False
+        settings = context.settings
+        self._turns = Turns(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
 
     async def run(self) -> None:
         """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
@@ -74,37 +78,54 @@ class Claimer:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MOST_S)
 
-    def _credit(self) -> Credit | None:
-        """Returns what may be claimed now: nothing while no engine can run it."""
+    def _credit(self, lane: int) -> Credit | None:
+        """Returns what may be claimed of a lane now: nothing while no engine can run it."""
         if self.stopping or not self._engine.ready:
             return None
         context = self._context
-        return credit(context.hands.held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
+        held = context.hands.held(lane)
+        return credit(held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
+
+    def _allowance(self) -> Allowance | None:
+        allowed, bulk = self._credit(INTERACTIVE), self._credit(BULK) or Credit(0, 0)
+        if allowed is None:
+            return None
+        context, owed = self._context, self._turns.owed(time.monotonic())
+        return Allowance(
+            allowed.entries, allowed.tokens, context.workers, len(context.hands), bulk.entries, bulk.tokens, owed
+        )
 
     def room(self) -> int:
         """Returns how many entries may be taken over now."""
-        allowed = self._credit()
+        allowed = self._credit(INTERACTIVE)
         return 0 if allowed is None else allowed.entries
 
     async def _claim_once(self) -> None:
         context = self._context
         context.hands.freed.clear()
-        allowed = self._credit()
-        if allowed is None:
+        allowance = self._allowance()
+        if allowance is None:
             await wait_for_event(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
         if self._quiet:
             await self._await_entry()
             return
-        allowance = Allowance(allowed.entries, allowed.tokens, context.workers, len(context.hands))
         claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
         context.clock.saw(claimed.now_ms)
+        self._took(claimed)
         if claimed.entries or claimed.malformed:
             self.accept(claimed)
-        elif claimed.left:  # the share of others
+        elif claimed.left[INTERACTIVE]:  # the share of others
             await wait_for_event(context.hands.freed, SHARE_PAUSE_S)
+        elif claimed.left[BULK]:  # there is no room for it now, but for others
+            self._accept(await delivery.await_entry(self._link, context.keys, context.worker, 1, SHARE_PAUSE_S))
         else:
             await self._await_entry()
+
+    def _took(self, claimed: Claimed) -> None:
+        bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
+        interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
+        self._turns.took(interactive, bulk, waits=claimed.left[BULK] > 0, now=time.monotonic())
 
     async def _await_entry(self) -> None:
         began = time.monotonic()
@@ -199,6 +220,7 @@ class Claimer:
                     "since": time.monotonic() if suspect else self._submitted(entry),
                     "deadline": clock.monotonic(entry.deadline_ms),
                     "attempts": entry.attempts if suspect else 0,
+                    "bulk": entry.ref.lane != INTERACTIVE,
                 }
             )
         for start in range(0, len(entries), FRAME_ENTRIES):

@@ -13,7 +13,7 @@ HORIZON_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a worker has claimed and not answered."""
+    """What a worker has claimed and not answered: of all lanes, or of the interactive one."""
 
     entries: int
     tokens: int
@@ -29,6 +29,8 @@ class Credit:
 
 def credit(held: Held, window: int, tokens_per_s: float, least_tokens: int) -> Credit | None:
     """Returns what may be claimed, or None when enough is held.
+
+    Interactive entries have room beside all of bulk that is held, since they run before it; bulk has what all leave.
 
     `window` bounds the entries; `tokens_per_s` is the engine's measured rate (0 while unknown) and `least_tokens`
     what it may hold however slow it is: the batch that runs and the one that is ready.

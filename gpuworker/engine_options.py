@@ -20,4 +20,6 @@ class EngineOptions:
     max_batch_tokens: int | None
     max_batch_wait_ms: float | Literal["auto"]
     batch_age_bound_ms: float
+    bulk_share: float
+    bulk_age_bound_ms: float
     log_level: str

@@ -1,6 +1,6 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  add {entries: [{key, inputs, since, deadline, attempts}]} · drop {keys} · drain {}
+From the worker:  add {entries: [{key, inputs, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s,
                        max_batch_tokens, dim,

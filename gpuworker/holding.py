@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gpuworker.credits import Held
+from shared.keys import LANES
 from shared.messages import Entry
 
 
@@ -34,7 +35,8 @@ class Hands:
 
     def __init__(self) -> None:
         self._by_key: dict[str, Holding] = {}
-        self._tokens = 0
+        self._entries = [0] * len(LANES)
+        self._tokens = [0] * len(LANES)
         self.freed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -55,7 +57,8 @@ class Hands:
         """Takes an entry in hand."""
         holding = Holding(entry, inputs)
         self._by_key[key_of(entry)] = holding
-        self._tokens += entry.ref.cost
+        self._entries[entry.ref.lane] += 1
+        self._tokens[entry.ref.lane] += entry.ref.cost
         return holding
 
     def release(self, keys: Iterable[str]) -> None:
@@ -63,7 +66,8 @@ class Hands:
         for key in keys:
             holding = self._by_key.pop(key, None)
             if holding is not None:
-                self._tokens -= holding.entry.ref.cost
+                self._entries[holding.entry.ref.lane] -= 1
+                self._tokens[holding.entry.ref.lane] -= holding.entry.ref.cost
         self.freed.set()
 
     async def emptied(self, timeout_s: float) -> bool:
@@ -104,7 +108,6 @@ class Hands:
         """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""
         return [each for each in self._by_key.values() if each.inputs and not each.answered]
 
-    @property
-    def held(self) -> Held:
-        """How much that is."""
-        return Held(len(self._by_key), self._tokens)
+    def held(self, lane: int) -> Held:
+        """How much is held of this lane and of those before it."""
+        return Held(sum(self._entries[: lane + 1]), sum(self._tokens[: lane + 1]))

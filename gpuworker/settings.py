@@ -68,6 +68,18 @@ class WorkerSettings(QueueSettings):
     batch_age_bound_ms: float = Field(
         default=200.0, ge=0, le=60_000, description="An input that waited this long goes first, whatever its length."
     )
+    bulk_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=0.9,
+        description="Share of the tokens that the lane bulk has at least, however much of the interactive lane waits.",
+    )
+    bulk_age_bound_ms: float = Field(
+        default=5_000.0,
+        ge=0,
+        le=3_600_000,
+        description="Whatever that share: bulk goes first once it has been passed over for so long.",
+    )
     claim_window: int = Field(
         default=256, ge=1, le=10_000, description="Most entries that a worker holds, to sort by length."
     )

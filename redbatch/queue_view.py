@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shared.keys import LANES
 from shared.queue import Queue
 from shared.settings import QueueSettings
 from shared.submission import Pulse, pulse
@@ -52,6 +53,7 @@ def as_dict(queue_name: str, state: Pulse) -> dict[str, Any]:
         "queue": queue_name,
         "waiting_entries": state.waiting,
         "in_flight_entries": state.pending,
+        "entries_by_lane": dict(zip(LANES, state.by_lane, strict=True)),
         "inputs": state.inputs,
         "tokens": state.tokens,
         "oldest_age_ms": state.oldest_age_ms,
@@ -84,6 +86,7 @@ def as_text(queue_name: str, state: Pulse) -> Group:
     numbers = [
         ("waiting", f"{state.waiting:,} entries"),
         ("in flight", f"{state.pending:,} entries"),
+        ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, state.by_lane, strict=True))),
         ("together", f"{state.inputs:,} inputs, about {state.tokens:,} tokens"),
         ("oldest", f"{state.oldest_age_ms / 1000:.1f} s" if state.entries else "none waits"),
     ]

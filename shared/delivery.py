@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from shared import scripts
 from shared.codec import MAX_INPUTS
@@ -24,6 +24,7 @@ MOST_DEAD_BODY_BYTES = 64 * 2**10
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LATEST_MS = 2**52
 _MOST_TOKENS = 2**31
+_UNBOUNDED = 2**31
 _Raw = tuple[bytes, list[bytes]]
 
 
@@ -31,23 +32,30 @@ _Raw = tuple[bytes, list[bytes]]
 class Claimed:
     """Entries that are now this worker's, and Redis' clock at that moment.
 
-    `malformed` ones can only be discarded. `left` entries wait on, for other workers or for more credit.
+    `malformed` ones can only be discarded. `left` entries of each lane, in the order of keys.LANES, wait on: for other
+    workers or for more credit.
     """
 
     now_ms: int
     entries: tuple[Entry, ...]
     malformed: tuple[Ref, ...] = ()
-    left: int = 0
+    left: tuple[int, ...] = (0,) * len(LANES)
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much a claim may take: entries, tokens, and a share among `workers` in which what is `held` counts."""
+    """How much a claim may take: entries, tokens, and a share among `workers` in which what is `held` counts.
+
+    Of bulk it takes `bulk_entries` and `bulk_tokens` at most, `bulk_owed` tokens of them before the interactive ones.
+    """
 
     entries: int
     tokens: int
     workers: int
     held: int
+    bulk_entries: int = _UNBOUNDED
+    bulk_tokens: int = _UNBOUNDED
+    bulk_owed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +115,9 @@ def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
         return Ref(lane, entry_id, 0, 0)
 
 
-def _claimed(now_ms: int, parsed: list[Entry | Ref], left: int = 0) -> Claimed:
+def _claimed(now_ms: int, parsed: list[Entry | Ref]) -> Claimed:
     entries = tuple(each for each in parsed if isinstance(each, Entry))
-    return Claimed(now_ms, entries, tuple(each for each in parsed if isinstance(each, Ref)), left)
+    return Claimed(now_ms, entries, tuple(each for each in parsed if isinstance(each, Ref)))
 
 
 async def join(link: Link, keys: Keys) -> bool:
@@ -124,19 +132,21 @@ async def claim(link: Link, keys: Keys, worker: str, allowance: Allowance) -> Cl
         GroupMissing: `join` makes the group again.
         RedisUnreachable: entries may have been delivered; read the worker's own (`reclaim` with `owner`).
     """
-    args: list[Argument] = [GROUP, worker, allowance.entries, allowance.tokens, allowance.workers]
-    args.append(allowance.held)
+    args: list[Argument] = [GROUP, worker, allowance.entries, allowance.tokens, allowance.bulk_entries]
+    args += (allowance.bulk_tokens, allowance.bulk_owed, allowance.workers, allowance.held)
     now_ms, lanes, left = await link.run(scripts.CLAIM, keys.lanes, args)
     parsed = [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws]
-    return _claimed(now_ms, parsed, left)
+    return replace(_claimed(now_ms, parsed), left=tuple(left))
 
 
-async def await_entry(link: Link, keys: Keys, worker: str) -> tuple[Entry | Ref, ...]:
-    """Waits, at most BLOCK_S seconds, for an unread entry, and takes it. Raises as `claim` does."""
-    lanes = keys.lanes
-    command: list[Argument] = ["XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "BLOCK", int(BLOCK_S * 1000)]
+async def await_entry(
+    link: Link, keys: Keys, worker: str, lanes_read: int = len(LANES), timeout_s: float = BLOCK_S
+) -> tuple[Entry | Ref, ...]:
+    """Waits for an unread entry in the first `lanes_read` lanes, and takes it (one of each). Raises as `claim` does."""
+    lanes = keys.lanes[:lanes_read]
+    command: list[Argument] = ["XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "BLOCK", int(timeout_s * 1000)]
     command += ("STREAMS", *lanes, *(">" for _ in lanes))
-    reply = await link.call(*command, timeout_s=BLOCK_S + BLOCK_MARGIN_S)
+    reply = await link.call(*command, timeout_s=timeout_s + BLOCK_MARGIN_S)
     if not reply:
         return ()
     return tuple(parse_entry(lanes.index(name.decode()), raw) for name, raws in reply for raw in raws)

@@ -16,21 +16,22 @@ class Script:
     sha: str
 
     @classmethod
-    def load(cls, name: str) -> Script:
-        """Reads `shared/lua/<name>.lua`."""
-        text = files("shared").joinpath("lua", f"{name}.lua").read_bytes()
+    def load(cls, name: str, *before: str) -> Script:
+        """Reads `shared/lua/<name>.lua`, and the files that stand before it."""
+        lua = files("shared").joinpath("lua")
+        text = b"".join(lua.joinpath(f"{each}.lua").read_bytes() for each in (*before, name))
         return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-SUBMIT = Script.load("submit")
-CANCEL = Script.load("cancel")
+SUBMIT = Script.load("submit", "backlog")
+CANCEL = Script.load("cancel", "backlog")
 COLLECT = Script.load("collect")
 SETTLE = Script.load("settle")
 PULSE = Script.load("pulse")
 
 JOIN = Script.load("join")
 CLAIM = Script.load("claim")
-COMMIT = Script.load("commit")
+COMMIT = Script.load("commit", "backlog")
 BEGIN = Script.load("begin")
 RENEW = Script.load("renew")
 RECLAIM = Script.load("reclaim")
@@ -38,4 +39,4 @@ HAND_BACK = Script.load("hand_back")
 HEARTBEAT = Script.load("heartbeat")
 LEAVE = Script.load("leave")
 
-REQUEUE = Script.load("requeue")
+REQUEUE = Script.load("requeue", "backlog")

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from shared import scripts
-from shared.keys import GROUP, LANES, Keys
+from shared.keys import GROUP, INTERACTIVE, LANES, Keys
 from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
+
+BULK_FILLS = 0.5
+"""Bulk may fill the queue up to this share of its bounds; the rest is kept for those who wait."""
 
 _HEARTBEAT = TypeAdapter(Heartbeat)
 
@@ -32,14 +35,15 @@ class Bound:
 class Submission:
     """Some entries of one request, ready to go into its lane.
 
-    `budget_ms` is the time left to its deadline; `most_tokens` may be in the queue with it, or it would come too late.
-    `exempt` entries were accepted before and pass both bounds; one that finds the queue empty passes the second.
+    `budget_ms` is the time left to its deadline; `most_tokens` may be in its lane and before it, with it, or it would
+    come too late. `exempt` entries were accepted before and pass both bounds; one that finds nothing there passes the
+    second.
     """
 
     request_id: str
     drafts: tuple[Draft, ...]
     budget_ms: int
-    lane: int = 0
+    lane: int = INTERACTIVE
     exempt: bool = False
     bell: str = ""
     tenant: str = ""
@@ -51,7 +55,7 @@ class Submission:
 class Submitted:
     """What became of a submission: `ok` with a Ref for each draft; `full`, `late` or `slow` with none.
 
-    `tokens` are those in the queue that a `slow` one would have had before it.
+    `tokens` are those that a `slow` one would have had before it.
     """
 
     status: str
@@ -88,6 +92,7 @@ class Settled:
 class Pulse:
     """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
 
+    `by_lane` are the entries of each lane, in the order of keys.LANES.
     `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none.
     """
 
@@ -95,12 +100,17 @@ class Pulse:
     epoch: bytes
     inputs: int
     tokens: int
-    entries: int
+    by_lane: tuple[int, ...]
     pending: int
     oldest_ms: int | None
     last_heartbeat_ms: int
     workers: tuple[Heartbeat, ...]
     memory_ratio: float = 0.0
+
+    @property
+    def entries(self) -> int:
+        """Entries of all lanes."""
+        return sum(self.by_lane)
 
     @property
     def waiting(self) -> int:
@@ -121,7 +131,7 @@ async def submit(
     Raises:
         RedisUnreachable: whether it was done is unknown; repeat it.
     """
-    args: list[Argument] = [sequence, bound.inputs, bound.tokens, SUBMITTED_TTL_MS, len(submissions)]
+    args: list[Argument] = [sequence, bound.inputs, bound.tokens, BULK_FILLS, SUBMITTED_TTL_MS, len(submissions)]
     for each in submissions:
         args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.most_tokens)
         args += (each.bell, each.tenant, each.traceparent, len(each.drafts))
@@ -175,14 +185,14 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
 async def pulse(link: Link, keys: Keys) -> Pulse:
     """Returns the state of the queue."""
     names = [keys.epoch, keys.workers, keys.backlog, *keys.lanes]
-    now_ms, epoch, inputs, tokens, entries, pending, oldest, last, beats, used, most = await link.run(
+    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most = await link.run(
         scripts.PULSE, names, [GROUP, keys.worker("")]
     )
     found = re.match(rb"(\d+)-", oldest)
     workers = tuple(beat for beat in map(_heartbeat, beats) if beat is not None)
     oldest_ms = int(found.group(1)) if found else None
     ratio = used / most if most else 0.0
-    return Pulse(now_ms, epoch, inputs, tokens, entries, pending, oldest_ms, last, workers, ratio)
+    return Pulse(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, oldest_ms, last, workers, ratio)
 
 
 def _heartbeat(data: bytes) -> Heartbeat | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import hiredis
 
 CHUNK_BYTES = 65_536
+SETNAME = re.compile(rb"SETNAME\r\n\$\d+\r\n([^\r]+)\r\n")
 
 
 class Fate(Enum):
@@ -33,6 +35,7 @@ class _Pair:
 
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
+    name: str = ""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -40,6 +43,8 @@ class FaultProxy:
     """Stands between clients and the Redis at `upstream_url`, for connections with one call in the air at a time.
 
     `delay_s` is asked before each reply is passed on. `silent` swallows everything in both directions while it is set.
+    `fate_of` and `cut_before` are asked for each reply and each request, with the connection's name at Redis: the
+    one says what becomes of the reply, the other whether the connection is reset before the request arrives.
     """
 
     def __init__(self, upstream_url: str) -> None:
@@ -49,6 +54,8 @@ class FaultProxy:
         self._pairs: set[_Pair] = set()
         self._fates: list[Fate] = []
         self.delay_s: Callable[[], float] = lambda: 0.0
+        self.fate_of: Callable[[str], Fate] = lambda _name: Fate.PASS
+        self.cut_before: Callable[[str], bool] = lambda _name: False
         self.silent = False
         self.replies = 0
 
@@ -97,6 +104,11 @@ class FaultProxy:
     async def _requests(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
+                if found := SETNAME.search(chunk):
+                    pair.name = found[1].decode()
+                elif pair.name and self.cut_before(pair.name):
+                    self._cut(pair, orphan=False)
+                    return
                 if not self.silent:
                     pair.server.write(chunk)
             if not pair.client.transport.is_closing():
@@ -107,7 +119,7 @@ class FaultProxy:
     async def _replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
             while reply := await self._whole_reply(reader):
-                fate = self._fates.pop(0) if self._fates else Fate.PASS
+                fate = self._fates.pop(0) if self._fates else self.fate_of(pair.name)
                 delay = self.delay_s()
                 if delay > 0:
                     await asyncio.sleep(delay)

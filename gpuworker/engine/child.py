@@ -47,6 +47,8 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
         None if options.max_batch_wait_ms == "auto" else options.max_batch_wait_ms / 1000,
         options.batch_age_bound_ms / 1000,
         packed=backend.packs,
+        bulk_share=options.bulk_share,
+        bulk_age_bound_s=options.bulk_age_bound_ms / 1000,
     )
     told = Told(
         begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),
@@ -135,7 +137,7 @@ def _receive(stream: BinaryIO, pipeline: Pipeline, outbox: Outbox) -> None:
         kind = header["kind"]
         if kind == "add":
             pipeline.add(
-                Work(each["key"], each["inputs"], each["since"], each["deadline"], each["attempts"])
+                Work(each["key"], each["inputs"], each["since"], each["deadline"], each["attempts"], each["bulk"])
                 for each in header["entries"]
             )
         elif kind == "drop":

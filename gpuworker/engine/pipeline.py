@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Device, Limits, Plan, Waiting
+from gpuworker.batching import Limits, Plan, Waiting
 from gpuworker.engine.faults import failure_of, is_out_of_memory
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
+from gpuworker.lanes import Turns
 from gpuworker.pace import Pace
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Pipeline:
         self._preparing = threading.Condition(self._lock)
         self._leading = threading.Condition(self._lock)
         self._following = threading.Condition(self._lock)
-        self._shelf = Shelf()
+        self._shelf = Shelf(Turns(limits.bulk_share, limits.bulk_age_bound_s))
         self._works: dict[str, Work] = {}
         self._ready: Batch | None = None
         self._running = 0
@@ -126,7 +127,7 @@ class Pipeline:
         for work in works:
             for index in range(len(work.texts)):
                 each = next(encoded)
-                waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key)
+                waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
                 items.append(Item(work, index, each, waiting, now))
         return items
 
@@ -319,7 +320,7 @@ class Pipeline:
 
     def _plan(self) -> Plan:
         limits = self._pace.limits(self._shelf.tokens, self._running_tokens)
-        return self._shelf.plan(limits, time.monotonic(), Device(self._running > 0, self._suspect_ran))
+        return self._shelf.plan(limits, time.monotonic(), busy=self._running > 0, suspect_ran=self._suspect_ran)
 
     def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:
         """Takes off the shelf what a plan names: the rows of its batch, and the entries whose deadline has passed."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuworker.batching import Device, Limits, Plan, plan
+from gpuworker.batching import Limits, Plan, Turn, Waiting, plan
 from gpuworker.engine.work import Item, Row
+from gpuworker.lanes import Turns
 
 
 class Shelf:
-    """What waits, in the order of arrival. It has no lock of its own."""
+    """What waits, in the order of arrival. It has no lock of its own.
 
-    def __init__(self) -> None:
+    Args:
+        turns: how the lanes take turns here.
+    """
+
+    def __init__(self, turns: Turns) -> None:
         self._rows: dict[object, Row] = {}
+        self._turns = turns
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -32,15 +38,24 @@ class Shelf:
             else:
                 row.items.append(item)
 
-    def plan(self, limits: Limits, now: float, device: Device) -> Plan:
+    def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
         """Returns what to do now; its indices are rows."""
-        return plan([row.waiting for row in self._rows.values()], limits, now, device)
+        turn = Turn(busy, suspect_ran, self._turns.owed(now) > 0)
+        return plan([row.waiting for row in self._rows.values()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
         """Takes off the rows of a plan's batch, and the inputs whose deadline has passed; returns both."""
         keys = list(self._rows)
         late = [item for i in made.expired for item in self._rows[keys[i]].items if item.waiting.deadline <= now]
-        return tuple(self._rows.pop(keys[i]) for i in made.batch), late
+        taken = tuple(self._rows.pop(keys[i]) for i in made.batch)
+        if taken:
+            self._took([row.waiting for row in taken], now)
+        return taken, late
+
+    def _took(self, batch: list[Waiting], now: float) -> None:
+        bulk = sum(each.tokens for each in batch if each.bulk)
+        waits = any(row.waiting.bulk for row in self._rows.values())
+        self._turns.took(sum(each.tokens for each in batch) - bulk, bulk, waits=waits, now=now)
 
     def sweep(self) -> None:
         """Removes the inputs of entries that have ended."""

@@ -24,6 +24,7 @@ class Work:
     since: float
     deadline: float
     attempts: int = 0
+    bulk: bool = False
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
     left: int = 0
     began: float | None = None
@@ -65,12 +66,16 @@ class Row:
 
     @property
     def waiting(self) -> Waiting:
-        """How it counts for the plan: waiting as long as its oldest input, and no longer than its most urgent."""
+        """How it counts for the plan: waiting as long as its oldest input, no longer than its most urgent.
+
+        It is bulk if all of them are.
+        """
         first = self.items[0].waiting
         if len(self.items) == 1:
             return first
         since = min(item.waiting.since for item in self.items)
-        return replace(first, since=since, deadline=min(item.waiting.deadline for item in self.items))
+        deadline = min(item.waiting.deadline for item in self.items)
+        return replace(first, since=since, deadline=deadline, bulk=all(item.waiting.bulk for item in self.items))
 
 
 @dataclass(frozen=True, slots=True)

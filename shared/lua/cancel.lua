@@ -8,24 +8,18 @@
 -- Returns the number of entries that were still there.
 -- A waiter that blocks on its own key is never cancelled: an empty element wakes it, and it is free at once.
 local group, ttl = ARGV[1], ARGV[3]
-local inputs, tokens, gone = 0, 0, 0
+local gone = 0
 local at = 5
 for _ = 1, tonumber(ARGV[4]) do
   local lane, id = KEYS[2 + ARGV[at]], ARGV[at + 1]
   if redis.call('XDEL', lane, id) == 1 then
     redis.pcall('XACK', lane, group, id)  -- if it was claimed, its pending record goes too; the group may not exist
     gone = gone + 1
-    inputs = inputs + ARGV[at + 2]
-    tokens = tokens + ARGV[at + 3]
+    count(ARGV[at], ARGV[at + 2], ARGV[at + 3])
   end
   at = at + 4
 end
-if inputs > 0 then
-  local left = {redis.call('HINCRBY', KEYS[1], 'inputs', -inputs), redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)}
-  if left[1] < 0 or left[2] < 0 then
-    redis.call('DEL', KEYS[1])  -- somebody added entries by hand, uncounted
-  end
-end
+write_count(KEYS[1], -1)
 for i = 2 + ARGV[2], #KEYS do
   redis.call('RPUSH', KEYS[i], '')
   redis.call('PEXPIRE', KEYS[i], ttl)

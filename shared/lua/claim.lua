@@ -3,9 +3,12 @@
 -- KEYS      lanes, in the order of keys.LANES
 -- ARGV[1]   group      ARGV[2] consumer
 -- ARGV[3]   most entries      ARGV[4] most tokens (estimated cost)
--- ARGV[5]   live workers      ARGV[6] entries that this worker holds
+-- ARGV[5]   most entries, ARGV[6] most tokens of the lanes behind the first
+-- ARGV[7]   tokens that these are owed: as many go before the first
+-- ARGV[8]   live workers      ARGV[9] entries that this worker holds
 --
--- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}, entries left}, each entry {id, {field, value, ...}}.
+-- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}, {entries left in lane 0, ...}}, each entry
+-- {id, {field, value, ...}}.
 -- A worker holds at most its share of all entries, so that no backlog hides in one while another is idle; one that
 -- holds nothing may always take one. COUNT of XREADGROUP is for each stream, so one call over two lanes would give
 -- double and no priority.
@@ -13,49 +16,71 @@ local group, consumer = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local entries, pending_entries = 0, 0
-for _, lane in ipairs(KEYS) do
+local entries, left, lanes = 0, {}, {}
+for i, lane in ipairs(KEYS) do
   local pending = redis.pcall('XPENDING', lane, group)
   if pending.err then
     return pending
   end
-  entries = entries + redis.call('XLEN', lane)
-  pending_entries = pending_entries + pending[1]
+  local length = redis.call('XLEN', lane)
+  entries = entries + length
+  left[i] = math.max(0, length - pending[1])
+  lanes[i] = {}
 end
 
-local held = tonumber(ARGV[6])
-local waiting = math.max(0, entries - pending_entries)
-local share = math.ceil(entries / math.max(1, tonumber(ARGV[5]))) - held
+local held = tonumber(ARGV[9])
+local share = math.ceil(entries / math.max(1, tonumber(ARGV[8]))) - held
 if held == 0 then
   share = math.max(1, share)
 end
-local entries_left = math.min(tonumber(ARGV[3]), share, waiting)
-local tokens_left = tonumber(ARGV[4])
-local lanes = {}
-for i, lane in ipairs(KEYS) do
-  local taken = {}
-  local count = 1  -- then as many as their like have room for
-  while entries_left > 0 and tokens_left > 0 do
-    local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', lane, '>')
+local entries_left, tokens_left = math.min(tonumber(ARGV[3]), share), tonumber(ARGV[4])
+local bulk_entries_left, bulk_tokens_left = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+local function cost_of(fields)
+  for f = 1, #fields, 2 do
+    if fields[f] == 'cost' then
+      return tonumber(fields[f + 1]) or 1
+    end
+  end
+  return 1
+end
+
+-- Reads one entry of a lane at least, if it may have any tokens, then as many as their like have room for.
+local function take(i, tokens)
+  local count = 1
+  while tokens > 0 and left[i] > 0 do
+    count = math.min(count, entries_left, 32)
+    if i > 1 then
+      count = math.min(count, bulk_entries_left)
+    end
+    if count < 1 then
+      return
+    end
+    local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', KEYS[i], '>')
     if not read then
-      break
+      left[i] = 0  -- what is counted by hand may be more than there is
+      return
     end
     for _, entry in ipairs(read[1][2]) do
-      taken[#taken + 1] = entry
+      lanes[i][#lanes[i] + 1] = entry
+      left[i] = left[i] - 1
       entries_left = entries_left - 1
-      waiting = waiting - 1
-      local cost = 1
-      for f = 1, #entry[2], 2 do
-        if entry[2][f] == 'cost' then
-          cost = tonumber(entry[2][f + 1]) or 1
-          break
-        end
+      local cost = cost_of(entry[2])
+      tokens, tokens_left = tokens - cost, tokens_left - cost
+      if i > 1 then
+        bulk_entries_left, bulk_tokens_left = bulk_entries_left - 1, bulk_tokens_left - cost
       end
-      tokens_left = tokens_left - cost
-      count = math.max(1, math.floor(tokens_left / cost))
+      count = math.max(1, math.floor(tokens / cost))
     end
-    count = math.min(count, entries_left, 32)
   end
-  lanes[i] = taken
 end
-return {now, lanes, waiting}
+
+local owed = tonumber(ARGV[7])
+for i = 2, #KEYS do
+  take(i, math.min(owed, tokens_left))
+end
+take(1, tokens_left)
+for i = 2, #KEYS do
+  take(i, math.min(tokens_left, bulk_tokens_left))
+end
+return {now, lanes, left}

@@ -16,7 +16,6 @@
 local group, grace, bell_ttl = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local inputs, tokens = 0, 0
 local rung, bells = {}, {}
 local results = {}
 local at = 9
@@ -47,8 +46,7 @@ for e = 1, tonumber(ARGV[8]) do
     if dead then
       redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[6], '*', unpack(dead))
     end
-    inputs = inputs + ARGV[at + 2]
-    tokens = tokens + ARGV[at + 3]
+    count(ARGV[at], ARGV[at + 2], ARGV[at + 3])
     local reply_at, bell_at = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
     if reply_at > 0 then
       local reply = KEYS[reply_at]
@@ -72,10 +70,5 @@ for _, bell_at in ipairs(bells) do
   redis.call('RPUSH', KEYS[bell_at], table.concat(rung[bell_at], ' '))
   redis.call('PEXPIRE', KEYS[bell_at], bell_ttl)
 end
-if inputs > 0 then
-  local left = {redis.call('HINCRBY', KEYS[1], 'inputs', -inputs), redis.call('HINCRBY', KEYS[1], 'tokens', -tokens)}
-  if left[1] < 0 or left[2] < 0 then
-    redis.call('DEL', KEYS[1])  -- somebody added entries by hand, uncounted
-  end
-end
+write_count(KEYS[1], -1)
 return {now, results}

@@ -4,15 +4,15 @@
 -- ARGV[1]   group      ARGV[2] what heartbeat keys begin with
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
--- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, entries, pending, id of the oldest entry or "",
---          time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
+-- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
+--          id of the oldest entry or "", time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
 --          bytes that Redis uses, bytes that it may use or 0}.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('GET', KEYS[1]) or ''
-local entries, pending, oldest = 0, 0, ''
+local entries, pending, oldest = {}, 0, ''
 for i = 4, #KEYS do
-  entries = entries + redis.call('XLEN', KEYS[i])
+  entries[#entries + 1] = redis.call('XLEN', KEYS[i])
   local summary = redis.pcall('XPENDING', KEYS[i], ARGV[1])
   if not summary.err then
     pending = pending + summary[1]

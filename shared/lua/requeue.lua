@@ -46,6 +46,6 @@ local id = redis.call('XADD', KEYS[lane], '*', unpack(entry))
 if depth == 0 then
   redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
 end
-redis.call('HINCRBY', KEYS[1], 'inputs', fields.n)
-redis.call('HINCRBY', KEYS[1], 'tokens', fields.cost)
+count(lane - 3, fields.n, fields.cost)
+write_count(KEYS[1], 1)
 return {'ok', id, lane - 3, tonumber(fields.n), tonumber(fields.cost)}

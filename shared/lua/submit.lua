@@ -4,15 +4,16 @@
 -- KEYS[4..]  lanes, in the order of keys.LANES
 -- ARGV[1]    sequence number of this submit, growing for each gateway
 -- ARGV[2]    bound of the queue, in inputs      ARGV[3] the same in tokens
--- ARGV[4]    lifetime of the record, ms
--- ARGV[5]    number of requests; then for each:
+-- ARGV[4]    share of these bounds up to which the lanes behind the first may fill the queue
+-- ARGV[5]    lifetime of the record, ms
+-- ARGV[6]    number of requests; then for each:
 --            lane index (from 0), request id, remaining budget in ms, exempt from the bound ("1" or "0"),
 --            most tokens in the queue with this request, for it to be answered in time,
 --            bell key or "", tenant or "", traceparent or "", number of entries;
 --            then for each entry: position, inputs, cost, body
 --
--- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late"; or {"slow", tokens in
--- the queue} for a request that too many are before.
+-- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late"; or {"slow", tokens}
+-- for a request that so many are before, too many: those in its own lane and in the lanes before it.
 -- A submit that is repeated (its reply was lost) returns what it returned at first, and adds nothing.
 local seq = ARGV[1]
 local record = redis.call('GET', KEYS[3])
@@ -38,18 +39,17 @@ local depth = 0
 for i = 4, #KEYS do
   depth = depth + redis.call('XLEN', KEYS[i])
 end
-local inputs, tokens = 0, 0
+local inputs, tokens, bulk_tokens = 0, 0, 0
 if depth > 0 then
-  local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens')
-  inputs, tokens = tonumber(load[1] or 0), tonumber(load[2] or 0)
+  local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens', 'bulk_tokens')
+  inputs, tokens, bulk_tokens = tonumber(load[1] or 0), tonumber(load[2] or 0), tonumber(load[3] or 0)
 end
-local bound, token_bound = tonumber(ARGV[2]), tonumber(ARGV[3])
-local added_inputs, added_tokens = 0, 0
+local bound, token_bound, bulk_share = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local results = {}
-local at = 6
+local at = 7
 
-for r = 1, tonumber(ARGV[5]) do
-  local lane, id, budget, exempt = KEYS[4 + ARGV[at]], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+for r = 1, tonumber(ARGV[6]) do
+  local index, id, budget, exempt = tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
   local most, bell, tenant, traceparent = tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   local m = tonumber(ARGV[at + 8])
   at = at + 9
@@ -58,12 +58,17 @@ for r = 1, tonumber(ARGV[5]) do
     n = n + ARGV[at + 4 * e + 1]
     cost = cost + ARGV[at + 4 * e + 2]
   end
+  local share, before = bulk_share, tokens + counted.tokens
+  if index == 0 then
+    share, before = 1, before - bulk_tokens - counted.bulk_tokens
+  end
   if budget <= 0 then
     results[r] = {'late'}
-  elseif exempt ~= '1' and (inputs + added_inputs + n > bound or tokens + added_tokens + cost > token_bound) then
+  elseif exempt ~= '1' and (inputs + counted.inputs + n > share * bound
+                            or tokens + counted.tokens + cost > share * token_bound) then
     results[r] = {'full'}
-  elseif exempt ~= '1' and tokens + added_tokens > 0 and tokens + added_tokens + cost > most then
-    results[r] = {'slow', tokens + added_tokens}
+  elseif exempt ~= '1' and before > 0 and before + cost > most then
+    results[r] = {'slow', before}
   else
     local result = {'ok'}
     local deadline = string.format('%.0f', now + budget)
@@ -84,10 +89,9 @@ for r = 1, tonumber(ARGV[5]) do
       end
       fields[#fields + 1] = 'body'
       fields[#fields + 1] = ARGV[at + 4 * e + 3]
-      result[#result + 1] = redis.call('XADD', lane, '*', unpack(fields))
+      result[#result + 1] = redis.call('XADD', KEYS[4 + index], '*', unpack(fields))
     end
-    added_inputs = added_inputs + n
-    added_tokens = added_tokens + cost
+    count(index, n, cost)
     results[r] = result
   end
   at = at + 4 * m
@@ -97,10 +101,7 @@ end
 if depth == 0 then
   redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
 end
-if added_inputs > 0 then
-  redis.call('HINCRBY', KEYS[1], 'inputs', added_inputs)
-  redis.call('HINCRBY', KEYS[1], 'tokens', added_tokens)
-end
+write_count(KEYS[1], 1)
 local reply = {now, epoch, results}
-redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[4])
+redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[5])
 return reply

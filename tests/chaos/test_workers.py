@@ -1,89 +1,174 @@
-"""Workers that die in the midst of their work: others answer the same open calls, in time (F1)."""
+"""Workers that die, hang, sleep or are cut off amid their work: others answer the same open calls, in time."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+import contextlib
 import signal
-import sys
-import time
 from typing import Any
 
+import psutil
 import pytest
-import redis.asyncio
 
-from shared.keys import GROUP, Keys
-from tests.chaos.history import judge
-from tests.chaos.load import load
-from tests.integration.gateway.house import House, lines_of
+from shared.keys import GROUP
+from tests.chaos.scene import LIVELY, MARGIN_S, MODEL, RECLAIM_BOUND_S, Scene, name_of, seconds_until, whole
 from tests.processes import Program
+from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-MODEL = "simulated:base_ms=20,item_ms=1"
-SETTINGS: dict[str, Any] = {
-    "reclaim_idle_ms": 1_000,
-    "renew_ms": 200,
-    "heartbeat_s": 0.5,
-    "heartbeat_ttl_s": 2.0,
-    "max_batch_size": 8,
-    "claim_window": 16,
-}
-BOUND_S = 1.5
-"""The reclaim's idle bound and the time until somebody looks (a third of it)."""
-
-MARGIN_S = 1.0
-LEAST_S, MOST_S = 0.02, 0.25
+RESTART_S = 0.5
+HANG_S = 1.0
 
 
-def name_of(worker: Program) -> str:
-    """Returns the name under which a worker is in the group."""
-    return str(next(line["worker"] for line in lines_of(worker) if line["msg"] == "worker starts"))
-
-
-async def owed(raw: redis.asyncio.Redis, keys: Keys, worker: str) -> int:
-    """Returns how many entries a worker has claimed and not committed."""
-    return len(await raw.xpending_range(keys.lanes[0], GROUP, "-", "+", 1_000, consumername=worker))
-
-
-async def test_calls_survive_the_death_of_their_worker(house: House, raw: redis.asyncio.Redis, thorough: bool) -> None:
+async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
     """F1: one of three workers is killed with -9 at a random moment, again and again, and another takes its place."""
-    kills = 100 if thorough else 6
-    dice = random.Random(kills)
-    gateways = [await house.gateway() for _ in range(2)]
-    workers = [await house.worker(MODEL, **SETTINGS) for _ in range(3)]
-    await wait_until(lambda: not any(each.missing() for each in gateways), "the gateways see a worker")
-    struck, recoveries = 0, []
-    async with load([each.url for each in gateways], clients=48) as calls:
+    await scene.open(workers=3)
+    kills, struck, recoveries = scene.times(6, 100), 0, [0.0]
+    async with scene.load(clients=48) as calls:
         for _ in range(kills):
-            await asyncio.sleep(dice.uniform(LEAST_S, MOST_S))
-            victim = workers.pop(dice.randrange(len(workers)))
+            await scene.pause()
+            victim = scene.workers.pop(scene.dice.randrange(len(scene.workers)))
             name = name_of(victim)
             victim.signal(signal.SIGSTOP)
-            left = await owed(raw, house.keys, name)
+            left = await scene.owed(name)
             struck += left > 0
             victim.kill()
-            began = time.monotonic()
 
             async def taken_over(name: str = name) -> bool:
-                return await owed(raw, house.keys, name) == 0
+                return await scene.owed(name) == 0
 
-            await wait_until(taken_over, "others have taken its entries", timeout_s=20)
-            recoveries.append(time.monotonic() - began if left else 0.0)
-            workers.append(await house.worker(MODEL, **SETTINGS))
-    living = {name_of(each) for each in workers}
+            took_s = await seconds_until(taken_over, "others have taken its entries")
+            recoveries += [took_s] if left else []
+            await scene.hire()
+    living = {name_of(each) for each in scene.workers}
 
     async def only_the_living() -> bool:
-        rows: Any = await raw.xinfo_consumers(house.keys.lanes[0], GROUP)
+        rows: Any = await scene.raw.xinfo_consumers(scene.house.keys.lanes[0], GROUP)
         return {row["name"].decode() for row in rows} <= living
 
     await wait_until(only_the_living, "the names of the dead have left the group", timeout_s=10)
-    verdict = judge(calls)
-    sys.stdout.write(
-        f"{verdict.calls} calls, {kills} kills, {struck} amid work, taken over after {max(recoveries):.2f} s at most, "
-        f"slowest call {verdict.slowest_s:.2f} s\n"
-    )
+    recovery_s = round(max(recoveries), 2)
+    verdict = scene.judge("F1 worker killed", calls, kills=kills, amid_work=struck, taken_over_s=recovery_s)
     assert struck >= 0.8 * kills, "the kills struck"
-    assert (verdict.lost, verdict.misrouted, verdict.late, dict(verdict.others)) == (0, 0, 0, {})
-    assert max(recoveries) <= BOUND_S + MARGIN_S
+    assert whole(verdict)
+    assert recovery_s <= RECLAIM_BOUND_S + MARGIN_S
+
+
+def engine_of(worker: Program) -> psutil.Process | None:
+    """Returns the worker's engine, if there is one now."""
+    for server in worker.descendants("redbatch forkserver"):
+        with contextlib.suppress(psutil.Error):
+            for child in server.children():
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    return child
+    return None
+
+
+async def until_engine(worker: Program, other_than: int, timeout_s: float = 20.0) -> float:
+    """Returns how long it takes until a worker has another engine than that one."""
+
+    async def started() -> bool:
+        engine = engine_of(worker)
+        return engine is not None and engine.pid != other_than
+
+    return await seconds_until(started, "another engine is started", timeout_s)
+
+
+async def until_ready(worker: Program) -> None:
+    """Waits until a worker's last engine is ready."""
+
+    def ready() -> bool:
+        return len(worker.logged("engine ready")) > len(worker.logged("engine died"))
+
+    await wait_until(ready, "the engine is ready", timeout_s=20)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
+async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> None:
+    """F2: the engine is killed, or hangs, amid its work; the worker still tells that it lives, and starts another."""
+    await scene.open(workers=2, engine_hang_s=HANG_S)
+    strikes, restarts = scene.times(3, 30), []
+    async with scene.load() as calls:
+        for _ in range(strikes):
+            await scene.pause()
+            worker = scene.dice.choice(scene.workers)
+            name = name_of(worker)
+            await scene.amid_work(name)
+            engine = engine_of(worker)
+            assert engine is not None
+            engine.send_signal(how)
+            restarts.append(await until_engine(worker, engine.pid))
+            assert await scene.raw.exists(scene.house.keys.worker(name)), "its heartbeat goes on"
+            await until_ready(worker)
+    restarted_s = round(max(restarts), 2)
+    deaths = sum(len(each.logged("engine died")) for each in scene.workers)
+    verdict = scene.judge(f"F2 engine {how.name}", calls, strikes=strikes, deaths=deaths, restarted_s=restarted_s)
+    assert deaths == strikes
+    assert whole(verdict)
+    assert restarted_s <= RESTART_S + MARGIN_S + (HANG_S if how is signal.SIGSTOP else 0.0)
+
+
+async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) -> None:
+    """F3: a worker is stopped until others have taken what it held; when it goes on, what it commits is refused."""
+    await scene.open(workers=2)
+    strikes, struck = scene.times(3, 30), 0
+    async with scene.load() as calls:
+        for _ in range(strikes):
+            await scene.pause()
+            worker = scene.dice.choice(scene.workers)
+            name = name_of(worker)
+            await scene.amid_work(name)
+            worker.signal(signal.SIGSTOP)
+            struck += await scene.owed(name) > 0
+
+            async def taken_over(name: str = name) -> bool:
+                return await scene.owed(name) == 0
+
+            try:
+                await wait_until(taken_over, "others have taken its entries", timeout_s=20)
+            finally:
+                worker.signal(signal.SIGCONT)
+            await scene.amid_work(name, timeout_s=20)
+    refused = await refused_commits(scene)
+    verdict = scene.judge("F3 worker asleep", calls, strikes=strikes, amid_work=struck, commits_refused=refused)
+    assert struck == strikes
+    assert refused > 0, "two had an answer for the same entry"
+    assert whole(verdict)
+
+
+async def refused_commits(scene: Scene) -> int:
+    """Returns how many answers came second."""
+    return int(await scene.total('redbatch_commits_total{outcome="found nothing"}'))
+
+
+async def test_calls_survive_a_worker_that_is_cut_off(scene: Scene, proxy: FaultProxy) -> None:
+    """F16: one worker's network swallows everything and tells nobody; what it holds is taken over within the bound."""
+    await scene.open(workers=1)
+    far = await scene.house.processes.start(
+        "far worker",
+        "gpuworker",
+        scene.house.env(model=MODEL, **LIVELY | {"redis_url": proxy.url}),
+    )
+    strikes, struck, recoveries = scene.times(2, 15), 0, []
+    await wait_until(lambda: bool(far.logged("engine ready")), "the far worker is ready", timeout_s=30)
+    name = name_of(far)
+    async with scene.load() as calls:
+        for _ in range(strikes):
+            await scene.amid_work(name, timeout_s=20)
+            proxy.silent = True
+            struck += await scene.owed(name) > 0
+
+            async def taken_over() -> bool:
+                return await scene.owed(name) == 0
+
+            recoveries.append(await seconds_until(taken_over, "others have taken its entries"))
+            await asyncio.sleep(0.5)
+            proxy.silent = False
+            proxy.cut()
+    recovery_s = round(max(recoveries), 2)
+    verdict = scene.judge("F16 worker cut off", calls, strikes=strikes, amid_work=struck, taken_over_s=recovery_s)
+    assert struck == strikes
+    assert whole(verdict)
+    assert recovery_s <= RECLAIM_BOUND_S + MARGIN_S

@@ -98,6 +98,9 @@ class House:
         processes: where they are started.
         redis_url: the server.
         queue: the name of the queue.
+
+    Attributes:
+        environment: more variables for every process.
     """
 
     def __init__(self, processes: Processes, redis_url: str, queue: str) -> None:
@@ -105,11 +108,13 @@ class House:
         self.redis_url = redis_url
         self.queue = queue
         self.keys = Keys(queue)
+        self.environment: dict[str, str] = {}
 
     def env(self, **settings: object) -> dict[str, str]:
         """Returns the environment of a process with these settings."""
         common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
-        return {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
+        named = {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
+        return self.environment | named
 
     async def gateway(self, **settings: object) -> Gateway:
         """Starts a gateway; it listens, and may miss a worker."""

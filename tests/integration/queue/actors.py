@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from shared import delivery, submission
 from shared.codec import decode_reply, encode_body, encode_reply
 from shared.delivery import Allowance, Answer, Claimed, Committing
-from shared.keys import Keys
+from shared.keys import INTERACTIVE, Keys
 from shared.messages import EMBED, MOST_TOKENS, Body, Draft, Entry, Failure, Heartbeat, Ref
 from shared.queue import Link
 from shared.submission import Bound, Submission, SubmitReply
@@ -32,6 +32,7 @@ def request(  # noqa: PLR0913 - one keyword for each thing that some test varies
     tenant: str = "",
     traceparent: str = "",
     most_tokens: int = MOST_TOKENS,
+    lane: int = INTERACTIVE,
 ) -> Submission:
     """Returns a request of some entries with n inputs each, ready to be submitted."""
     request_id = request_id or uuid.uuid4().hex
@@ -39,7 +40,7 @@ def request(  # noqa: PLR0913 - one keyword for each thing that some test varies
         Draft(at * n, n, cost, encode_body(Body(EMBED, tuple(f"{request_id} {at * n + i}" for i in range(n)))))
         for at in range(entries)
     ]
-    return Submission(request_id, tuple(drafts), budget_ms, 0, exempt, bell, tenant, traceparent, most_tokens)
+    return Submission(request_id, tuple(drafts), budget_ms, lane, exempt, bell, tenant, traceparent, most_tokens)
 
 
 def answer(entry: Entry, said: str = "done", died_of: str = "") -> Answer:

@@ -11,7 +11,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import delivery
-from shared.keys import GROUP, Keys
+from shared.keys import BULK, GROUP, INTERACTIVE, Keys
 from shared.queue import Queue
 from tests.integration.queue.actors import Gateway, Worker
 
@@ -20,15 +20,16 @@ Hire = Callable[[str], Awaitable[Worker]]
 
 @dataclass
 class Lane:
-    """What redis-cli would show of the queue's one lane and its counters."""
+    """What redis-cli would show of one lane of the queue, and of the counters of all."""
 
     client: redis.asyncio.Redis
     keys: Keys
+    number: int = INTERACTIVE
 
     @property
     def name(self) -> str:
         """The key of the stream."""
-        return self.keys.lanes[0]
+        return self.keys.lanes[self.number]
 
     async def length(self) -> int:
         """How many entries are in it."""
@@ -54,6 +55,11 @@ class Lane:
         load: Any = await self.client.execute_command("HMGET", self.keys.backlog, "inputs", "tokens")
         return int(load[0] or 0), int(load[1] or 0)
 
+    async def bulk_backlog(self) -> tuple[int, int]:
+        """The counters of bulk."""
+        load: Any = await self.client.execute_command("HMGET", self.keys.backlog, "bulk_inputs", "bulk_tokens")
+        return int(load[0] or 0), int(load[1] or 0)
+
     async def replies(self, request_id: str) -> list[bytes]:
         """The replies that lie ready for a request; they stay there."""
         found: Any = await self.client.execute_command("LRANGE", self.keys.reply(request_id), 0, -1)
@@ -68,8 +74,14 @@ def gateway(queue: Queue) -> Gateway:
 
 @pytest.fixture
 def lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
-    """The queue's lane as Redis shows it."""
+    """The interactive lane as Redis shows it."""
     return Lane(raw, keys)
+
+
+@pytest.fixture
+def bulk_lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
+    """The lane bulk as Redis shows it."""
+    return Lane(raw, keys, BULK)
 
 
 @pytest_asyncio.fixture

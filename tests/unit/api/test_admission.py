@@ -29,6 +29,7 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
     [
         (Cluster(), None),
         (Cluster(redis_down_s=5.0), None),
+        (Cluster(redis_down_s=0.5), None),
         (Cluster(redis_down_s=5.1), RedisUnreachable),
         (Cluster(redis_down_s=5.1, worker_unseen_s=None), RedisUnreachable),
         (Cluster(worker_unseen_s=None), NoWorker),
@@ -40,16 +41,43 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
 )
 def test_a_request_is_refused_past_a_grace_and_not_before(cluster: Cluster, error: type[RedbatchError] | None) -> None:
     """Redis' absence is told before a worker's. How deep the queue is, is judged in Redis."""
-    refusal = admit(cluster, GRACE)
+    refusal = admit(cluster, GRACE, budget_s=10.0, share=0.0)
     assert (None if refusal is None else type(refusal)) is error
-    assert refusal is None or refusal.retry_after_s == RETRY_LEAST_S
+
+
+@pytest.mark.parametrize(("down_s", "budget_s", "taken"), [(0.9, 1.0, True), (1.1, 1.0, False), (4.9, 10.0, True)])
+def test_nobody_waits_for_redis_in_vain(down_s: float, budget_s: float, taken: bool) -> None:
+    """An outage that has lasted longer than a request has time is not expected to end within it."""
+    assert (admit(Cluster(redis_down_s=down_s), GRACE, budget_s, 0.0) is None) is taken
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1))
+def test_refused_clients_come_back_spread(down_s: float, share: float) -> None:
+    """After as long as it has lasted, at least a second and at most half a minute; and not all at once."""
+    for cluster in (
+        Cluster(redis_down_s=down_s),
+        Cluster(worker_unseen_s=down_s),
+        Cluster(worker_unseen_s=None),
+        Cluster(memory_ratio=0.9),
+    ):
+        first, last, some = (admit(cluster, GRACE, 10.0, each) for each in (0.0, 1.0, share))
+        if first is None or last is None or some is None:
+            assert first is last is some
+            continue
+        assert first.retry_after_s is not None
+        assert RETRY_LEAST_S <= first.retry_after_s <= RETRY_MOST_S
+        assert last.retry_after_s == pytest.approx((1 + JITTER) * first.retry_after_s)
+        assert some.retry_after_s == pytest.approx((1 + JITTER * share) * first.retry_after_s)
 
 
 def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
     """The message names the seconds, so that an operator knows when it began."""
-    refused = admit(Cluster(redis_down_s=12.2), GRACE), admit(Cluster(worker_unseen_s=77.0), GRACE)
+    refused = (
+        admit(Cluster(redis_down_s=12.2), GRACE, 10.0, 0.0),
+        admit(Cluster(worker_unseen_s=77.0), GRACE, 10.0, 0.0),
+    )
     assert [str(each) for each in refused] == [
-        "Redis has not answered for 12 s: try again later.",
+        "Redis has not answered for 12.2 s: try again later.",
         "No worker has lived for 77 s: start one, then try again.",
     ]
 

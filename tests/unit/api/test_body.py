@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from api.body import MAX_TIMEOUT_MS, EmbedRequest, parse_embed
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
+from shared.keys import BULK, INTERACTIVE
 
 SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
 MARK = "zqxjv"
@@ -31,33 +32,42 @@ jsonish = st.one_of(
 headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
 
 
-def parse(body: object, header: str | None = None) -> EmbedRequest:
-    """Reads a body that is given as a value."""
-    return parse_embed(json.dumps(body).encode(), header, SETTINGS)
+def parse(body: object, **headers: str | None) -> EmbedRequest:
+    """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
+    return parse_embed(json.dumps(body).encode(), named(headers), SETTINGS)
 
 
-@given(jsonish, headers)
-def test_any_bytes_give_a_request_or_a_request_error(body: bytes, header: str | None) -> None:
+def named(headers: dict[str, str | None]) -> dict[str, str]:
+    """Returns headers as they are called."""
+    return {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+
+
+@given(jsonish, headers, headers)
+def test_any_bytes_give_a_request_or_a_request_error(body: bytes, timeout: str | None, priority: str | None) -> None:
     """Nothing else is ever raised, and what is taken keeps to the limits."""
     try:
-        asked = parse_embed(body, header, SETTINGS)
+        asked = parse_embed(body, named({"x_timeout_ms": timeout, "x_priority": priority}), SETTINGS)
     except RequestError:
         return
     assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
     assert all(1 <= len(text) <= SETTINGS.max_input_chars for text in asked.inputs)
     assert 1 <= asked.timeout_ms <= MAX_TIMEOUT_MS
+    assert asked.lane in (INTERACTIVE, BULK)
 
 
 @given(st.data())
 def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
     """Logs and error pages hold no text of a client, wherever in a wrong body it stands."""
     marked = st.sampled_from([MARK, MARK * 20, [MARK], {MARK: MARK}, [[MARK]], [MARK, 1], [MARK, ""]])
-    body = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "texts", "timeout_ms", MARK), marked)))
+    body = data.draw(
+        st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "texts", "timeout_ms", "priority", MARK), marked))
+    )
     text = json.dumps(body)
     cut = data.draw(st.integers(0, len(text)))
     said = ""
     try:
-        parse_embed(text[:cut].encode(), data.draw(st.sampled_from([None, MARK])), SETTINGS)
+        marks = {name: data.draw(st.sampled_from([None, MARK])) for name in ("x_timeout_ms", "x_priority")}
+        parse_embed(text[:cut].encode(), named(marks), SETTINGS)
     except RequestError as error:
         said = error.message
     assert MARK not in said
@@ -126,7 +136,7 @@ def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, mes
 def test_malformed_json_is_refused(body: bytes) -> None:
     """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
     with pytest.raises(InvalidRequest):
-        parse_embed(body, None, SETTINGS)
+        parse_embed(body, {}, SETTINGS)
 
 
 def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
@@ -147,7 +157,7 @@ def test_the_timeout_comes_from_the_body_the_header_or_the_number_of_inputs(
     field: int | None, header: str | None, timeout_ms: int
 ) -> None:
     """The body's goes before the header's, and without either it is 10 s and 50 ms for each input."""
-    assert parse({"texts": ["a", "b"], "timeout_ms": field}, header).timeout_ms == timeout_ms
+    assert parse({"texts": ["a", "b"], "timeout_ms": field}, x_timeout_ms=header).timeout_ms == timeout_ms
 
 
 @pytest.mark.parametrize("field", [0, -1, 300_001, 1.5, "10", True, [1], 10**30])
@@ -163,4 +173,28 @@ def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
 def test_a_bad_timeout_in_the_header_is_refused(header: str) -> None:
     """The same holds for X-Timeout-Ms, however long it is and whatever digits it is made of."""
     with pytest.raises(InvalidRequest, match="X-Timeout-Ms"):
-        parse({"text": "a"}, header)
+        parse({"text": "a"}, x_timeout_ms=header)
+
+
+@pytest.mark.parametrize(
+    ("field", "header", "lane"),
+    [
+        (None, None, INTERACTIVE),
+        (None, "bulk", BULK),
+        ("bulk", None, BULK),
+        ("interactive", "bulk", INTERACTIVE),
+        ("bulk", "anything", BULK),
+    ],
+)
+def test_the_priority_comes_from_the_body_or_the_header(field: str | None, header: str | None, lane: int) -> None:
+    """The body's goes before the header's, and without either somebody waits."""
+    assert parse({"text": "a", "priority": field}, x_priority=header).lane == lane
+
+
+@pytest.mark.parametrize("priority", ["", "BULK", "batch", "bulk ", "0"])
+def test_an_unknown_priority_is_refused(priority: str) -> None:
+    """In the body as in the header, and the message says what there is."""
+    with pytest.raises(InvalidRequest, match=r"interactive.* or .*bulk"):
+        parse({"text": "a", "priority": priority})
+    with pytest.raises(InvalidRequest, match="X-Priority: send interactive or bulk"):
+        parse({"text": "a"}, x_priority=priority)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.batching import SUSPECT_BOUND_S, Device, Limits, Plan, Waiting, plan, share
+from gpuworker.batching import SUSPECT_BOUND_S, Limits, Plan, Turn, Waiting, plan, share
 
 TICK_S = 0.05
 times = st.integers(0, 40).map(lambda ticks: ticks * TICK_S)
@@ -125,7 +125,7 @@ def test_suspects_go_last(waiting: list[Waiting], limits: Limits) -> None:
 @given(waitings(), bounds)
 def test_no_suspect_begins_on_a_busy_device(waiting: list[Waiting], limits: Limits) -> None:
     """And when it is the turn of one, nothing begins; all else is planned as on an idle device."""
-    idle, busy = plan(waiting, limits, NOW), plan(waiting, limits, NOW, Device(busy=True))
+    idle, busy = plan(waiting, limits, NOW), plan(waiting, limits, NOW, Turn(busy=True))
     if any(waiting[i].suspect for i in idle.batch):
         assert busy == Plan(expired=idle.expired)
     else:
@@ -135,7 +135,7 @@ def test_no_suspect_begins_on_a_busy_device(waiting: list[Waiting], limits: Limi
 @given(waitings(), bounds)
 def test_after_a_suspect_others_have_their_turn(waiting: list[Waiting], limits: Limits) -> None:
     """However long the next suspect has waited."""
-    batch = plan(waiting, replace(limits, wait_s=0.0), NOW, Device(suspect_ran=True)).batch
+    batch = plan(waiting, replace(limits, wait_s=0.0), NOW, Turn(suspect_ran=True)).batch
     others = [i for i in live(waiting) if not waiting[i].suspect]
     assert bool(batch) == bool(live(waiting))
     assert not others or not any(waiting[i].suspect for i in batch)

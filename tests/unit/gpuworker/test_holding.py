@@ -6,6 +6,7 @@ import asyncio
 
 from gpuworker.credits import Held
 from gpuworker.holding import Hands, key_of
+from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry, Ref
 
 
@@ -26,10 +27,20 @@ def test_counts_what_it_holds_until_it_is_released() -> None:
     hands = Hands()
     hands.take(entry(1, cost=7), ("a",))
     hands.take(entry(2, cost=5), ("b",))
-    assert (hands.held, len(hands), "0/1-0" in hands) == (Held(2, 12), 2, True)
+    assert (hands.held(BULK), len(hands), "0/1-0" in hands) == (Held(2, 12), 2, True)
     hands.release(["0/1-0", "0/9-0"])
     hands.release(["0/1-0"])
-    assert (hands.held, len(hands), hands.get("0/1-0")) == (Held(1, 5), 1, None)
+    assert (hands.held(BULK), len(hands), hands.get("0/1-0")) == (Held(1, 5), 1, None)
+
+
+def test_what_is_held_of_bulk_is_counted_apart() -> None:
+    """An interactive entry finds the room that bulk has taken."""
+    hands = Hands()
+    hands.take(entry(1, cost=7), ("a",))
+    hands.take(Entry(Ref(BULK, b"5-0", 1, 100), 1, "r", 0, 0, "", "", b""), ("b",))
+    assert (hands.held(INTERACTIVE), hands.held(BULK)) == (Held(1, 7), Held(2, 107))
+    hands.release(["1/5-0"])
+    assert hands.held(INTERACTIVE) == hands.held(BULK) == Held(1, 7)
 
 
 def test_release_wakes_whoever_waits_for_room() -> None:

@@ -42,6 +42,8 @@ OPTIONS = EngineOptions(
     max_batch_tokens=None,
     max_batch_wait_ms=0,
     batch_age_bound_ms=200,
+    bulk_share=0.1,
+    bulk_age_bound_ms=5_000,
     log_level="warning",
 )
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "Ünïcödé 漢字", "x " * 700]

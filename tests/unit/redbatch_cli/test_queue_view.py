@@ -17,8 +17,8 @@ from shared.messages import Heartbeat
 from shared.submission import Pulse
 
 BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000)
-BUSY = Pulse(100_000, b"1", 5_000, 90_000, 300, 256, 98_500, 99_900, (BEAT,))
-EMPTY = Pulse(100_000, b"1", 0, 0, 0, 0, None, 0, ())
+BUSY = Pulse(100_000, b"1", 5_000, 90_000, (290, 10), 256, 98_500, 99_900, (BEAT,))
+EMPTY = Pulse(100_000, b"1", 0, 0, (0, 0), 0, None, 0, ())
 
 
 def text_of(state: Pulse) -> str:
@@ -38,6 +38,7 @@ def test_json_has_everything_with_units() -> None:
         "queue": "minilm",
         "waiting_entries": 44,
         "in_flight_entries": 256,
+        "entries_by_lane": {"interactive": 290, "bulk": 10},
         "inputs": 5_000,
         "tokens": 90_000,
         "oldest_age_ms": 1_500,
@@ -53,7 +54,17 @@ def test_json_has_everything_with_units() -> None:
 def test_text_shows_numbers_and_workers() -> None:
     """Waiting, in flight, the oldest's age, and what each worker holds."""
     text = text_of(BUSY)
-    for expected in ("44 entries", "256 entries", "5,000 inputs", "1.5 s", "gpu-1", "cuda:0", "21,000", "60 s"):
+    for expected in (
+        "44 entries",
+        "256 entries",
+        "290 interactive, 10 bulk",
+        "5,000 inputs",
+        "1.5 s",
+        "gpu-1",
+        "cuda:0",
+        "21,000",
+        "60 s",
+    ):
         assert expected in text
 
 

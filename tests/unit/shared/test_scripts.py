@@ -14,7 +14,11 @@ import shared
 from shared import scripts
 from shared.scripts import Script
 
-LUA = {path.name.removesuffix(".lua"): path.read_text() for path in files("shared").joinpath("lua").iterdir()}
+FILES = {path.name.removesuffix(".lua"): path.read_text() for path in files("shared").joinpath("lua").iterdir()}
+BEFORE = {"backlog"}
+"""What stands before the text of others, and is no script of its own."""
+
+LUA = {name: text for name, text in FILES.items() if name not in BEFORE}
 LOADED = {value.name: value for value in vars(scripts).values() if isinstance(value, Script)}
 PACKAGES = ("shared", "api", "gpuworker")
 
@@ -34,10 +38,20 @@ def test_every_file_is_loaded() -> None:
     assert set(LOADED) == set(LUA)
 
 
+@pytest.mark.parametrize("name", sorted(BEFORE))
+def test_what_stands_before_others_is_used(name: str) -> None:
+    """By those that call one of its functions, and by no others."""
+    functions = re.findall(r"^local function (\w+)", FILES[name], re.MULTILINE)
+    with_it = {script.name for script in LOADED.values() if script.text.decode().startswith(FILES[name])}
+    calling = {script for script in LUA if any(re.search(rf"\b{each}\(", LUA[script]) for each in functions)}
+    assert with_it == calling != set()
+
+
 @pytest.mark.parametrize("name", sorted(LUA))
 def test_a_script_is_called_by_its_own_digest(name: str) -> None:
-    """The SHA-1 is that of the text, and the constant has the name of the file."""
-    assert LOADED[name].sha == hashlib.sha1(LUA[name].encode(), usedforsecurity=False).hexdigest()
+    """The SHA-1 is that of the text, which ends with the file's, and the constant has the name of the file."""
+    assert LOADED[name].text.decode().endswith(LUA[name])
+    assert LOADED[name].sha == hashlib.sha1(LOADED[name].text, usedforsecurity=False).hexdigest()
     assert getattr(scripts, name.upper()) is LOADED[name]
 
 
@@ -53,12 +67,13 @@ def test_a_header_says_what_a_script_does_and_takes(name: str) -> None:
     assert named <= {int(number) for number in re.findall(r"ARGV\[(\d+)\]", said)}
 
 
-@pytest.mark.parametrize("name", sorted(LUA))
+@pytest.mark.parametrize("name", sorted(FILES))
 def test_a_script_has_no_globals(name: str) -> None:
     """Every name that is assigned to was declared local: Redis refuses globals, and only when it comes to them."""
-    code = re.sub(r"--.*", "", LUA[name])
+    code = re.sub(r"--.*", "", FILES[name])
     declared = set(re.findall(r"\w+", " ".join(re.findall(r"local(?: function)? ([\w, ]+)", code))))
     declared |= set(re.findall(r"\w+", " ".join(re.findall(r"for ([\w, ]+) (?:in|=)", code))))
+    declared |= set(re.findall(r"\w+", " ".join(re.findall(r"function \w+\(([\w, ]*)\)", code))))
     assigned = re.findall(r"^\s*(\w+(?:, \w+)*) = ", code, re.MULTILINE)
     assert {name for names in assigned for name in names.split(", ")} <= declared
 

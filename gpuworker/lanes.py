@@ -1,0 +1,40 @@
+"""How the lanes take turns: interactive inputs go first, bulk fills what room they leave, and gets its share. Pure."""
+
+from __future__ import annotations
+
+import math
+
+
+class Turns:
+    """What bulk is owed.
+
+    For each interactive token that goes while bulk waits, bulk is owed a part of one: such a part that it has `share`
+    of all tokens if it goes first whenever it is owed any. What it had in the room that was left is taken off, but is
+    not saved up for later. And whatever it is owed, it goes first once it was passed over for `age_bound_s`.
+
+    Args:
+        share: bulk's share of the tokens, below 1.
+        age_bound_s: how long it is passed over at most.
+    """
+
+    def __init__(self, share: float, age_bound_s: float) -> None:
+        self._ratio = share / (1 - share)
+        self._age_bound_s = age_bound_s
+        self._owed = 0.0
+        self._passed_over_since: float | None = None
+
+    def owed(self, now: float) -> int:
+        """Returns how many tokens of bulk go before the interactive ones; 0 while it is not its turn."""
+        since = self._passed_over_since
+        overdue = since is not None and now - since >= self._age_bound_s
+        return max(math.ceil(self._owed), int(overdue))
+
+    def took(self, interactive: int, bulk: int, *, waits: bool, now: float) -> None:
+        """Takes in how many tokens went, of each lane, and whether more of bulk waits."""
+        least = min(self._owed, -bulk)
+        self._owed = max(least, self._owed + self._ratio * interactive - bulk)
+        if not waits:
+            self._owed = min(0.0, self._owed)
+            self._passed_over_since = None
+        elif bulk or self._passed_over_since is None:
+            self._passed_over_since = now

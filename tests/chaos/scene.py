@@ -1,0 +1,161 @@
+"""A cluster under load, the harm that is done to it, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import redis.asyncio
+
+from shared.keys import GROUP
+from tests.chaos.history import Call, Verdict, judge
+from tests.chaos.load import load
+from tests.integration.gateway.house import Gateway, House, lines_of
+from tests.processes import Program
+from tests.waiting import wait_until
+
+MODEL = "simulated:base_ms=20,item_ms=1"
+LIVELY: dict[str, Any] = {
+    "reclaim_idle_ms": 1_000,
+    "renew_ms": 200,
+    "heartbeat_s": 0.5,
+    "heartbeat_ttl_s": 2.0,
+    "max_batch_size": 8,
+    "claim_window": 16,
+}
+"""A worker whose death is noticed soon, with many small batches to die in."""
+
+RECLAIM_BOUND_S = 1.5
+"""Of such a worker: the reclaim's idle bound, and the time until somebody looks (a third of it, at most)."""
+
+MARGIN_S = 1.0
+"""What a busy machine may add to a bound."""
+
+Figures = dict[str, object]
+
+
+def name_of(worker: Program) -> str:
+    """Returns the name under which a worker is in the group."""
+    return str(next(line["worker"] for line in lines_of(worker) if line["msg"] == "worker starts"))
+
+
+async def metric(program: Program, name: str) -> float:
+    """Returns the sum of a metric over its labels, as the program's admin port has it."""
+    port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        lines = (await client.get(f"http://127.0.0.1:{port}/metrics")).text.splitlines()
+    values = [line.rsplit(" ", 1)[1] for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+    return sum(map(float, values))
+
+
+@dataclass
+class Scene:
+    """Gateways, workers, and a client to look into their Redis, and to harm it.
+
+    Attributes:
+        thorough: whether it may take minutes.
+        rows: what all scenes have found, for the table at the end.
+    """
+
+    house: House
+    raw: redis.asyncio.Redis
+    thorough: bool
+    rows: list[Figures]
+    gateways: list[Gateway] = field(default_factory=list)
+    workers: list[Program] = field(default_factory=list)
+    dice: random.Random = field(default_factory=lambda: random.Random(22))
+
+    def times(self, few: int, many: int) -> int:
+        """Returns how often to strike."""
+        return many if self.thorough else few
+
+    async def open(self, gateways: int = 2, workers: int = 2, model: str = MODEL, **settings: object) -> None:
+        """Starts a cluster of lively workers, and waits until its gateways see one."""
+        for _ in range(gateways):
+            self.gateways.append(await self.house.gateway())
+        for _ in range(workers):
+            await self.hire(model, **settings)
+        await self.seen()
+
+    async def hire(self, model: str = MODEL, **settings: object) -> Program:
+        """Starts one more worker."""
+        worker = await self.house.worker(model, **LIVELY | settings)
+        self.workers.append(worker)
+        return worker
+
+    async def seen(self) -> None:
+        """Waits until the gateways see a worker."""
+        await wait_until(lambda: not any(each.missing() for each in self.gateways), "the gateways see a worker")
+
+    @asynccontextmanager
+    async def load(self, clients: int = 32, timeout_s: float = 20.0) -> AsyncIterator[list[Call]]:
+        """Has clients call the gateways until the end of the block; begins once some have been answered."""
+        async with load([each.url for each in self.gateways], clients, timeout_s) as calls:
+            await wait_until(lambda: len(calls) >= clients, "the load runs", timeout_s=20)
+            yield calls
+
+    async def owed(self, worker: str) -> int:
+        """Returns how many entries a worker has claimed and not committed."""
+        rows = [
+            await self.raw.xpending_range(lane, GROUP, "-", "+", 1_000, consumername=worker)
+            for lane in self.house.keys.lanes
+        ]
+        return sum(map(len, rows))
+
+    async def amid_work(self, worker: str, timeout_s: float = 5.0) -> None:
+        """Returns at a moment at which a worker holds something."""
+
+        async def holds() -> bool:
+            return await self.owed(worker) > 0
+
+        await wait_until(holds, f"{worker} holds something", timeout_s=timeout_s, poll_s=0.001)
+
+    async def pause(self, least_s: float = 0.02, most_s: float = 0.25) -> None:
+        """Lets a random time pass."""
+        await asyncio.sleep(self.dice.uniform(least_s, most_s))
+
+    async def total(self, name: str, programs: Sequence[Program] | None = None) -> float:
+        """Returns a metric's sum over programs: the workers, if none are named."""
+        return sum([await metric(each, name) for each in (self.workers if programs is None else programs)])
+
+    async def drained(self, timeout_s: float = 15.0) -> None:
+        """Waits until nothing waits, runs, or is owed."""
+
+        async def empty() -> bool:
+            return sum([int(await self.raw.xlen(lane)) for lane in self.house.keys.lanes]) == 0
+
+        await wait_until(empty, "the queue is empty", timeout_s=timeout_s)
+
+    def judge(self, fault: str, calls: Sequence[Call], **figures: object) -> Verdict:
+        """Judges the calls, and notes what was found for the table. Figures are named with their units."""
+        verdict = judge(calls)
+        found: Figures = {
+            "fault": fault,
+            "calls": verdict.calls,
+            "lost": verdict.lost,
+            "misrouted": verdict.misrouted,
+            "late": verdict.late,
+            "slowest_s": round(verdict.slowest_s, 2),
+        }
+        self.rows.append(found | figures)
+        sys.stdout.write(f"{found | figures}\n")
+        return verdict
+
+
+def whole(verdict: Verdict) -> bool:
+    """Whether each call had its own vector by its deadline."""
+    return (verdict.lost, verdict.misrouted, verdict.late, dict(verdict.others)) == (0, 0, 0, {})
+
+
+async def seconds_until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 20.0) -> float:
+    """Waits for a condition; returns how long that took."""
+    began = time.monotonic()
+    await wait_until(condition, what, timeout_s=timeout_s)
+    return time.monotonic() - began

@@ -1,0 +1,137 @@
+"""Tests of the tests: with one thing broken on purpose, the scene that is there for it fails."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from redbatch.local_redis import LocalRedis
+from shared.queue import Queue
+from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
+from tests.chaos.scene import Scene
+from tests.proxy import FaultProxy
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.litters]
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("api", "gpuworker", "redbatch", "shared")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What scenes may need."""
+
+    scene: Scene
+    own_scene: Scene
+    own_redis: LocalRedis
+    proxy: FaultProxy
+    queue: Queue
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A file, what stands there, and what stands there in the broken variant; and the scene that must notice."""
+
+    path: str
+    right: str
+    wrong: str
+    notices: Callable[[Stage], Awaitable[None]]
+
+
+VARIANTS = {
+    "commit without looking whether the entry is still owed": Broken(
+        "shared/lua/commit.lua",
+        "if redis.call('XACK', lane, group, id) == 1 and redis.call('XDEL', lane, id) == 1 then",
+        "redis.call('XACK', lane, group, id)\n  redis.call('XDEL', lane, id)\n  if true then",
+        lambda stage: test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(stage.scene),
+    ),
+    "delivered and acknowledged in one": Broken(
+        "shared/lua/claim.lua",
+        "'COUNT', count, 'STREAMS'",
+        "'COUNT', count, 'NOACK', 'STREAMS'",
+        lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
+    ),
+    "one's own pending entries are not read after an error": Broken(
+        "gpuworker/claimer.py",
+        "        await context.control.kill(self._link)\n",
+        "        return True\n",
+        lambda stage: test_network.test_the_reply_to_a_claim_is_lost(stage.scene, stage.proxy),
+    ),
+    "submit adds anew when it is repeated": Broken(
+        "shared/lua/submit.lua",
+        "if saved[1] == seq then",
+        "if false then",
+        lambda stage: test_network.test_the_reply_to_a_submit_is_lost(stage.scene, stage.proxy),
+    ),
+    "settle adds again without looking": Broken(
+        "api/settler.py",
+        "if not there]",
+        "if True]",
+        lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene),
+    ),
+    "a commit is not tried again": Broken(
+        "gpuworker/committer.py",
+        "        self._answers.append(Answer(holding.entry, encode_reply(reply), died_of))\n",
+        "        self._answers = [Answer(holding.entry, encode_reply(reply), died_of)]\n",
+        lambda stage: test_network.test_a_cut_around_a_commit(stage.scene, stage.proxy, before=True),
+    ),
+    "suspects run with others": Broken(
+        "gpuworker/retries.py",
+        "return Retry.ALONE if attempts > 0 else Retry.TOGETHER",
+        "return Retry.TOGETHER",
+        lambda stage: test_inputs.test_inputs_that_kill_the_engine_fail_alone(stage.scene, stage.queue),
+    ),
+    "a hung engine is left alone": Broken(
+        "gpuworker/watchdog.py",
+        "                self._engine.kill()\n",
+        "",
+        lambda stage: test_workers.test_calls_survive_their_engine(stage.scene, signal.SIGSTOP),
+    ),
+    "a reclaim obeys however late it comes": Broken(
+        "shared/lua/reclaim.lua",
+        "if now - ARGV[6] > tonumber(ARGV[7]) then",
+        "if false then",
+        lambda stage: test_redis.test_redis_stands_still(stage.own_scene, stage.own_redis),
+    ),
+    "nobody asks whether there is time": Broken(
+        "api/admission.py",
+        "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
+        "return MOST_TOKENS",
+        lambda stage: test_overload.test_overload_is_refused_and_the_rest_served(stage.scene, 10, stage.folder),
+    ),
+    "a change of the epoch goes unnoticed": Broken(
+        "api/monitor.py",
+        "            self._lost.set()\n        self._epoch = epoch\n",
+        "            pass\n        self._epoch = epoch\n",
+        lambda stage: test_redis.take_away(stage.own_scene, "FLUSHALL"),
+    ),
+}
+
+
+@pytest.fixture
+def stage(  # noqa: PLR0913, PLR0917 - a fixture for each thing that some scene needs
+    scene: Scene, own_scene: Scene, own_redis: LocalRedis, proxy: FaultProxy, queue: Queue, tmp_path: Path
+) -> Stage:
+    """All of it at once."""
+    return Stage(scene, own_scene, own_redis, proxy, queue, tmp_path)
+
+
+@pytest.mark.parametrize("broken", VARIANTS.values(), ids=VARIANTS.keys())
+async def test_what_is_broken_is_noticed(broken: Broken, stage: Stage) -> None:
+    """Every program runs from a copy in which one line is changed."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, stage.folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    path = stage.folder / broken.path
+    text = path.read_text(encoding="utf-8")
+    assert text.count(broken.right) == 1
+    path.write_text(text.replace(broken.right, broken.wrong), encoding="utf-8")
+    for each in (stage.scene, stage.own_scene):
+        each.house.environment |= {"PYTHONPATH": str(stage.folder), "REDBATCH_DRAIN_GRACE_S": "2"}
+    with pytest.raises(AssertionError):
+        await broken.notices(stage)

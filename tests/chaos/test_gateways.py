@@ -1,0 +1,168 @@
+"""Gateways that die, clients that leave, and the restart of everything, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.chaos.history import FOREIGN, OK, RESET, Call
+from tests.chaos.scene import LIVELY, Scene, metric, seconds_until, whole
+from tests.integration.cluster.many import Caller, connect, raise_open_files
+from tests.integration.gateway.house import Gateway, digits, digits_of
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+CLIENTS = 16
+WAVE = 1_000
+DRAIN_S = 1.0
+
+
+async def test_a_gateway_is_killed(scene: Scene) -> None:
+    """F5: its own clients see a broken connection, nobody else sees anything, and what it left behind goes away."""
+    await scene.open(gateways=1)
+    kills, resets = scene.times(3, 30), 0
+    async with scene.load() as calls:
+        for _ in range(kills):
+            victim = await scene.house.gateway()
+            await wait_until(lambda: not victim.missing(), "it sees the workers")  # noqa: B023 - awaited at once
+            async with httpx.AsyncClient(timeout=30) as client:
+                sent = [
+                    asyncio.create_task(victim.send(client, f"lost {i}", x_timeout_ms="3000")) for i in range(CLIENTS)
+                ]
+                await scene.pause(0.02, 0.06)
+                victim.program.kill()
+                ended = await asyncio.gather(*sent, return_exceptions=True)
+            resets += sum(isinstance(each, httpx.TransportError) for each in ended)
+    await scene.drained()
+
+    async def gone() -> bool:
+        return not [key async for key in scene.raw.scan_iter(match=scene.house.keys.reply("*"))]
+
+    gone_s = await seconds_until(gone, "its replies have expired", timeout_s=20)
+    verdict = scene.judge("F5 gateway killed", calls, kills=kills, resets=resets, replies_gone_s=round(gone_s, 1))
+    assert resets > kills, "it had work"
+    assert whole(verdict)
+
+
+async def leave(callers: list[Caller], scene: Scene) -> list[str]:
+    """Has callers call, and half of them hang up after a random time; returns what the others got."""
+
+    async def one(number: int, caller: Caller) -> str:
+        if number % 2:
+            return await caller.call()
+        calling = asyncio.create_task(caller.call())
+        await asyncio.sleep(scene.dice.uniform(0.0, 0.5))
+        calling.cancel()
+        caller.writer.transport.abort()
+        return "left"
+
+    return await asyncio.gather(*(one(number, caller) for number, caller in enumerate(callers)))
+
+
+async def test_clients_leave(scene: Scene) -> None:
+    """F6: ten thousand of them, at random. Whoever stays gets its own vector, and what nobody waits for is not run."""
+    raise_open_files(2 * WAVE + 500)
+    await scene.open(model="simulated:base_ms=20,item_ms=2")
+    ports = [each.port for each in scene.gateways]
+    waves, got = scene.times(2, 20), []
+    before = await connections(scene)
+    began = time.monotonic()
+    for wave in range(waves):
+        texts = [f"{wave} {i}" for i in range(WAVE)]
+        got += await leave(await connect(ports, texts), scene)
+    seconds = time.monotonic() - began
+    await scene.drained()
+    stayed = [each for each in got if each != "left"]
+    runs = await scene.total("redbatch_inputs_total")
+    calls = [Call("", 60, 0.0, 0.0, OK if each == "ok" else each) for each in stayed]
+    verdict = scene.judge(
+        "F6 clients leave", calls, left=len(got) - len(stayed), runs=int(runs), seconds=round(seconds, 1)
+    )
+    assert whole(verdict)
+    assert runs < len(got)
+
+    async def as_before() -> bool:
+        idle = await connections(scene) <= before
+        flying = [await metric(each.program, "redbatch_requests_in_flight") for each in scene.gateways]
+        return idle and sum(flying) == 0
+
+    await wait_until(as_before, "connections and requests in flight are what they were", timeout_s=10)
+
+
+async def connections(scene: Scene) -> int:
+    """Returns how many connections the gateways have at Redis."""
+    rows: Any = await scene.raw.client_list()
+    return sum(row["name"].startswith("gateway:") for row in rows)
+
+
+class Balancer:
+    """Clients that call the gateways which are in service, as behind a load balancer."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self.urls = urls
+        self.calls: list[Call] = []
+        self._numbers = itertools.count()
+
+    async def run(self, over: asyncio.Event) -> None:
+        """Has clients call until it is over."""
+        await asyncio.gather(*(self._client(over) for _ in range(CLIENTS)))
+
+    async def _client(self, over: asyncio.Event) -> None:
+        async with httpx.AsyncClient(timeout=30) as client:
+            while not over.is_set():
+                number = next(self._numbers)
+                text, url, began = f"text {number}", self.urls[number % len(self.urls)], time.monotonic()
+                try:
+                    answer = await client.post(f"{url}/embed", json={"text": text})
+                    good = answer.status_code == httpx.codes.OK
+                    outcome = self._outcome(answer, text) if good else f"{answer.status_code}"
+                except httpx.TransportError:
+                    outcome = RESET
+                self.calls.append(Call(text, 20.0, began, time.monotonic(), outcome))
+
+    @staticmethod
+    def _outcome(answer: httpx.Response, text: str) -> str:
+        return OK if digits(answer.json()["embedding"]) == digits_of(text) else FOREIGN
+
+
+async def test_everything_is_restarted(scene: Scene) -> None:
+    """F19: each gateway and each worker gets a successor and is told to end, under load. Not one call fails."""
+    settings = LIVELY | {"drain_delay_s": DRAIN_S}
+    scene.gateways = [await scene.house.gateway(**settings) for _ in range(2)]
+    for _ in range(2):
+        await scene.hire()
+    await scene.seen()
+    balancer, over = Balancer([each.url for each in scene.gateways]), asyncio.Event()
+    running = asyncio.create_task(balancer.run(over))
+    ended: list[int] = []
+    rounds = scene.times(1, 8)
+    try:
+        for _ in range(rounds):
+            ended += [await self_replaced(scene, balancer, old, settings) for old in list(scene.gateways)]
+            for worker in list(scene.workers):
+                await scene.hire()
+                scene.workers.remove(worker)
+                ended.append(await worker.stop(timeout_s=30))
+    finally:
+        over.set()
+        await running
+    verdict = scene.judge("F19 rolling restart", balancer.calls, restarts=len(ended))
+    assert ended == [0] * 4 * rounds
+    assert whole(verdict)
+    assert verdict.calls > 100 * rounds
+
+
+async def self_replaced(scene: Scene, balancer: Balancer, old: Gateway, settings: dict[str, Any]) -> int:
+    """Starts a gateway in place of another, which is then told to end; returns that one's exit code."""
+    new = await scene.house.gateway(**settings)
+    await wait_until(lambda: not new.missing(), "the new gateway sees the workers")
+    balancer.urls = [url for url in balancer.urls if url != old.url] + [new.url]
+    scene.gateways.remove(old)
+    scene.gateways.append(new)
+    return await old.program.stop(timeout_s=30)

@@ -1,0 +1,51 @@
+"""A Redis that says nothing is as good as none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from api.monitor import EVERY_S, SILENT_S
+from shared.errors import RedisUnreachable
+from tests.integration.cluster.conftest import Open
+from tests.integration.cluster.crowd import is_for
+from tests.integration.gateway.house import House
+from tests.proxy import FaultProxy
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+
+async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, opened: Open, proxy: FaultProxy) -> None:
+    """Its answers fail to come, and nothing breaks. Long before a call gives up, requests are refused at once."""
+    dispatcher = await opened(proxy.url, redis_timeout_s=30, redis_grace_s=0.5)
+    await house.worker()
+    await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
+    proxy.silent = True
+    silent = time.monotonic()
+
+    async def refused_at_once() -> bool:
+        asked = time.monotonic()
+        try:
+            async with asyncio.timeout(0.2):
+                await dispatcher.embed(["a"], 20_000)
+        except RedisUnreachable:
+            return time.monotonic() - asked < 0.1
+        except TimeoutError:
+            return False
+        return False
+
+    await wait_until(refused_at_once, "requests are refused")
+    assert time.monotonic() - silent < EVERY_S + SILENT_S + 1.5
+    proxy.silent = False
+    proxy.cut()
+
+    async def served() -> bool:
+        try:
+            return is_for(await dispatcher.embed(["b"], 5_000), ["b"])
+        except RedisUnreachable:
+            return False
+
+    await wait_until(served, "requests are served again", timeout_s=10)

@@ -1,0 +1,101 @@
+"""Interactive requests and bulk, from end to end: who goes first, and that nobody starves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import sys
+import time
+
+import httpx
+import pytest
+import redis.asyncio
+
+from tests.integration.gateway.house import Gateway, House, error_of, right
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+MODEL = "simulated:base_ms=10,item_ms=2"
+BATCH = 16
+
+
+async def house_of(house: House, **settings: object) -> Gateway:
+    """Returns a gateway whose worker runs 16 inputs in 42 ms."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker(MODEL, max_batch_size=BATCH, **settings))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    return gateway
+
+
+async def ask(client: httpx.AsyncClient, gateway: Gateway, texts: list[str], **named: object) -> bool:
+    """Sends texts, with fields of the body by name; returns whether each came back as its own vector."""
+    return right(await client.post(f"{gateway.url}/embed", json={"texts": texts, **named}), texts)
+
+
+@pytest.mark.usefixtures("said_ready")
+async def test_a_priority_names_the_lane(house: House, client: httpx.AsyncClient, raw: redis.asyncio.Redis) -> None:
+    """By the body or the header; what is neither of the two is refused."""
+    gateway = await house.gateway()
+    sent = [
+        asyncio.create_task(client.post(f"{gateway.url}/embed", json={"text": "a"} | body, headers=headers))
+        for body, headers in (
+            ({}, {}),
+            ({"priority": "bulk"}, {}),
+            ({}, {"x-priority": "bulk"}),
+            ({"priority": "interactive"}, {"x-priority": "bulk"}),
+        )
+    ]
+
+    async def found() -> bool:
+        return [int(await raw.xlen(lane)) for lane in house.keys.lanes] == [2, 2]
+
+    await wait_until(found, "two entries are in each lane")
+    refused = await gateway.send(client, "a", x_priority="urgent")
+    assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
+    await house.worker()
+    assert [each.status_code for each in await asyncio.gather(*sent)] == [200] * 4
+
+
+async def test_interactive_requests_overtake_bulk(house: House, client: httpx.AsyncClient) -> None:
+    """Thousands of bulk inputs wait, seconds of work; each interactive request is answered long before these are."""
+    gateway = await house_of(house)
+    bulk = [
+        asyncio.create_task(
+            ask(client, gateway, [f"bulk {number} {i}" for i in range(320)], priority="bulk", timeout_ms=60_000)
+        )
+        for number in range(4)
+    ]
+    await asyncio.sleep(0.3)
+    times = []
+    for number in range(20):
+        began = time.monotonic()
+        assert await ask(client, gateway, [f"interactive {number}"])
+        times.append(time.monotonic() - began)
+    assert not bulk[-1].done(), "bulk still waits"
+    sys.stdout.write(f"beside bulk: p50 {statistics.median(times) * 1000:.0f} ms, longest {max(times) * 1000:.0f} ms\n")
+    assert all(await asyncio.gather(*bulk))
+
+
+async def test_bulk_is_done_beside_endless_interactive_requests(house: House, client: httpx.AsyncClient) -> None:
+    """More of these wait all the time than a batch holds; still bulk has its share, and its age bound without one."""
+    gateway = await house_of(house, bulk_share=0, bulk_age_bound_ms=200)
+    numbers = itertools.count()
+    over = asyncio.Event()
+
+    async def one_client() -> int:
+        answered = 0
+        while not over.is_set():
+            answered += await ask(client, gateway, [f"interactive {next(numbers)}"], timeout_ms=30_000)
+        return answered
+
+    clients = [asyncio.create_task(one_client()) for _ in range(4 * BATCH)]
+    await asyncio.sleep(0.5)
+    try:
+        bulk = [f"bulk {i}" for i in range(2 * BATCH)]
+        assert await ask(client, gateway, bulk, priority="bulk", timeout_ms=20_000)
+    finally:
+        over.set()
+        answered = await asyncio.gather(*clients)
+    assert all(answered)
+    assert sum(answered) == next(numbers)

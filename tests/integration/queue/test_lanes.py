@@ -1,0 +1,135 @@
+"""Two lanes: what goes first, what is bounded apart, and what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shared import dead_letters, delivery, submission
+from shared.delivery import Allowance, Claimed
+from shared.keys import BULK, INTERACTIVE
+from shared.messages import Entry
+from tests.integration.queue.actors import Gateway, Worker, request
+from tests.integration.queue.conftest import Lane
+
+pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+
+FREE = Allowance(entries=100, tokens=10**6, workers=1, held=0)
+
+
+async def claim(worker: Worker, allowance: Allowance = FREE) -> Claimed:
+    """Claims with every bound of its own."""
+    return await delivery.claim(worker.link, worker.keys, worker.name, allowance)
+
+
+def lanes_of(entries: tuple[Entry, ...]) -> tuple[int, int]:
+    """Returns how many entries are of the interactive lane and of bulk."""
+    bulk = sum(entry.ref.lane == BULK for entry in entries)
+    return len(entries) - bulk, bulk
+
+
+async def test_interactive_entries_go_before_bulk(gateway: Gateway, worker: Worker) -> None:
+    """Those that came later too; bulk has what they leave of the bounds."""
+    await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
+    await gateway.add(*(request(cost=10) for _ in range(5)))
+    first = await claim(worker, replace(FREE, entries=4))
+    assert (lanes_of(first.entries), first.left) == ((4, 0), (1, 10))
+    second = await claim(worker, replace(FREE, tokens=40))
+    assert (lanes_of(second.entries), second.left) == ((1, 3), (0, 7))
+    await worker.commit((*first.entries, *second.entries, *await worker.claim()))
+
+
+async def test_bulk_has_bounds_of_its_own(gateway: Gateway, worker: Worker) -> None:
+    """In entries and in tokens; what is interactive does not count for them."""
+    await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
+    await gateway.add(*(request(cost=10) for _ in range(5)))
+    none = await claim(worker, replace(FREE, bulk_entries=0))
+    assert (lanes_of(none.entries), none.left) == ((5, 0), (0, 10))
+    few = await claim(worker, replace(FREE, bulk_entries=3))
+    assert (lanes_of(few.entries), few.left) == ((0, 3), (0, 7))
+    little = await claim(worker, replace(FREE, bulk_tokens=20))
+    assert (lanes_of(little.entries), little.left) == ((0, 2), (0, 5))
+    await worker.commit((*none.entries, *few.entries, *little.entries, *await worker.claim()))
+
+
+async def test_what_bulk_is_owed_goes_first(gateway: Gateway, worker: Worker) -> None:
+    """So many tokens of it, one entry at least, then the interactive ones, within the bounds of both."""
+    await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
+    await gateway.add(*(request(cost=10) for _ in range(50)))
+    some = await claim(worker, replace(FREE, entries=20, bulk_owed=30))
+    assert lanes_of(some.entries) == (17, 3)
+    one = await claim(worker, replace(FREE, entries=5, bulk_owed=1))
+    assert lanes_of(one.entries) == (4, 1)
+    bounded = await claim(worker, replace(FREE, entries=5, bulk_entries=0, bulk_owed=1))
+    assert lanes_of(bounded.entries) == (5, 0)
+    await worker.commit((*some.entries, *one.entries, *bounded.entries, *await worker.claim()))
+
+
+async def test_a_wait_may_be_for_the_first_lane_alone(gateway: Gateway, worker: Worker) -> None:
+    """A worker without room for bulk lets it lie."""
+    await gateway.add(request(lane=BULK))
+    assert await delivery.await_entry(worker.link, worker.keys, worker.name, 1, 0.05) == ()
+    await gateway.add(request())
+    found = await delivery.await_entry(worker.link, worker.keys, worker.name, 1, 0.05)
+    both = [*found, *await delivery.await_entry(worker.link, worker.keys, worker.name)]
+    entries = [each for each in both if isinstance(each, Entry)]
+    assert lanes_of(tuple(entries)) == (1, 1)
+    await worker.commit(entries)
+
+
+async def test_bulk_fills_half_of_the_queue(gateway: Gateway, worker: Worker) -> None:
+    """The rest is for those who wait; these may fill all of it."""
+    bulk = await gateway.submit(*(request(lane=BULK) for _ in range(6)), bound=10)
+    assert [each.status for each in bulk.outcomes] == ["ok"] * 5 + ["full"]
+    interactive = await gateway.submit(*(request() for _ in range(6)), bound=10)
+    assert [each.status for each in interactive.outcomes] == ["ok"] * 5 + ["full"]
+    await worker.commit(await worker.claim())
+
+
+async def test_only_what_is_before_a_request_makes_it_late(gateway: Gateway, worker: Worker) -> None:
+    """Interactive tokens for an interactive one; all of them for bulk."""
+    await gateway.add(request(lane=BULK, cost=1_000), request(cost=100))
+    tries = [(INTERACTIVE, 109), (INTERACTIVE, 110), (BULK, 1_119), (BULK, 1_120)]
+    reply = await gateway.submit(*(request(lane=lane, cost=10, most_tokens=most) for lane, most in tries))
+    found = [(each.status, each.tokens) for each in reply.outcomes]
+    assert found == [("slow", 100), ("ok", 0), ("slow", 1_110), ("ok", 0)]
+    await worker.commit(await worker.claim())
+
+
+async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane) -> None:
+    """By submit, cancel and commit; and the pulse tells the entries of each."""
+    _, *bulk = await gateway.add(request(n=2, cost=7), request(lane=BULK, n=3, cost=11, entries=3))
+    assert (await lane.backlog(), await lane.bulk_backlog()) == ((11, 40), (9, 33))
+    assert (await submission.pulse(gateway.link, gateway.keys)).by_lane == (1, 3)
+    assert await submission.cancel(gateway.link, gateway.keys, bulk[:1], ()) == 1
+    assert (await lane.backlog(), await lane.bulk_backlog()) == ((8, 29), (6, 22))
+    assert (await lane.length(), await bulk_lane.length()) == (1, 2)
+    await worker.commit(await worker.claim())
+    assert (await lane.backlog(), await lane.bulk_backlog()) == ((0, 0), (0, 0))
+
+
+async def test_what_a_dead_worker_held_of_bulk_is_taken_over(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """As in the other lane; and it is handed back there."""
+    await gateway.add(request(lane=BULK), request())
+    held = await worker.claim()
+    assert await worker.hand_back(held) == 2
+    again = await other.reclaim(idle_ms=1_000)
+    assert {entry.ref for entry in again} == {entry.ref for entry in held}
+    await other.commit(again)
+
+
+@pytest.mark.buries
+async def test_a_dead_letter_goes_back_into_its_lane(
+    gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
+) -> None:
+    """And is counted there."""
+    await gateway.add(request(lane=BULK, n=2, cost=9))
+    await worker.bury(await worker.claim())
+    (letter,) = await dead_letters.read(gateway.link, gateway.keys, 10)
+    assert letter.lane == "bulk"
+    outcome, ref = await dead_letters.requeue(gateway.link, gateway.keys, letter.letter_id, "again", 60_000)
+    assert (outcome, None if ref is None else ref.lane) == ("ok", BULK)
+    assert (await bulk_lane.length(), await lane.bulk_backlog()) == (1, (2, 9))
+    await worker.commit(await worker.claim())
+    await dead_letters.purge_all(gateway.link, gateway.keys)
