@@ -96,9 +96,14 @@ class Claimer:
         )
 
     def room(self) -> int:
-        """Returns how many entries may be taken over now."""
-        allowed = self._credit(INTERACTIVE)
-        return 0 if allowed is None else allowed.entries
+        """Returns how many entries may be taken over now.
+
+        They have a window of their own beside that of claims, which under load is full all the time: what another
+        worker left behind is older than anything that could be claimed.
+        """
+        if self.stopping or not self._engine.ready:
+            return 0
+        return max(0, 2 * self._context.settings.claim_window - len(self._context.hands))
 
     async def _claim_once(self) -> None:
         context = self._context

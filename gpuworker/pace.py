@@ -39,6 +39,7 @@ class Pace:
         self._fit = CostFit()
         self._returns = Returns()
         self._each = 0.0
+        self._longest = 0.0
 
     def limits(self, waiting_tokens: int, running_tokens: int) -> Limits:
         """Returns the limits of a batch that is planned now, with so much that waits and runs."""
@@ -62,8 +63,10 @@ class Pace:
 
     @property
     def full_s(self) -> float:
-        """How long a full batch is expected to take; 0 before the first of any size."""
-        return 0.0 if self._fit.costs is None else self._fit.costs.seconds(self._limits.max_tokens)
+        """How long a full batch is expected to take, of the longest inputs so far; 0 before the first of any size."""
+        if self._fit.costs is None:
+            return 0.0
+        return self._fit.costs.seconds(min(self._limits.max_tokens, round(self._limits.max_size * self._longest)))
 
     def arrived(self, now: float, inputs: int) -> None:
         """Takes in that inputs have come, ready to run."""
@@ -81,6 +84,7 @@ class Pace:
             answered: the inputs of all entries that it has completed.
         """
         self._fit.observe(padded_tokens, seconds)
+        self._longest = max(self._longest, padded_tokens / size)
         if not self._limits.packed and self._fit.costs is not None:
             learnt = max(self._least_overhead, self._fit.costs.overhead_tokens)
             self._limits = replace(self._limits, overhead_tokens=min(learnt, self._limits.max_tokens))

@@ -115,7 +115,7 @@ VARIANTS = {
 
 
 @pytest.fixture
-def stage(  # noqa: PLR0913, PLR0917 - a fixture for each thing that some scene needs
+def stage(
     scene: Scene, own_scene: Scene, own_redis: LocalRedis, proxy: FaultProxy, queue: Queue, tmp_path: Path
 ) -> Stage:
     """All of it at once."""

@@ -107,7 +107,10 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
     verdict = scene.judge(f"F2 engine {how.name}", calls, strikes=strikes, deaths=deaths, restarted_s=restarted_s)
     assert deaths == strikes
     assert whole(verdict)
-    assert restarted_s <= RESTART_S + MARGIN_S + (HANG_S if how is signal.SIGSTOP else 0.0)
+    bounds = [line["bound_s"] for each in scene.workers for line in each.logged("engine hangs: killed")]
+    assert len(bounds) == (strikes if how is signal.SIGSTOP else 0)
+    assert restarted_s <= RESTART_S + MARGIN_S + max(bounds, default=0.0)
+    assert max(bounds, default=HANG_S) <= 2 * HANG_S
 
 
 async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) -> None:
