@@ -11,6 +11,9 @@ A model that runs packed batches pads nothing, whatever their lengths: then inpu
 Interactive inputs go before those of bulk, which fill the room that such a batch leaves; where batches are padded, with
 what is no longer than its longest. When it is bulk's turn (gpuworker.lanes), it is the other way round.
 
+An input that would be answered late, by what the batch it is in is expected to take, makes way for one that would not:
+under overload a queue holds little else than inputs about to expire, and all work would be in vain.
+
 A *suspect* is an input whose run began before and did not end: the engine died in it, and it may be to blame. It runs
 with nothing beside it but the other inputs of its entry, which is accused as a whole: so no other is accused in its
 place. Suspects go after all others: those that ran once when an engine died, then those that ran twice. Once they have
@@ -25,6 +28,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 
+from gpuworker.costs import Costs
 from gpuworker.waits import Forming, Outlook
 
 OVERHEAD_TOKENS = 32.0
@@ -48,8 +52,8 @@ class Limits:
     `max_tokens` counts padding, of which a `packed` batch has none. `wait_s` is from a batch's first input; where it is
     None, the `outlook` decides, and without one nobody waits. `reserve_s` is the time that running a batch is expected
     to take, which a wait must leave before the oldest deadline. `overhead_tokens` is the part of a batch's cost that
-    does not depend on what is in it, as the number of tokens that would take as long. `bulk_share` and
-    `bulk_age_bound_s` are those of gpuworker.lanes.
+    does not depend on what is in it, as the number of tokens that would take as long. `costs` are what batches take,
+    once that is known. `bulk_share` and `bulk_age_bound_s` are those of gpuworker.lanes.
     """
 
     max_size: int
@@ -59,6 +63,7 @@ class Limits:
     reserve_s: float = 0.0
     overhead_tokens: float = OVERHEAD_TOKENS
     packed: bool = False
+    costs: Costs | None = None
     outlook: Outlook | None = None
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
@@ -98,15 +103,17 @@ ANYONES = Turn()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next batch and the inputs whose deadline has passed, as indices into what was waiting.
+    """The next batch and the inputs that expire, as indices into what was waiting.
 
-    No batch and a `wake_at`: wait until then for more. `full` says that more inputs would not have made it larger.
+    Their deadline has passed, or will have within the `seconds` that the batch takes. No batch and a `wake_at`: wait
+    until then for more. `full` says that more inputs would not have made it larger.
     """
 
     batch: tuple[int, ...] = ()
     expired: tuple[int, ...] = ()
     wake_at: float | None = None
     full: bool = False
+    seconds: float = 0.0
 
 
 def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = ANYONES) -> Plan:
@@ -126,13 +133,19 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
             return Plan(expired=expired)
         first = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == first.entry), expired, full=True)
-    batch = _batch(waiting, shared, limits, now, bulk_first=turn.bulk)
     full = _is_full([waiting[i].tokens for i in shared], limits)
     if not full and (limits.wait_s or limits.outlook):
         wake_at = min(due, _wake_at([waiting[i] for i in shared], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    return Plan(batch=batch, expired=expired, full=full)
+    batch = _batch(waiting, shared, limits, now, bulk_first=turn.bulk)
+    seconds = _seconds(waiting, batch, limits)
+    while (late := {i for i in batch if waiting[i].deadline <= now + seconds}) and len(late) < len(shared):
+        expired += tuple(late)
+        shared = [i for i in shared if i not in late]
+        batch = _batch(waiting, shared, limits, now, bulk_first=turn.bulk)
+        seconds = _seconds(waiting, batch, limits)
+    return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
 
 
 def _batch(
@@ -147,6 +160,13 @@ def _batch(
     choose, fill = (_packed, _fill_packed) if limits.packed else (_padded, _fill_padded)
     batch = choose(waiting, first, limits, oldest if overdue else None)
     return batch + fill(waiting, then, limits, batch) if then else batch
+
+
+def _seconds(waiting: Sequence[Waiting], batch: tuple[int, ...], limits: Limits) -> float:
+    if limits.costs is None:
+        return 0.0
+    lengths = [waiting[i].tokens for i in batch]
+    return limits.costs.seconds(sum(lengths) if limits.packed else max(lengths) * len(lengths))
 
 
 def share(total_tokens: int, runners: int, limits: Limits) -> int:

@@ -3,7 +3,7 @@
 What batches cost is learnt: where they are padded, the plan weighs padding against the fixed part of a batch, which is
 worth a few tokens on one device and thousands on another. An adaptive wait needs it too, and learns what there is to
 wait for; and so does whoever has to tell a slow batch from one that hangs. Any wait learns how long a batch takes, to
-leave that before a deadline.
+leave that before a deadline; and the plan, to tell what would come too late.
 """
 
 from __future__ import annotations
@@ -43,14 +43,11 @@ class Pace:
 
     def limits(self, waiting_tokens: int, running_tokens: int) -> Limits:
         """Returns the limits of a batch that is planned now, with so much that waits and runs."""
-        limits = self._limits
+        limits, costs = self._limits, self._fit.costs
         if limits.wait_s:
-            return limits  # who waits for full batches wants them full
+            return replace(limits, costs=costs)  # who waits for full batches wants them full
         max_tokens = share(waiting_tokens + running_tokens, self._runners, limits)
-        outlook = self._outlook() if self._adapts else None
-        if outlook is None and max_tokens == limits.max_tokens:
-            return limits
-        return replace(limits, max_tokens=max_tokens, outlook=outlook)
+        return replace(limits, max_tokens=max_tokens, costs=costs, outlook=self._outlook() if self._adapts else None)
 
     @property
     def max_tokens(self) -> int:

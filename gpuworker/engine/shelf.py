@@ -44,9 +44,9 @@ class Shelf:
         return plan([row.waiting for row in self._rows.values()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
-        """Takes off the rows of a plan's batch, and the inputs whose deadline has passed; returns both."""
-        keys = list(self._rows)
-        late = [item for i in made.expired for item in self._rows[keys[i]].items if item.waiting.deadline <= now]
+        """Takes off the rows of a plan's batch, and the inputs that expire; returns both."""
+        keys, until = list(self._rows), now + made.seconds
+        late = [item for i in made.expired for item in self._rows[keys[i]].items if item.waiting.deadline <= until]
         taken = tuple(self._rows.pop(keys[i]) for i in made.batch)
         if taken:
             self._took([row.waiting for row in taken], now)

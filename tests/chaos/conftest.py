@@ -47,8 +47,11 @@ def thorough(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """Processes of the test's own, around the test's queue."""
+async def house(
+    redis_url: str, queue_name: str, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[House]:
+    """Processes of the test's own, around the test's queue; they end before the proxy does that some speak through."""
+    assert proxy.url
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
         yield House(processes, redis_url, queue_name)
 

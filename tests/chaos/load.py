@@ -23,13 +23,12 @@ async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> As
     calls: list[Call] = []
     over = asyncio.Event()
     numbers = itertools.count()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(clients):
-            group.create_task(_client(urls, numbers, over, calls, timeout_s))
-        try:
-            yield calls
-        finally:
-            over.set()
+    calling = [asyncio.create_task(_client(urls, numbers, over, calls, timeout_s)) for _ in range(clients)]
+    try:
+        yield calls
+    finally:
+        over.set()
+        await asyncio.gather(*calling)
 
 
 async def _client(

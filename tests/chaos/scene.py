@@ -77,12 +77,13 @@ class Scene:
         return many if self.thorough else few
 
     async def open(self, gateways: int = 2, workers: int = 2, model: str = MODEL, **settings: object) -> None:
-        """Starts a cluster of lively workers, and waits until its gateways see one."""
+        """Starts a cluster of lively workers, and waits until its gateways see one, if there is any."""
         for _ in range(gateways):
             self.gateways.append(await self.house.gateway())
         for _ in range(workers):
             await self.hire(model, **settings)
-        await self.seen()
+        if workers:
+            await self.seen()
 
     async def hire(self, model: str = MODEL, **settings: object) -> Program:
         """Starts one more worker."""
@@ -91,8 +92,12 @@ class Scene:
         return worker
 
     async def seen(self) -> None:
-        """Waits until the gateways see a worker."""
-        await wait_until(lambda: not any(each.missing() for each in self.gateways), "the gateways see a worker")
+        """Waits until the gateways see a worker. In threads: a proxy of theirs may run in this one."""
+
+        async def serve() -> bool:
+            return not any(await asyncio.gather(*(asyncio.to_thread(each.missing) for each in self.gateways)))
+
+        await wait_until(serve, "the gateways see a worker", timeout_s=20)
 
     @asynccontextmanager
     async def load(self, clients: int = 32, timeout_s: float = 20.0) -> AsyncIterator[list[Call]]:

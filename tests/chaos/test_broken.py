@@ -97,7 +97,7 @@ VARIANTS = {
         "shared/lua/reclaim.lua",
         "if now - ARGV[6] > tonumber(ARGV[7]) then",
         "if false then",
-        lambda stage: test_redis.test_redis_stands_still(stage.own_scene, stage.own_redis),
+        lambda stage: test_redis.tempt(stage.own_scene, stage.own_redis),
     ),
     "nobody asks whether there is time": Broken(
         "api/admission.py",

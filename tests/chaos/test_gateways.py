@@ -71,6 +71,7 @@ async def test_clients_leave(scene: Scene) -> None:
     await scene.open(model="simulated:base_ms=20,item_ms=2")
     ports = [each.port for each in scene.gateways]
     waves, got = scene.times(2, 20), []
+    assert set(await leave(await connect(ports, [f"first {i}" for i in range(100)]), scene)) == {"ok", "left"}
     before = await connections(scene)
     began = time.monotonic()
     for wave in range(waves):

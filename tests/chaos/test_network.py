@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.chaos.scene import LIVELY, MODEL, Scene, whole
-from tests.integration.gateway.house import where
+from tests.integration.gateway.house import listens, where
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 
@@ -49,7 +49,12 @@ async def far_gateway(scene: Scene, proxy: FaultProxy) -> None:
     """Starts a gateway behind the proxy."""
     env = scene.house.env(redis_url=proxy.url)
     program = await scene.house.processes.start("far gateway", "api", env)
-    await wait_until(lambda: '"gateway starts"' in program.output, "the gateway listens", timeout_s=20)
+    await wait_until(lambda: '"gateway starts"' in program.output, "the gateway says where it listens", timeout_s=20)
+
+    async def accepts() -> bool:
+        return await asyncio.to_thread(listens, program)
+
+    await wait_until(accepts, "the gateway listens", timeout_s=20)
     scene.gateways.append(where(program))
     await scene.seen()
 

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -24,6 +25,8 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 HEAL_S = 5.0
 STALL_S = 5.0
+LONG = "simulated:base_ms=8000,item_ms=0"
+SOON_MS = 300
 DOWN_S = 0.5
 FSYNC = {"none": [], "everysec": ["--appendonly", "yes"], "always": ["--appendonly", "yes", "--appendfsync", "always"]}
 
@@ -118,7 +121,7 @@ async def take_away(scene: Scene, harm: str) -> None:
     began = time.monotonic()
     async with scene.load() as calls:
         for _ in range(strikes):
-            await scene.pause(0.5, 1.5)
+            await scene.pause(2.0, 3.0)
             for lane in scene.house.keys.lanes:
                 struck += int(await scene.raw.xlen(lane))
             await HARMS[harm](scene)
@@ -144,9 +147,7 @@ async def test_redis_stands_still(own_scene: Scene, own_redis: LocalRedis) -> No
             await scene.pause(0.5, 1.0)
             rows = [await scene.raw.xpending(lane, GROUP) for lane in scene.house.keys.lanes]
             held += sum(row["pending"] for row in rows)
-            os.kill(own_redis.pid, signal.SIGSTOP)
-            await asyncio.sleep(STALL_S)
-            os.kill(own_redis.pid, signal.SIGCONT)
+            await stall(own_redis)
             await healed(calls, time.monotonic())
     stolen = await scene.total("redbatch_reclaimed_total")
     verdict = scene.judge("F12 Redis stalls 5 s", calls, stalls=stalls, held_entries=held, stolen=int(stolen))
@@ -155,11 +156,48 @@ async def test_redis_stands_still(own_scene: Scene, own_redis: LocalRedis) -> No
     assert stolen == 0
 
 
+async def stall(server: LocalRedis) -> None:
+    """Has a server stand still."""
+    os.kill(server.pid, signal.SIGSTOP)
+    await asyncio.sleep(STALL_S)
+    os.kill(server.pid, signal.SIGCONT)
+
+
+async def test_an_idle_worker_does_not_steal_after_a_stall(own_scene: Scene, own_redis: LocalRedis) -> None:
+    """F12: one worker runs something long, the other asks for what was left behind, and is heard before the renewal."""
+    await tempt(own_scene, own_redis)
+
+
+async def tempt(scene: Scene, own_redis: LocalRedis) -> None:
+    """Stops Redis just after a renewal, so that the other worker's question is the first in line."""
+    await scene.open(model=LONG, renew_ms=1_500, reclaim_idle_ms=3_000)
+    idle_ms = [0]
+
+    async def just_renewed() -> bool:
+        rows: Any = await scene.raw.xpending_range(scene.house.keys.lanes[0], GROUP, "-", "+", 1)
+        if not rows:
+            return False
+        before, idle_ms[0] = idle_ms[0], rows[0]["time_since_delivered"]
+        return before > SOON_MS > idle_ms[0]
+
+    async with scene.load(clients=1) as calls:
+        for _ in range(scene.times(1, 4)):
+            await wait_until(just_renewed, "an entry is renewed", timeout_s=30)
+            await stall(own_redis)
+            await healed(calls, time.monotonic())
+    stolen = await scene.total("redbatch_reclaimed_total")
+    verdict = scene.judge("F12 a stall, and an idle worker", calls, stolen=int(stolen))
+    assert whole(verdict)
+    assert stolen == 0
+
+
 async def test_memory_is_full(own_scene: Scene) -> None:
     """F14: long texts come faster than they are run. They are refused before Redis is full, and then it drains."""
     scene = own_scene
-    await scene.open(gateways=1, workers=1, model="simulated:base_ms=200,item_ms=10")
-    gateway = scene.gateways[0]
+    gateway = await scene.house.gateway(max_queue_tokens=10**9)
+    scene.gateways.append(gateway)
+    await scene.hire("simulated:base_ms=200,item_ms=10")
+    await scene.seen()
     most = int((await scene.raw.info("memory"))["used_memory"]) + 12 * 2**20
     await scene.raw.config_set("maxmemory", most)
     peak, refused = 0, 0

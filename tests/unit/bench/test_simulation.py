@@ -43,6 +43,10 @@ setups = st.builds(
 )
 
 
+ONE_BATCH = 2.0
+"""A request is refused before its deadline by no more than what a batch takes, by an estimate that may be off."""
+
+
 def traffic(kind: str, seed: int) -> Traffic:
     """Returns some 200 requests."""
     if kind == "closed":
@@ -56,13 +60,14 @@ kinds = st.sampled_from(["poisson", "bursty", "diurnal", "closed", "at once"])
 @settings(max_examples=30, deadline=None)
 @given(setups, kinds, st.integers(1, 5))
 def test_each_request_is_answered_once(setup: Setup, kind: str, seed: int) -> None:
-    """With a result by one batch, or in vain after its deadline; and never before it was sent."""
+    """With a result by one batch, or in vain when it would come after its deadline; and never before it was sent."""
     outcome = simulate(setup, traffic(kind, seed), seed)
+    longest_s = max((ran.ended_s - ran.began_s for ran in outcome.batches), default=0.0)
     assert sum(ran.size for ran in outcome.batches) == sum(request.ok for request in outcome.requests)
     for request in outcome.requests:
         assert request.answered_s is not None
         assert request.answered_s > request.sent_s
-        assert request.ok or request.answered_s >= request.waiting.deadline
+        assert request.ok or request.answered_s >= request.waiting.deadline - ONE_BATCH * longest_s
 
 
 @settings(max_examples=15, deadline=None)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuworker.batching import SUSPECT_BOUND_S, Limits, Plan, Turn, Waiting, plan, share
+from gpuworker.costs import Costs
 
 TICK_S = 0.05
 times = st.integers(0, 40).map(lambda ticks: ticks * TICK_S)
@@ -98,6 +99,33 @@ def test_equals_stay_in_the_order_of_arrival(waiting: list[Waiting], limits: Lim
     for at, i in enumerate(batch):
         rivals = [j for j in live(waiting) if j < i and waiting[j].tokens == waiting[i].tokens]
         assert waiting[i].suspect or all(j in batch[:at] for j in rivals if not waiting[j].suspect)
+
+
+COSTS = st.builds(Costs, st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([0.001, 0.02]))
+
+
+@given(waitings(), bounds, COSTS)
+def test_what_would_come_late_makes_way(waiting: list[Waiting], limits: Limits, costs: Costs) -> None:
+    """A batch ends before the deadline of each of its inputs, unless there is nothing else to run."""
+    made = plan(waiting, replace(limits, wait_s=0.0, costs=costs), NOW)
+    if not made.batch or any(waiting[i].suspect for i in made.batch):
+        return
+    assert made.seconds == costs.seconds(padded(waiting, made.batch))
+    late = {i for i in made.batch if waiting[i].deadline <= NOW + made.seconds}
+    left = {i for i in live(waiting) if not waiting[i].suspect} - set(made.batch) - set(made.expired)
+    assert not late or (late == set(made.batch) and not left)
+
+
+@given(waitings(), bounds, COSTS)
+def test_only_what_would_come_late_expires_early(waiting: list[Waiting], limits: Limits, costs: Costs) -> None:
+    """And never everything: without a batch, nobody would learn that it takes less by now."""
+    made = plan(waiting, replace(limits, wait_s=0.0, costs=costs), NOW)
+    early = [i for i in made.expired if waiting[i].deadline > NOW]
+    assert len(set(made.expired)) == len(made.expired)
+    assert not set(made.expired) & set(made.batch)
+    longest_s = costs.seconds(max(limits.max_tokens, *(each.tokens for each in waiting), 1))
+    assert all(waiting[i].deadline <= NOW + longest_s for i in early)
+    assert made.batch or not live(waiting)
 
 
 @given(waitings(), bounds)
