@@ -26,6 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[ROWS] = []
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves all but the short selection to those who ask for it with `-m slow`."""
+    if "slow" in config.getoption("markexpr"):
+        return
+    left = [item for item in items if item.get_closest_marker("long") is not None]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
 def pytest_terminal_summary(config: pytest.Config) -> None:
     """Prints what they have found."""
     rows = config.stash[ROWS]

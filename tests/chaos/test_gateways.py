@@ -23,6 +23,7 @@ WAVE = 1_000
 DRAIN_S = 1.0
 
 
+@pytest.mark.long
 async def test_a_gateway_is_killed(scene: Scene) -> None:
     """F5: its own clients see a broken connection, nobody else sees anything, and what it left behind goes away."""
     await scene.open(gateways=1)
@@ -65,6 +66,7 @@ async def leave(callers: list[Caller], scene: Scene) -> list[str]:
     return await asyncio.gather(*(one(number, caller) for number, caller in enumerate(callers)))
 
 
+@pytest.mark.long
 async def test_clients_leave(scene: Scene) -> None:
     """F6: ten thousand of them, at random. Whoever stays gets its own vector, and what nobody waits for is not run."""
     raise_open_files(2 * WAVE + 500)

@@ -67,6 +67,7 @@ async def far_worker(scene: Scene, proxy: FaultProxy, **settings: object) -> Non
     scene.workers.append(program)
 
 
+@pytest.mark.long
 async def test_the_reply_to_a_submit_is_lost(scene: Scene, proxy: FaultProxy) -> None:
     """F7: the entries were added, and the gateway does not hear of it. It asks again, and nothing is added twice."""
     await scene.open(gateways=0, workers=1)

@@ -40,7 +40,7 @@ async def bench(url: str, out: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("times", [2, 10])
+@pytest.mark.parametrize("times", [pytest.param(2, marks=pytest.mark.long), 10])
 async def test_overload_is_refused_and_the_rest_served(scene: Scene, times: int, tmp_path: Path) -> None:
     """F17: an open loop at twice and ten times what the fleet can do. What is taken is answered in time."""
     await scene.open(gateways=1, workers=1, model=MODEL, max_batch_size=BATCH)

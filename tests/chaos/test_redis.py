@@ -48,7 +48,11 @@ async def healed(calls: list[Call], since: float) -> float:
     return min(answered())
 
 
-@pytest.mark.parametrize("own_redis", FSYNC.values(), ids=FSYNC.keys(), indirect=True)
+@pytest.mark.parametrize(
+    "own_redis",
+    [pytest.param(FSYNC[how], id=how, marks=() if how == "everysec" else pytest.mark.long) for how in FSYNC],
+    indirect=True,
+)
 async def test_redis_is_killed_and_started_again(
     own_scene: Scene, own_redis: LocalRedis, request: pytest.FixtureRequest
 ) -> None:
@@ -70,6 +74,7 @@ async def test_redis_is_killed_and_started_again(
     assert whole(verdict)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own_redis", [FSYNC["always"]], ids=["always"], indirect=True)
 async def test_redis_comes_back_without_its_last_seconds(own_scene: Scene, own_redis: LocalRedis) -> None:
     """F10: its log ends two seconds before the kill, as after a loss of power. What is lost is submitted again."""
@@ -108,7 +113,9 @@ HARMS: dict[str, Harm] = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize(
+    "harm", [pytest.param(harm, marks=() if harm == "FLUSHALL" else pytest.mark.long) for harm in HARMS]
+)
 async def test_data_is_taken_away(own_scene: Scene, harm: str) -> None:
     """F11: everything, the group, or the streams. It heals by itself, soon, and without a flood in the logs."""
     await take_away(own_scene, harm)
@@ -137,6 +144,7 @@ async def take_away(scene: Scene, harm: str) -> None:
     assert max(errors) <= seconds
 
 
+@pytest.mark.long
 async def test_redis_stands_still(own_scene: Scene, own_redis: LocalRedis) -> None:
     """F12: for longer than the bound after which a worker counts as dead. Nobody steals, and all are answered."""
     scene = own_scene
@@ -163,6 +171,7 @@ async def stall(server: LocalRedis) -> None:
     os.kill(server.pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 async def test_an_idle_worker_does_not_steal_after_a_stall(own_scene: Scene, own_redis: LocalRedis) -> None:
     """F12: one worker runs something long, the other asks for what was left behind, and is heard before the renewal."""
     await tempt(own_scene, own_redis)
@@ -191,6 +200,7 @@ async def tempt(scene: Scene, own_redis: LocalRedis) -> None:
     assert stolen == 0
 
 
+@pytest.mark.long
 async def test_memory_is_full(own_scene: Scene) -> None:
     """F14: long texts come faster than they are run. They are refused before Redis is full, and then it drains."""
     scene = own_scene
@@ -235,6 +245,7 @@ async def refusal_s(gateway: Gateway, client: httpx.AsyncClient) -> float:
     return took
 
 
+@pytest.mark.long
 async def test_connections_are_exhausted(own_scene: Scene) -> None:
     """F15: Redis takes no more of them, and the gateway's are gone: it says so at once, and serves when it can."""
     scene = own_scene

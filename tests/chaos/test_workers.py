@@ -146,6 +146,7 @@ async def refused_commits(scene: Scene) -> int:
     return int(await scene.total('redbatch_commits_total{outcome="found nothing"}'))
 
 
+@pytest.mark.long
 async def test_calls_survive_a_worker_that_is_cut_off(scene: Scene, proxy: FaultProxy) -> None:
     """F16: one worker's network swallows everything and tells nobody; what it holds is taken over within the bound."""
     await scene.open(workers=1)
