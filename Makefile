@@ -13,7 +13,7 @@ CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress chaos bench bench-peers bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
+.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -35,14 +35,20 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-chaos: $(READY) ## Kill, hang and cut at length, with a history of every call (minutes)
+chaos: $(READY) ## Kill, hang and cut at length, each call judged (20 minutes)
 	@$(BIN)/pytest -m slow tests/chaos -o timeout=900 -s $(ARGS)
+
+soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
+	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
 bench: $(READY) ## Benchmark this machine (25 minutes), into docs/performance.md
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
 bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
+
+bench-overload: $(READY) ## Up to ten times what a server can do, on Redbatch, FastAPI and mosec (eight minutes)
+	@exec $(BIN)/python -m bench.peers.overload $(ARGS)
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)

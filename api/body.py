@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shared.errors import InvalidRequest, TooLarge, UnsupportedMediaType
+from shared.errors import BodyTimeout, InvalidRequest, TooLarge, UnsupportedMediaType
 from shared.keys import INTERACTIVE, LANES
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ class EmbedRequest:
     lane: int
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Returns the body. The bound holds while reading, whatever Content-Length says.
+async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
+    """Returns the body. The bounds hold while reading, whatever Content-Length says.
 
     Raises:
+        BodyTimeout: it did not arrive in time.
         TooLarge: it is over the limit.
         UnsupportedMediaType: it is announced as something other than JSON.
     """
@@ -64,11 +66,15 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise TooLarge(message)
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise TooLarge(message)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise TooLarge(message)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.") from None
     return b"".join(chunks)
 
 

@@ -7,6 +7,7 @@ import math
 import orjson
 
 from shared.errors import (
+    BodyTimeout,
     DeadlineExceeded,
     Overloaded,
     RedbatchError,
@@ -18,6 +19,7 @@ from shared.errors import (
 
 STATUS: dict[type[RedbatchError], int] = {
     RequestError: 400,
+    BodyTimeout: 408,
     TooLarge: 413,
     UnsupportedMediaType: 415,
     Overloaded: 429,

@@ -46,6 +46,7 @@ EMBED_RESPONSES: dict[int | str, dict[str, Any]] = {
         },
     },
     400: {"description": "Malformed JSON, a missing or empty text, a wrong type", **_ERROR},
+    408: {"description": "The body did not arrive in time", **_ERROR},
     413: {"description": "Body, inputs or characters over the limit", **_ERROR},
     415: {"description": "The body is not JSON", **_ERROR},
     429: {

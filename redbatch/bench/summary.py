@@ -45,11 +45,12 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a window."""
+    """The figures of a window. `ok` counts good answers, `in_time` those of them that were not late."""
 
     window_s: float
     requests: int
     ok: int
+    in_time: int
     errors: dict[str, int]
     late: int
     ok_per_s: float
@@ -97,6 +98,7 @@ def summarize(record: Record, window_s: float, late_after_s: float) -> Summary:
         window_s=window_s,
         requests=len(mine),
         ok=codes.pop(OK, 0),
+        in_time=sum(took_ms <= late_after_s * 1000 for took_ms in ok_ms),
         errors=dict(codes.most_common()),
         late=sum(record.took_s[i] > late_after_s for i in mine),
         ok_per_s=answered_ok / window_s,

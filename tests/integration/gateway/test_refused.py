@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 
 import httpx
 import pytest
 
-from tests.integration.gateway.house import Gateway, error_of, talk
+from tests.integration.gateway.house import Gateway, House, error_of, talk
 
 pytestmark = pytest.mark.redis
 
@@ -94,6 +95,15 @@ def test_the_bound_holds_while_a_chunked_body_is_read(served: Gateway) -> None:
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
     sent = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * (LIMIT // 65_536 + 1)
     assert raw_error(talk(served.port, sent)) == (413, "too_large")
+
+
+async def test_a_body_that_does_not_arrive_is_a_408(house: House, said_ready: None) -> None:
+    """Half of it comes, and then nothing: the client is told, and its connection closed."""
+    gateway = await house.gateway(body_timeout_s=0.3)
+    sent = HEAD + b'Content-Length: 100\r\n\r\n{"text": "a'
+    answer = await asyncio.to_thread(talk, gateway.port, sent)
+    assert raw_error(answer) == (408, "request_timeout")
+    assert b"connection: close" in answer.lower()
 
 
 def test_a_much_too_large_body_still_gets_its_answer(served: Gateway) -> None:

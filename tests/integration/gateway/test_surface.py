@@ -38,7 +38,7 @@ def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -
     for word in ("HTTPValidationError", "ValidationError", '"422"', '"detail"'):
         assert word not in answer.text
     embed = answer.json()["paths"]["/embed"]["post"]
-    assert set(embed["responses"]) == {"200", "400", "413", "415", "429", "500", "503", "504"}
+    assert set(embed["responses"]) == {"200", "400", "408", "413", "415", "429", "500", "503", "504"}
     fields = embed["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert set(fields) == {"text", "texts", "timeout_ms", "priority"}
     assert {each["name"] for each in embed["parameters"]} == {"X-Timeout-Ms", "X-Priority", "X-Request-Id"}

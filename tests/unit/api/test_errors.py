@@ -15,6 +15,7 @@ EXPECTED = {
     "RequestError": 400,
     "InvalidRequest": 400,
     "UnsupportedMediaType": 415,
+    "BodyTimeout": 408,
     "TooLarge": 413,
     "Overloaded": 429,
     "QueueFull": 429,

@@ -104,3 +104,15 @@ def test_batches_of_one_size_say_nothing_of_their_fixed_part() -> None:
         free.ran(k * 0.04, 0.04, 8, 100 if k % 2 else 3_000, 8)
     assert pace.limits(0, 0).overhead_tokens == OVERHEAD_TOKENS
     assert free.limits(0, 0).overhead_tokens == ADAPTIVE.max_tokens
+
+
+def test_a_full_batch_is_bounded_by_its_number_of_inputs() -> None:
+    """Of inputs as long as the longest so far; not by the tokens alone, which such inputs would never fill."""
+    pace = Pace(Limits(8, 16_384, packed=True), 1)
+    assert pace.full_s == 0.0
+    for tokens in (4, 8, 16, 8) * 5:
+        pace.ran(0.0, COSTS.seconds(tokens), 4, tokens, 4)
+    assert pace.full_s == pytest.approx(COSTS.seconds(8 * 4), rel=0.05)
+    for tokens in (4_000, 40_000):
+        pace.ran(0.0, COSTS.seconds(tokens), 1, tokens, 1)
+    assert pace.full_s == pytest.approx(COSTS.seconds(16_384), rel=0.1)

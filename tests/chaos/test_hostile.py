@@ -1,0 +1,156 @@
+"""Clients, and entries in Redis, that mean harm (F21)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpx
+import msgpack
+import psutil
+import pytest
+
+from tests.chaos.scene import Scene, whole
+from tests.integration.gateway.house import Gateway
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long]
+
+SLOW_CLIENTS = 200
+HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+BLOCKED_S = 0.05
+LOOK_S = 0.005
+MORE_MB = 60.0
+"""What a gateway may need for some hundred of such clients: each may fill a body to its limit of 2 MB."""
+
+Attack = Callable[[Gateway], Awaitable[bytes]]
+
+
+async def exchange(gateway: Gateway, parts: AsyncIterator[bytes]) -> bytes:
+    """Sends parts until the other side closes; returns what it said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    answer = asyncio.create_task(reader.read(-1))
+    with contextlib.suppress(OSError):
+        async for part in parts:
+            writer.write(part)
+            await writer.drain()
+            if answer.done():
+                break
+        async with asyncio.timeout(20):
+            await answer
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        return await answer
+    return b""
+
+
+async def slow_body(gateway: Gateway) -> bytes:
+    """A byte now and then."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield HEAD + b"Content-Length: 1000\r\n\r\n"
+        for _ in range(1_000):
+            yield b" "
+            await asyncio.sleep(0.2)
+
+    return await exchange(gateway, parts())
+
+
+async def endless_body(gateway: Gateway) -> bytes:
+    """Chunk after chunk."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+        while True:
+            yield b"4000\r\n" + b" " * 0x4000 + b"\r\n"
+            await asyncio.sleep(0)
+
+    return await exchange(gateway, parts())
+
+
+async def deep_json(gateway: Gateway) -> bytes:
+    """Brackets in brackets."""
+    body = b'{"text": ' + b"[" * 900_000
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    return await exchange(gateway, parts())
+
+
+ATTACKS: dict[str, tuple[Attack, bytes]] = {
+    "slow bodies": (slow_body, b"408"),
+    "endless bodies": (endless_body, b"413"),
+    "deep JSON": (deep_json, b"400"),
+}
+
+
+async def longest_wait_s(gateway: Gateway, over: asyncio.Event) -> list[float]:
+    """Asks for /livez again and again; returns how long each answer took."""
+    took = []
+    async with httpx.AsyncClient(timeout=10) as client:
+        while not over.is_set():
+            asked = time.monotonic()
+            assert (await client.get(f"{gateway.url}/livez")).status_code == httpx.codes.OK
+            took.append(time.monotonic() - asked)
+            await asyncio.sleep(LOOK_S)
+    return took
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_hostile_clients(scene: Scene, name: str) -> None:
+    """F21: hundreds of them at once are told off with a 4xx; memory is bounded, and nobody else waits for them."""
+    attack, status = ATTACKS[name]
+    gateway = await scene.house.gateway(body_timeout_s=3)
+    scene.gateways.append(gateway)
+    await scene.hire()
+    await scene.seen()
+    process, over = psutil.Process(gateway.program.pid), asyncio.Event()
+    async with scene.load(clients=8) as calls:
+        before_mb = process.memory_info().rss / 1e6
+        waiting = asyncio.create_task(longest_wait_s(gateway, over))
+        number = SLOW_CLIENTS if name == "slow bodies" else 20
+        answers = await asyncio.gather(*(attack(gateway) for _ in range(number)))
+        more_mb = process.memory_info().rss / 1e6 - before_mb
+        over.set()
+        took = sorted(await waiting)
+    told = sum(answer.startswith(b"HTTP/1.1 " + status) for answer in answers)
+    p99_ms = 1e3 * took[int(0.99 * (len(took) - 1))]
+    found = {"attacks": number, "told_off": told, "livez_p99_ms": round(p99_ms), "more_mb": round(more_mb)}
+    verdict = scene.judge(f"F21 {name}", calls, **found)
+    assert told == number
+    assert whole(verdict)
+    assert p99_ms <= 1e3 * BLOCKED_S
+    assert more_mb <= MORE_MB
+
+
+async def test_hostile_entries(scene: Scene) -> None:
+    """F21: bodies that unpack to more than they are, or to what they should not. They fail, and nothing else does."""
+    await scene.open(gateways=1, workers=1)
+    bombs = [
+        b"\xdd\xff\xff\xff\xff",  # an array of four billion
+        b"\xc6\xff\xff\xff\xff",  # four gigabytes of bytes
+        b"\x91" * 100_000,  # arrays in arrays
+        msgpack.packb({"op": "embed", "inputs": ["a"] * 100_000, "options": {}}),
+        msgpack.packb(msgpack.ExtType(5, b"x" * 1_000)),
+        b"",
+    ]
+    worker = psutil.Process(scene.workers[0].pid)
+    before_mb = worker.memory_info().rss / 1e6
+    seconds, micros = await scene.raw.time()
+    deadline_ms = seconds * 1000 + micros // 1000 + 60_000
+    async with scene.load(clients=8) as calls:
+        for number in range(20):
+            for at, bomb in enumerate(bombs):
+                fields = {"id": f"bomb-{number}-{at}", "v": 1, "n": 1, "pos": 0, "cost": 1, "deadline_ms": deadline_ms}
+                await scene.raw.xadd(scene.house.keys.lanes[0], {**fields, "body": bomb})
+            await scene.pause()
+    await scene.drained()
+    more_mb = worker.memory_info().rss / 1e6 - before_mb
+    verdict = scene.judge("F21 msgpack bombs", calls, bombs=20 * len(bombs), more_mb=round(more_mb))
+    assert whole(verdict)
+    assert more_mb <= MORE_MB
+    assert scene.workers[0].running
+    assert not scene.workers[0].logged("engine died")
+    await scene.raw.delete(scene.house.keys.backlog, *[key async for key in scene.raw.scan_iter(match="*reply:bomb*")])
