@@ -87,7 +87,7 @@ class Monitor:
             metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
         finally:
             self._asked_at = None
-        metrics.REDIS_UP.set(self._down_since is None)
+        metrics.REDIS_UP.set(not self._down_s(time.monotonic()))
 
     def _saw_workers(self, pulse: Pulse) -> None:
         """Notes when a worker last lived. It is not forgotten with the data of Redis, nor does an outage count."""
@@ -161,7 +161,7 @@ class Monitor:
 
     def missing(self) -> list[str]:
         """Returns what keeps the cluster from answering: redis, worker."""
-        if self._pulse is None or self._down_since is not None:
+        if self._pulse is None or self._down_s(time.monotonic()) > 0:
             return ["redis"]
         return [] if self._pulse.workers and self._ready_seen_within_grace() else ["worker"]
 

@@ -131,30 +131,36 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
     if not shared or (now >= due and not turn.suspect_ran):
         if turn.busy:
             return Plan(expired=expired)
-        first = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
-        return Plan(tuple(i for i in suspects if waiting[i].entry == first.entry), expired, full=True)
-    full = _is_full([waiting[i].tokens for i in shared], limits)
+        next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
+        return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
+    first, then = _lanes(waiting, shared, bulk_first=turn.bulk)
+    full = _is_full([waiting[i].tokens for i in (shared if limits.packed else first)], limits)
     if not full and (limits.wait_s or limits.outlook):
-        wake_at = min(due, _wake_at([waiting[i] for i in shared], limits, now))
+        wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    batch = _batch(waiting, shared, limits, now, bulk_first=turn.bulk)
-    seconds = _seconds(waiting, batch, limits)
-    while (late := {i for i in batch if waiting[i].deadline <= now + seconds}) and len(late) < len(shared):
-        expired += tuple(late)
-        shared = [i for i in shared if i not in late]
-        batch = _batch(waiting, shared, limits, now, bulk_first=turn.bulk)
+    batch = _batch(waiting, first, then, limits, now)
+    seconds, late = _seconds(waiting, batch, limits), set[int]()
+    while (more := {i for i in batch if waiting[i].deadline <= now + seconds}) and len(more) < len(first) + len(then):
+        late |= more
+        first, then = _lanes(waiting, [i for i in (*first, *then) if i not in more], bulk_first=turn.bulk)
+        full = False
+        batch = _batch(waiting, first, then, limits, now)
         seconds = _seconds(waiting, batch, limits)
+    expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
     return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
 
 
-def _batch(
-    waiting: Sequence[Waiting], shared: list[int], limits: Limits, now: float, *, bulk_first: bool
-) -> tuple[int, ...]:
+def _lanes(waiting: Sequence[Waiting], shared: Sequence[int], *, bulk_first: bool) -> tuple[list[int], list[int]]:
+    """Those of the lane that goes first, and those of the other."""
     first = [i for i in shared if waiting[i].bulk == bulk_first]
     then = [i for i in shared if waiting[i].bulk != bulk_first]
-    if not first:
-        first, then = then, []
+    return (first, then) if first else (then, [])
+
+
+def _batch(
+    waiting: Sequence[Waiting], first: list[int], then: list[int], limits: Limits, now: float
+) -> tuple[int, ...]:
     oldest = min(first, key=lambda i: waiting[i].since)
     overdue = now - waiting[oldest].since >= limits.age_bound_s
     choose, fill = (_packed, _fill_packed) if limits.packed else (_padded, _fill_padded)

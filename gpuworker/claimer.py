@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
@@ -21,9 +22,9 @@ from shared import delivery
 from shared.codec import CodecError, decode_body
 from shared.delivery import Abandoned, Allowance, Claimed
 from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
-from shared.keys import BULK, INTERACTIVE
+from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import EMBED, VERSION, Entry, Ref
-from shared.queue import GroupMissing, Link
+from shared.queue import BLOCK_S, GroupMissing, Link
 
 log = structlog.get_logger()
 
@@ -91,8 +92,16 @@ class Claimer:
         if allowed is None:
             return None
         context, owed = self._context, self._turns.owed(time.monotonic())
+        held = context.hands.held(INTERACTIVE).entries
         return Allowance(
-            allowed.entries, allowed.tokens, context.workers, len(context.hands), bulk.entries, bulk.tokens, owed
+            allowed.entries,
+            allowed.tokens,
+            context.workers,
+            held,
+            bulk.entries,
+            bulk.tokens,
+            owed,
+            len(context.hands) - held,
         )
 
     def room(self) -> int:
@@ -113,28 +122,29 @@ class Claimer:
             await wait_for_event(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
         if self._quiet:
-            await self._await_entry()
+            await self._await_entry(allowance)
             return
         claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
         context.clock.saw(claimed.now_ms)
-        self._took(claimed)
+        self._took(claimed, led=allowance.bulk_owed > 0)
         if claimed.entries or claimed.malformed:
             self.accept(claimed)
         elif claimed.left[INTERACTIVE]:  # the share of others
             await wait_for_event(context.hands.freed, SHARE_PAUSE_S)
-        elif claimed.left[BULK]:  # there is no room for it now, but for others
-            self._accept(await delivery.await_entry(self._link, context.keys, context.worker, 1, SHARE_PAUSE_S))
         else:
-            await self._await_entry()
+            await self._await_entry(replace(allowance, bulk_entries=0) if claimed.left[BULK] else allowance)
 
-    def _took(self, claimed: Claimed) -> None:
+    def _took(self, claimed: Claimed, *, led: bool) -> None:
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
         interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
-        self._turns.took(interactive, bulk, waits=claimed.left[BULK] > 0, now=time.monotonic())
+        self._turns.took(interactive, bulk, led=led, waits=claimed.left[BULK] > 0, now=time.monotonic())
 
-    async def _await_entry(self) -> None:
+    async def _await_entry(self, allowance: Allowance) -> None:
+        """Waits for the next entry: while there is no room for bulk, for an interactive one, and not for long."""
         began = time.monotonic()
-        found = await delivery.await_entry(self._link, self._context.keys, self._context.worker)
+        room = min(allowance.bulk_entries, allowance.bulk_tokens) > 0
+        lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
+        found = await delivery.await_entry(self._link, self._context.keys, self._context.worker, lanes, timeout_s)
         entries = [each for each in found if isinstance(each, Entry)]
         self._quiet = time.monotonic() - began >= QUIET_S and all(self._submitted(each) >= began for each in entries)
         self._accept(found)

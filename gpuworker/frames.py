@@ -4,8 +4,8 @@ From the worker:  add {entries: [{key, inputs, since, deadline, attempts, bulk}]
 From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s,
                        max_batch_tokens, dim,
-                       done: [{key, n, began, seconds, size}], failed: [{key, code, message}]}  + float32 vectors of
-                       `done`, in order
+                       done: [{key, n, began, seconds, size}], paused: [key], failed: [{key, code, message}]}
+                       + float32 vectors of `done`, in order
                   failed {message}: the model cannot be loaded
 Times are seconds of the monotonic clock, which processes of one host share.
 """

@@ -88,6 +88,13 @@ class Hands:
             if holding is not None:
                 holding.began = time.monotonic()
 
+    def pause(self, keys: Iterable[str]) -> None:
+        """Marks entries of which nothing runs just now: they are neither accused nor timed."""
+        for key in keys:
+            holding = self._by_key.get(key)
+            if holding is not None:
+                holding.began = None
+
     def running(self) -> list[Entry]:
         """Returns the entries that have begun and are not answered."""
         return [each.entry for each in self._by_key.values() if each.began is not None and not each.answered]

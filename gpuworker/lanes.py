@@ -10,7 +10,8 @@ class Turns:
 
     For each interactive token that goes while bulk waits, bulk is owed a part of one: such a part that it has `share`
     of all tokens if it goes first whenever it is owed any. What it had in the room that was left is taken off, but is
-    not saved up for later. And whatever it is owed, it goes first once it was passed over for `age_bound_s`.
+    not saved up for later. And whatever it had there, it goes first once it was passed over for `age_bound_s`: what
+    does not fit into the room that others leave has its turn then.
 
     Args:
         share: bulk's share of the tokens, below 1.
@@ -29,12 +30,12 @@ class Turns:
         overdue = since is not None and now - since >= self._age_bound_s
         return max(math.ceil(self._owed), int(overdue))
 
-    def took(self, interactive: int, bulk: int, *, waits: bool, now: float) -> None:
-        """Takes in how many tokens went, of each lane, and whether more of bulk waits."""
+    def took(self, interactive: int, bulk: int, *, led: bool, waits: bool, now: float) -> None:
+        """Takes in how many tokens went, of each lane, whether bulk led, and whether more of it waits."""
         least = min(self._owed, -bulk)
         self._owed = max(least, self._owed + self._ratio * interactive - bulk)
         if not waits:
             self._owed = min(0.0, self._owed)
             self._passed_over_since = None
-        elif bulk or self._passed_over_since is None:
+        elif led or self._passed_over_since is None:
             self._passed_over_since = now

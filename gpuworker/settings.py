@@ -81,7 +81,7 @@ class WorkerSettings(QueueSettings):
         description="Whatever that share: bulk goes first once it has been passed over for so long.",
     )
     claim_window: int = Field(
-        default=256, ge=1, le=10_000, description="Most entries that a worker holds, to sort by length."
+        default=256, ge=1, le=10_000, description="Most entries that a worker claims ahead, to sort by length."
     )
     renew_ms: int = Field(
         default=250, ge=10, le=60_000, description="How often a worker renews what it holds and drops what is gone."

@@ -187,6 +187,9 @@ class Worker:
         elif kind == "ran":
             self._learn(header)
             self._results.take(header, payload)
+            if header["paused"]:
+                self._context.hands.pause(header["paused"])
+                self._begun.changed()
         elif kind == "unbegun" and self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result(header["keys"])
 

@@ -44,9 +44,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much a claim may take: entries, tokens, and a share among `workers` in which what is `held` counts.
+    """How much a claim may take: entries, tokens, and of each lane a share among `workers`, what is held counting.
 
-    Of bulk it takes `bulk_entries` and `bulk_tokens` at most, `bulk_owed` tokens of them before the interactive ones.
+    Bulk has what all of it leaves of `bulk_entries` and `bulk_tokens`; `bulk_owed` tokens of it go before the
+    interactive ones. `held` are interactive entries, `bulk_held` those of bulk.
     """
 
     entries: int
@@ -56,6 +57,7 @@ class Allowance:
     bulk_entries: int = _UNBOUNDED
     bulk_tokens: int = _UNBOUNDED
     bulk_owed: int = 0
+    bulk_held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ async def claim(link: Link, keys: Keys, worker: str, allowance: Allowance) -> Cl
     """
     args: list[Argument] = [GROUP, worker, allowance.entries, allowance.tokens, allowance.bulk_entries]
     args += (allowance.bulk_tokens, allowance.bulk_owed, allowance.workers, allowance.held)
+    args.append(allowance.bulk_held)
     now_ms, lanes, left = await link.run(scripts.CLAIM, keys.lanes, args)
     parsed = [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws]
     return replace(_claimed(now_ms, parsed), left=tuple(left))

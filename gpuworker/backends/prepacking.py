@@ -24,6 +24,10 @@ hardly less well than with a layout for them."""
 TRIED_ROWS = (1, 2, 7, 16, 33, 64, 129, ROWS, 300, 511)
 TIMED_ROWS = 128
 TIMES = 5
+SLOWER = 1.2
+"""Nothing is laid out for a product that takes so many times longer by it. Less may be chance, and then the last bits
+of a vector would differ from one start of the engine to the next."""
+
 TOLERANCE = 1e-5
 """Largest difference to the usual product, as a share of the largest number in it: what the order of sums changes."""
 
@@ -99,7 +103,7 @@ def _forward(layer: Linear, products: Mapping[int, Product], inputs: torch.Tenso
 
 
 def _gains(layer: Linear, product: Product) -> bool:
-    """Whether it gives what the usual product gives, and takes less time."""
+    """Whether it gives what the usual product gives, and is not slower."""
     usual = partial(linear, weight=layer.weight, bias=layer.bias)
     random = torch.Generator().manual_seed(1)
     with torch.inference_mode():
@@ -109,7 +113,7 @@ def _gains(layer: Linear, product: Product) -> bool:
             if found.shape != expected.shape or not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
                 return False
         inputs = torch.randn(1, TIMED_ROWS, layer.in_features, generator=random)
-        return _seconds(product, inputs) < _seconds(usual, inputs)
+        return _seconds(product, inputs) < SLOWER * _seconds(usual, inputs)
 
 
 def _seconds(product: Product, inputs: torch.Tensor) -> float:

@@ -124,6 +124,7 @@ def encode_ran(ran: Ran, dim: int) -> bytes:
             {"key": work.key, "n": len(work.texts), "began": work.began, "seconds": work.seconds, "size": work.size}
             for work in ran.done
         ],
+        "paused": ran.paused,
         "failed": [asdict(failure) for failure in ran.failed],
     }
     rows = [row for work in ran.done for row in work.rows if row is not None]

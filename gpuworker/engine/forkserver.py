@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import select
 import signal
@@ -106,7 +107,8 @@ def _reap() -> set[int]:
         if pid == 0:
             return ended
         ended.add(pid)
-        log.info("engine ended", pid=pid, status=os.waitstatus_to_exitcode(status))
+        code = os.waitstatus_to_exitcode(status)
+        log.log(logging.INFO if code else logging.DEBUG, "engine ended", pid=pid, status=code)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
 
-LATE = "The deadline passed while the request waited: allow more time, or send less at once."
+LATE = "No answer could come before the deadline: allow more time, or send less at once."
 
 
 class Pipeline:
@@ -244,14 +244,16 @@ class Pipeline:
         ran = Ran(len(batch.rows), len(items), tokens, tokens if self._packed else batch.padded)
         ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
         with self._lock:
-            fresh = {item.work.key: item.work for item in items if item.work.began is None}
-            for work in fresh.values():
-                work.began = now
+            works = {item.work.key: item.work for item in items}
+            fresh = [key for key, work in works.items() if not work.runs]
+            for work in works.values():
+                work.runs += 1
+                work.began = work.began or now
             ran.behind = bool(self._shelf) and not self._suspect_runs
         if self._suspect_runs:
             self._settle()  # what ran before must not be taken for what an engine died of
         if fresh:
-            self._begun(list(fresh))
+            self._begun(fresh)
         self._compute(batch, ran, alone=alone)
         ended = ran.ended = time.monotonic()
         ran.seconds = ended - now
@@ -260,6 +262,9 @@ class Pipeline:
         with self._lock:
             self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.texts) for work in ran.done))
             ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens
+            for work in works.values():
+                work.runs -= 1
+            ran.paused = [key for key, work in works.items() if not work.runs and not work.over]
             if ran.failed:
                 self._shelf.sweep()
         self._ran(ran)

@@ -19,6 +19,7 @@ class Shelf:
     def __init__(self, turns: Turns) -> None:
         self._rows: dict[object, Row] = {}
         self._turns = turns
+        self._bulk_leads = False
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -40,7 +41,8 @@ class Shelf:
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
         """Returns what to do now; its indices are rows."""
-        turn = Turn(busy, suspect_ran, self._turns.owed(now) > 0)
+        self._bulk_leads = self._turns.owed(now) > 0
+        turn = Turn(busy, suspect_ran, self._bulk_leads)
         return plan([row.waiting for row in self._rows.values()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
@@ -55,7 +57,8 @@ class Shelf:
     def _took(self, batch: list[Waiting], now: float) -> None:
         bulk = sum(each.tokens for each in batch if each.bulk)
         waits = any(row.waiting.bulk for row in self._rows.values())
-        self._turns.took(sum(each.tokens for each in batch) - bulk, bulk, waits=waits, now=now)
+        interactive = sum(each.tokens for each in batch) - bulk
+        self._turns.took(interactive, bulk, led=self._bulk_leads and bulk > 0, waits=waits, now=now)
 
     def sweep(self) -> None:
         """Removes the inputs of entries that have ended."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Work:
-    """An entry in the engine: its texts, and how far they have come."""
+    """An entry in the engine: its texts, and how far they have come. `runs` counts its batches that run now."""
 
     key: str
     texts: Sequence[str]
@@ -27,6 +27,7 @@ class Work:
     bulk: bool = False
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
     left: int = 0
+    runs: int = 0
     began: float | None = None
     seconds: float = 0.0
     size: int = 0
@@ -118,7 +119,8 @@ class Ran:
     `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
     same. `ended` is when (monotonic clock). `behind` says that more waited when it began, and it was no suspect's;
     `gap` is how long, before it, the runner was idle while there was work (seconds), and `full_s` how long a full
-    batch, of `max_tokens`, is expected to take.
+    batch, of `max_tokens`, is expected to take. `paused` are the keys of entries of which it ran a part, and of which
+    nothing runs now.
     """
 
     size: int = 0
@@ -132,6 +134,7 @@ class Ran:
     full_s: float = 0.0
     max_tokens: int = 0
     done: list[Work] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
 
 
@@ -139,8 +142,8 @@ class Ran:
 class Told:
     """Who is told what happens in the pipeline.
 
-    `begun` hears which entries' first input begins to run, before it does; `ran` what each batch gave. `settle` returns
-    when all of this has arrived.
+    `begun` hears which entries begin to run, or again after a pause, before they do; `ran` what each batch gave.
+    `settle` returns when all of this has arrived.
     """
 
     begun: Callable[[list[str]], None]

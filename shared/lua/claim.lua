@@ -5,35 +5,34 @@
 -- ARGV[3]   most entries      ARGV[4] most tokens (estimated cost)
 -- ARGV[5]   most entries, ARGV[6] most tokens of the lanes behind the first
 -- ARGV[7]   tokens that these are owed: as many go before the first
--- ARGV[8]   live workers      ARGV[9] entries that this worker holds
+-- ARGV[8]   live workers      ARGV[9] entries of the first lane that this worker holds, ARGV[10] of those behind it
 --
 -- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}, {entries left in lane 0, ...}}, each entry
 -- {id, {field, value, ...}}.
--- A worker holds at most its share of all entries, so that no backlog hides in one while another is idle; one that
--- holds nothing may always take one. COUNT of XREADGROUP is for each stream, so one call over two lanes would give
+-- A worker holds at most its share of a lane's entries, so that no backlog hides in one while another is idle; one
+-- that holds nothing may always take one. COUNT of XREADGROUP is for each stream, so one call over two lanes would give
 -- double and no priority.
 local group, consumer = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local entries, left, lanes = 0, {}, {}
+local workers, held, bulk_held = math.max(1, tonumber(ARGV[8])), tonumber(ARGV[9]), tonumber(ARGV[10])
+local left, lanes, share = {}, {}, {}
 for i, lane in ipairs(KEYS) do
   local pending = redis.pcall('XPENDING', lane, group)
   if pending.err then
     return pending
   end
   local length = redis.call('XLEN', lane)
-  entries = entries + length
   left[i] = math.max(0, length - pending[1])
   lanes[i] = {}
+  share[i] = math.ceil(length / workers) - (i == 1 and held or bulk_held)
+  if held + bulk_held == 0 then
+    share[i] = math.max(1, share[i])
+  end
 end
 
-local held = tonumber(ARGV[9])
-local share = math.ceil(entries / math.max(1, tonumber(ARGV[8]))) - held
-if held == 0 then
-  share = math.max(1, share)
-end
-local entries_left, tokens_left = math.min(tonumber(ARGV[3]), share), tonumber(ARGV[4])
+local entries_left, tokens_left = tonumber(ARGV[3]), tonumber(ARGV[4])
 local bulk_entries_left, bulk_tokens_left = tonumber(ARGV[5]), tonumber(ARGV[6])
 
 local function cost_of(fields)
@@ -49,7 +48,7 @@ end
 local function take(i, tokens)
   local count = 1
   while tokens > 0 and left[i] > 0 do
-    count = math.min(count, entries_left, 32)
+    count = math.min(count, entries_left, share[i], 32)
     if i > 1 then
       count = math.min(count, bulk_entries_left)
     end
@@ -63,13 +62,10 @@ local function take(i, tokens)
     end
     for _, entry in ipairs(read[1][2]) do
       lanes[i][#lanes[i] + 1] = entry
-      left[i] = left[i] - 1
-      entries_left = entries_left - 1
+      left[i], share[i] = left[i] - 1, share[i] - 1
+      entries_left, bulk_entries_left = entries_left - 1, bulk_entries_left - 1
       local cost = cost_of(entry[2])
-      tokens, tokens_left = tokens - cost, tokens_left - cost
-      if i > 1 then
-        bulk_entries_left, bulk_tokens_left = bulk_entries_left - 1, bulk_tokens_left - cost
-      end
+      tokens, tokens_left, bulk_tokens_left = tokens - cost, tokens_left - cost, bulk_tokens_left - cost
       count = math.max(1, math.floor(tokens / cost))
     end
   end

@@ -32,7 +32,7 @@ end
 local lanes = {}
 for i, lane in ipairs(KEYS) do
   local taken = {}
-  local query = {lane, group, 'IDLE', idle, '-', '+', most}
+  local query = {lane, group, 'IDLE', idle, '-', '+', math.max(1, most)}
   if ARGV[5] ~= '' then
     query[8] = ARGV[5]
   end
@@ -40,7 +40,7 @@ for i, lane in ipairs(KEYS) do
   if pending.err then
     return pending
   end
-  for _, row in ipairs(pending) do
+  for _, row in ipairs(most > 0 and pending or {}) do
     local id, owner, count = row[1], row[2], row[4]
     local found = redis.call('XRANGE', lane, id, id)
     if not found[1] then
@@ -56,13 +56,23 @@ for i, lane in ipairs(KEYS) do
     end
   end
   lanes[i] = taken
-  -- A consumer that is neither alive nor owes anything is only a name.
+  most = most - #taken
+end
+
+-- A consumer that is neither alive nor owes anything is only a name. What it had begun is told as long as it owes
+-- something in any lane: whoever takes that over counts the attempt.
+local owes = {}
+for _, lane in ipairs(KEYS) do
   for _, info in ipairs(redis.call('XINFO', 'CONSUMERS', lane, group)) do
-    local name, owes = info[2], info[4]
-    if owes == 0 and name ~= me and redis.call('EXISTS', ARGV[9] .. name) == 0 then
+    owes[info[2]] = (owes[info[2]] or 0) + info[4]
+  end
+end
+for name, number in pairs(owes) do
+  if number == 0 and name ~= me and redis.call('EXISTS', ARGV[9] .. name) == 0 then
+    for _, lane in ipairs(KEYS) do
       redis.call('XGROUP', 'DELCONSUMER', lane, group, name)
-      redis.call('DEL', ARGV[8] .. name)
     end
+    redis.call('DEL', ARGV[8] .. name)
   end
 end
 return {now, lanes}

@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from shared import delivery
+from shared.messages import Heartbeat
+from shared.queue import Queue
 from tests.chaos.history import FOREIGN, OK, RESET, Call
 from tests.chaos.scene import LIVELY, Scene, metric, seconds_until, whole
 from tests.integration.cluster.many import Caller, connect, raise_open_files
@@ -21,6 +24,11 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 CLIENTS = 16
 WAVE = 1_000
 DRAIN_S = 1.0
+LEAVE_S = 3.0
+MOST_IN_VAIN = 0.3
+"""Share of those who left whose input was run: a worker notices within `renew_ms` that an entry it holds is gone."""
+
+GONE_MS = 100.0
 
 
 @pytest.mark.long
@@ -88,7 +96,7 @@ async def test_clients_leave(scene: Scene) -> None:
         "F6 clients leave", calls, left=len(got) - len(stayed), runs=int(runs), seconds=round(seconds, 1)
     )
     assert whole(verdict)
-    assert runs < len(got)
+    assert runs <= len(stayed) + MOST_IN_VAIN * (len(got) - len(stayed))
 
     async def as_before() -> bool:
         idle = await connections(scene) <= before
@@ -96,6 +104,54 @@ async def test_clients_leave(scene: Scene) -> None:
         return idle and sum(flying) == 0
 
     await wait_until(as_before, "connections and requests in flight are what they were", timeout_s=10)
+
+
+@pytest.mark.long
+async def test_unread_entries_go_with_their_clients(scene: Scene, queue: Queue) -> None:
+    """F6: nobody reads the queue while clients leave at random. How long after each does its entry go?"""
+    raise_open_files(2 * WAVE + 500)
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
+    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 600_000)
+    await scene.open(workers=0)
+    await scene.seen()
+    waves, lags = scene.times(1, 10), []
+    for wave in range(waves):
+        callers = await connect([each.port for each in scene.gateways], [f"{wave} {i}" for i in range(WAVE)])
+        calling = [asyncio.create_task(caller.call()) for caller in callers]
+
+        async def all_there() -> bool:
+            return int(await scene.raw.xlen(queue.keys.lanes[0])) == WAVE
+
+        await wait_until(all_there, "all requests are in the queue", timeout_s=20)
+        lags += await watch_them_leave(scene, callers, calling)
+    lags.sort()
+    p50_ms, p99_ms = (1e3 * lags[int(share * (len(lags) - 1))] for share in (0.5, 0.99))
+    found = {
+        "left": len(lags),
+        "gone_p50_ms": round(p50_ms),
+        "gone_p99_ms": round(p99_ms),
+        "max_ms": round(1e3 * lags[-1]),
+    }
+    scene.judge("F6 unread entries go", [], **found)
+    assert len(lags) == waves * WAVE
+    assert p99_ms <= GONE_MS
+
+
+async def watch_them_leave(scene: Scene, callers: list[Caller], calling: list[asyncio.Task[str]]) -> list[float]:
+    """Has callers hang up over LEAVE_S, and returns how long after each one more entry was gone."""
+    began, left, gone = time.monotonic(), list[float](), list[float]()
+    at = sorted(scene.dice.uniform(0.0, LEAVE_S) for _ in callers)
+    while len(gone) < len(callers):
+        now = time.monotonic() - began
+        while len(left) < len(callers) and at[len(left)] <= now:
+            calling[len(left)].cancel()
+            callers[len(left)].writer.transport.abort()
+            left.append(time.monotonic())
+        there = int(await scene.raw.xlen(scene.house.keys.lanes[0]))
+        gone += [time.monotonic()] * (len(callers) - there - len(gone))
+        assert now < LEAVE_S + 20, "they go"
+        await asyncio.sleep(0.001)
+    return [went - hung_up for went, hung_up in zip(gone, left, strict=True)]
 
 
 async def connections(scene: Scene) -> int:

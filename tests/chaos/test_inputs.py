@@ -20,7 +20,7 @@ from tests.processes import Program
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.buries]
 
 POISON = "poison"
-SLOW = "simulated:base_ms=150,item_ms=1"
+SLOW = "simulated:base_ms=400,item_ms=1"
 ATTEMPTS = 3
 
 

@@ -18,6 +18,9 @@ NEVER_MS = 60_000
 """Nobody else takes over what a worker lost sight of: it must find that itself."""
 
 PROMPT_S = 5.0
+LEAST = 10
+"""Strikes, however slow the machine."""
+
 MOST_RUNS = 1.1
 """Runs for each request, on average."""
 
@@ -75,10 +78,10 @@ async def test_the_reply_to_a_submit_is_lost(scene: Scene, proxy: FaultProxy) ->
     async with scene.load() as calls:
         struck = strike(proxy, scene, "submit", 0.2)
         await asyncio.sleep(scene.times(3, 30))
+        await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     runs = await scene.total("redbatch_inputs_total") / len(calls)
     verdict = scene.judge("F7 submit's reply lost", calls, struck=struck.total(), runs_each=round(runs, 3))
-    assert struck.total() >= 10
     assert whole(verdict)
     assert runs <= MOST_RUNS
 
@@ -91,9 +94,9 @@ async def test_the_reply_to_a_claim_is_lost(scene: Scene, proxy: FaultProxy) -> 
     async with scene.load() as calls:
         struck = strike(proxy, scene, "claim", 0.1)
         await asyncio.sleep(scene.times(3, 30))
+        await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     verdict = scene.judge("F8 claim's reply lost", calls, struck=struck.total())
-    assert struck.total() >= 10
     assert whole(verdict)
     assert verdict.slowest_s <= PROMPT_S
 
@@ -107,11 +110,11 @@ async def test_a_cut_around_a_commit(scene: Scene, proxy: FaultProxy, before: bo
     async with scene.load() as calls:
         struck = strike(proxy, scene, "commit", 0.2, before=before)
         await asyncio.sleep(scene.times(3, 30))
+        await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     runs = await scene.total("redbatch_inputs_total") / len(calls)
     name = f"F9 cut {'before' if before else 'after'} commit"
     verdict = scene.judge(name, calls, struck=struck.total(), runs_each=round(runs, 3))
-    assert struck.total() >= 10
     assert whole(verdict)
     assert (verdict.slowest_s <= PROMPT_S, runs <= MOST_RUNS) == (True, True)
 

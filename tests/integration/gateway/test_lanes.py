@@ -77,9 +77,12 @@ async def test_interactive_requests_overtake_bulk(house: House, client: httpx.As
     assert all(await asyncio.gather(*bulk))
 
 
-async def test_bulk_is_done_beside_endless_interactive_requests(house: House, client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize(("share", "bound_ms"), [(0.3, 3_600_000), (0, 200)])
+async def test_bulk_is_done_beside_endless_interactive_requests(
+    house: House, client: httpx.AsyncClient, share: float, bound_ms: int
+) -> None:
     """More of these wait all the time than a batch holds; still bulk has its share, and its age bound without one."""
-    gateway = await house_of(house, bulk_share=0, bulk_age_bound_ms=200)
+    gateway = await house_of(house, bulk_share=share, bulk_age_bound_ms=bound_ms)
     numbers = itertools.count()
     over = asyncio.Event()
 

@@ -101,7 +101,7 @@ def test_bulk_has_its_share(share: float, batches: list[int]) -> None:
     for now, tokens in enumerate(batches):
         bulk = turns.owed(now) > 0
         went[bulk] += tokens
-        turns.took(0 if bulk else tokens, tokens if bulk else 0, waits=True, now=now)
+        turns.took(0 if bulk else tokens, tokens if bulk else 0, led=bulk, waits=True, now=now)
     together = sum(went.values())
     assert share * together - max(batches) <= went[True] <= share * together + max(batches)
 
@@ -111,18 +111,18 @@ def test_room_that_was_left_is_not_saved_up(batches: list[tuple[int, int]]) -> N
     """However much bulk had for nothing, it soon has its share again: what it had last is what it waits for."""
     turns = Turns(0.5, NEVER_S)
     for interactive, bulk in batches:
-        turns.took(interactive, interactive + bulk, waits=True, now=0.0)
+        turns.took(interactive, interactive + bulk, led=False, waits=True, now=0.0)
     most = max(interactive + bulk for interactive, bulk in batches)
-    turns.took(most + 1, 0, waits=True, now=0.0)
+    turns.took(most + 1, 0, led=False, waits=True, now=0.0)
     assert turns.owed(0.0) > 0
 
 
 def test_bulk_that_does_not_wait_is_owed_nothing() -> None:
     """What went by while there was none does not count."""
     turns = Turns(0.5, NEVER_S)
-    turns.took(10_000, 0, waits=False, now=0.0)
+    turns.took(10_000, 0, led=False, waits=False, now=0.0)
     assert turns.owed(0.0) == 0
-    turns.took(10, 0, waits=True, now=0.0)
+    turns.took(10, 0, led=False, waits=True, now=0.0)
     assert turns.owed(0.0) == 10
 
 
@@ -130,8 +130,8 @@ def test_bulk_that_does_not_wait_is_owed_nothing() -> None:
 def test_bulk_is_passed_over_no_longer_than_its_bound(share: float) -> None:
     """Whatever its share; and it has one turn, not all from then on."""
     turns = Turns(share, 5.0)
-    turns.took(10, 10, waits=True, now=0.0)
-    turns.took(10, 0, waits=True, now=1.0)
+    turns.took(10, 10, led=False, waits=True, now=0.0)
+    turns.took(10, 1, led=False, waits=True, now=1.0)  # in the room that was left: another than the one that waits
     assert [turns.owed(now) for now in (1.0, 4.9, 5.0)] == [0, 0, 1]
-    turns.took(0, 10, waits=True, now=5.0)
+    turns.took(0, 10, led=True, waits=True, now=5.0)
     assert [turns.owed(now) for now in (5.0, 9.9, 10.0)] == [0, 0, 1]

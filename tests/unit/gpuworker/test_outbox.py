@@ -146,6 +146,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
             {"key": "a", "n": 2, "began": 1.0, "seconds": 0.5, "size": 3},
             {"key": "b", "n": 1, "began": 2.0, "seconds": 0.75, "size": 4},
         ],
+        "paused": [],
         "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],
     }
 

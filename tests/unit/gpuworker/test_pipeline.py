@@ -209,8 +209,8 @@ async def test_a_drain_returns_what_has_not_begun_and_finishes_the_rest(make_lin
     assert {text for batch in line.backend.batches for text in batch} == {"11", "22", "333", "444"}
 
 
-async def test_begun_is_told_before_the_run_and_once(make_line: MakeLine) -> None:
-    """With the first of its inputs an entry has begun; what waits has not."""
+async def test_begun_is_told_before_each_run(make_line: MakeLine) -> None:
+    """With the first of its inputs an entry has begun; what waits has not. Between its batches it runs no more."""
     line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
     line.add(work("half", "11", "22", "333"))
     await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
@@ -218,7 +218,8 @@ async def test_begun_is_told_before_the_run_and_once(make_line: MakeLine) -> Non
     assert line.begun == ["half"]
     line.backend.free.set()
     await answered(line, 2)
-    assert line.begun == ["half", "next"]
+    assert line.begun == ["half", "half", "next"]
+    assert [ran.paused for ran in line.rans if ran.size] == [["half"], []]
 
 
 async def test_a_full_batch_is_ready_while_another_runs(make_line: MakeLine) -> None:
