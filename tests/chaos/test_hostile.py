@@ -28,9 +28,9 @@ Attack = Callable[[Gateway], Awaitable[bytes]]
 
 
 async def exchange(gateway: Gateway, parts: AsyncIterator[bytes]) -> bytes:
-    """Sends parts until the other side closes; returns what it said."""
+    """Sends parts until the other side says something; returns that."""
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    answer = asyncio.create_task(reader.read(-1))
+    answer = asyncio.create_task(reader.read(65_536))
     with contextlib.suppress(OSError):
         async for part in parts:
             writer.write(part)
