@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,13 +64,22 @@ def main(
     """Measures all servers under all loads, and writes docs/reliability.md's table and picture."""
     began, beginning = time.monotonic(), when_and_what()
     rows = list(measure(OFFERED[1:5:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
-    found = {"machine": machine(), **beginning, "tables": [each.as_json() for each in fold(rows)]}
+    found = {"machine": machine(), **beginning, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
     write(found, QUICK_PATH if quick else PATH)
     print(f"{table(rows)}\n\n{as_time(time.monotonic() - began)}")
     if not quick:
-        text = with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, f"{run_line(found)}.\n\n{table(rows)}")
-        DOCUMENT.write_text(text, encoding="utf-8")
-        draw(rows, PICTURE)
+        publish(found)
+
+
+def publish(found: Mapping[str, Any]) -> None:
+    """Writes what was found into docs/reliability.md, and draws the picture beside it."""
+    rows = [
+        Row(BLOCK, each["of"], {name: figure["median"] for name, figure in each["figures"].items()})
+        for each in found["tables"]
+    ]
+    block = f"{run_line(found)}.\n\n{table(rows)}\n\n![Goodput and latency under overload](images/{PICTURE.name})"
+    DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+    draw(rows, PICTURE)
 
 
 def measure(offered: Sequence[float], window_s: float) -> Iterator[Row]:
