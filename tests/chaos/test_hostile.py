@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import httpx
 import msgpack
@@ -143,7 +144,14 @@ async def test_hostile_entries(scene: Scene) -> None:
     async with scene.load(clients=8) as calls:
         for number in range(20):
             for at, bomb in enumerate(bombs):
-                fields = {"id": f"bomb-{number}-{at}", "v": 1, "n": 1, "pos": 0, "cost": 1, "deadline_ms": deadline_ms}
+                fields: dict[Any, Any] = {
+                    "id": f"bomb-{number}-{at}",
+                    "v": 1,
+                    "n": 1,
+                    "pos": 0,
+                    "cost": 1,
+                    "deadline_ms": deadline_ms,
+                }
                 await scene.raw.xadd(scene.house.keys.lanes[0], {**fields, "body": bomb})
             await scene.pause()
     await scene.drained()
