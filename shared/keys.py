@@ -3,7 +3,7 @@
 | key                               | type   | written by       | lifetime                                             |
 |-----------------------------------|--------|------------------|------------------------------------------------------|
 | rb:{<queue>}:q:<lane>             | stream | gateways         | permanent; finished entries are deleted              |
-| rb:{<queue>}:backlog              | hash   | both             | inputs and tokens, also of bulk; reset when empty    |
+| rb:{<queue>}:backlog              | hash   | both             | inputs, tokens, those of bulk; reset when empty      |
 | rb:{<queue>}:epoch                | string | both             | permanent; a new value means that data was lost      |
 | rb:{<queue>}:reply:<request id>   | list   | workers          | remaining deadline + reply_ttl_s; popped at once     |
 | rb:{<queue>}:bell:<gateway>       | list   | workers          | 60 s after the last ring; popped at once             |
@@ -48,7 +48,7 @@ class Keys:
 
     @property
     def backlog(self) -> str:
-        """Hash with the inputs and the estimated tokens of all entries in the lanes, and of those in bulk."""
+        """Hash with the inputs and estimated tokens of all entries in the lanes, and the tokens of those in bulk."""
         return f"{self.prefix}backlog"
 
     @property

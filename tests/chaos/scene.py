@@ -122,6 +122,13 @@ class Scene:
 
         await wait_until(holds, f"{worker} holds something", timeout_s=timeout_s, poll_s=0.001)
 
+    async def busy_worker(self) -> tuple[Program, str]:
+        """Returns any worker and its name, at a random moment at which it holds something."""
+        await self.pause()
+        worker = self.dice.choice(self.workers)
+        await self.amid_work(name_of(worker))
+        return worker, name_of(worker)
+
     async def pause(self, least_s: float = 0.02, most_s: float = 0.25) -> None:
         """Lets a random time pass."""
         await asyncio.sleep(self.dice.uniform(least_s, most_s))

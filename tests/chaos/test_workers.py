@@ -92,10 +92,7 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
     strikes, restarts = scene.times(3, 30), []
     async with scene.load() as calls:
         for _ in range(strikes):
-            await scene.pause()
-            worker = scene.dice.choice(scene.workers)
-            name = name_of(worker)
-            await scene.amid_work(name)
+            worker, name = await scene.busy_worker()
             engine = engine_of(worker)
             assert engine is not None
             engine.send_signal(how)
@@ -119,10 +116,7 @@ async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) 
     strikes, struck = scene.times(3, 30), 0
     async with scene.load() as calls:
         for _ in range(strikes):
-            await scene.pause()
-            worker = scene.dice.choice(scene.workers)
-            name = name_of(worker)
-            await scene.amid_work(name)
+            worker, name = await scene.busy_worker()
             worker.signal(signal.SIGSTOP)
             struck += await scene.owed(name) > 0
 

@@ -55,10 +55,9 @@ class Lane:
         load: Any = await self.client.execute_command("HMGET", self.keys.backlog, "inputs", "tokens")
         return int(load[0] or 0), int(load[1] or 0)
 
-    async def bulk_backlog(self) -> tuple[int, int]:
-        """The counters of bulk."""
-        load: Any = await self.client.execute_command("HMGET", self.keys.backlog, "bulk_inputs", "bulk_tokens")
-        return int(load[0] or 0), int(load[1] or 0)
+    async def bulk_tokens(self) -> int:
+        """The counter of bulk."""
+        return int(await self.client.execute_command("HGET", self.keys.backlog, "bulk_tokens") or 0)
 
     async def replies(self, request_id: str) -> list[bytes]:
         """The replies that lie ready for a request; they stay there."""

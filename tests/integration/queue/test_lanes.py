@@ -100,13 +100,13 @@ async def test_only_what_is_before_a_request_makes_it_late(gateway: Gateway, wor
 async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane) -> None:
     """By submit, cancel and commit; and the pulse tells the entries of each."""
     _, *bulk = await gateway.add(request(n=2, cost=7), request(lane=BULK, n=3, cost=11, entries=3))
-    assert (await lane.backlog(), await lane.bulk_backlog()) == ((11, 40), (9, 33))
+    assert (await lane.backlog(), await lane.bulk_tokens()) == ((11, 40), 33)
     assert (await submission.pulse(gateway.link, gateway.keys)).by_lane == (1, 3)
     assert await submission.cancel(gateway.link, gateway.keys, bulk[:1], ()) == 1
-    assert (await lane.backlog(), await lane.bulk_backlog()) == ((8, 29), (6, 22))
+    assert (await lane.backlog(), await lane.bulk_tokens()) == ((8, 29), 22)
     assert (await lane.length(), await bulk_lane.length()) == (1, 2)
     await worker.commit(await worker.claim())
-    assert (await lane.backlog(), await lane.bulk_backlog()) == ((0, 0), (0, 0))
+    assert (await lane.backlog(), await lane.bulk_tokens()) == ((0, 0), 0)
 
 
 async def test_what_a_dead_worker_held_of_bulk_is_taken_over(gateway: Gateway, worker: Worker, other: Worker) -> None:
@@ -117,6 +117,39 @@ async def test_what_a_dead_worker_held_of_bulk_is_taken_over(gateway: Gateway, w
     again = await other.reclaim(idle_ms=1_000)
     assert {entry.ref for entry in again} == {entry.ref for entry in held}
     await other.commit(again)
+
+
+async def test_the_attempt_of_a_dead_worker_that_held_bulk_alone_counts(
+    gateway: Gateway, worker: Worker, other: Worker
+) -> None:
+    """It owes nothing in the other lane, and still what it had begun is known; also to a second reclaim."""
+    await gateway.add(request())
+    await worker.commit(await worker.claim())  # so it has a name in both
+    await gateway.add(*(request(lane=BULK) for _ in range(2)))
+    held = await worker.claim()
+    await worker.mark_begun(held)
+    first, second = await other.reclaim(most=1), await other.reclaim(owner=worker.name)
+    assert [entry.attempts for entry in (*first, *second)] == [1, 1]
+    await other.commit((*first, *second))
+
+
+async def test_a_reclaim_is_bounded_over_both_lanes(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """Interactive entries first."""
+    await gateway.add(*(request() for _ in range(3)), *(request(lane=BULK) for _ in range(3)))
+    await worker.claim()
+    some = await other.reclaim(most=4, owner=worker.name)
+    assert lanes_of(some) == (3, 1)
+    await other.commit((*some, *await other.reclaim(owner=worker.name)))
+
+
+async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Gateway, worker: Worker) -> None:
+    """With a second worker that has not come yet, an interactive entry is claimed all the same."""
+    await gateway.add(*(request(lane=BULK) for _ in range(10)))
+    held = await worker.claim()
+    await gateway.add(request())
+    found = await claim(worker, replace(FREE, workers=2, bulk_held=len(held)))
+    assert lanes_of(found.entries) == (1, 0)
+    await worker.commit((*held, *found.entries))
 
 
 @pytest.mark.buries
@@ -130,6 +163,6 @@ async def test_a_dead_letter_goes_back_into_its_lane(
     assert letter.lane == "bulk"
     outcome, ref = await dead_letters.requeue(gateway.link, gateway.keys, letter.letter_id, "again", 60_000)
     assert (outcome, None if ref is None else ref.lane) == ("ok", BULK)
-    assert (await bulk_lane.length(), await lane.bulk_backlog()) == (1, (2, 9))
+    assert (await bulk_lane.length(), await lane.bulk_tokens()) == (1, 9)
     await worker.commit(await worker.claim())
     await dead_letters.purge_all(gateway.link, gateway.keys)

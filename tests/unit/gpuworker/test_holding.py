@@ -98,3 +98,18 @@ async def test_waits_until_the_hands_are_empty_or_the_time_is_over() -> None:
     assert not waiting.done()
     hands.release(["0/2-0"])
     assert await waiting
+
+
+def test_what_is_between_two_of_its_batches_is_neither_timed_nor_accused() -> None:
+    """A bulk entry may wait for seconds after its first inputs; then it runs on."""
+    hands = Hands()
+    for number in range(2):
+        hands.take(entry(number), ("x",))
+    hands.begin(["0/0-0", "0/1-0"])
+    hands.pause(["0/0-0", "0/7-0"])
+    assert [each.request_id for each in hands.running()] == ["r1"]
+    hands.interrupt()
+    assert [each.entry.attempts for each in hands.all()] == [0, 1]
+    assert hands.oldest_run() is None
+    hands.begin(["0/0-0"])
+    assert hands.oldest_run() is not None
