@@ -12,6 +12,10 @@ PIP_TOOLS := pip-tools==7.6.2
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
+# The tests run in as many processes as there are cores, four at most; JOBS=0 is one, in which -s and --pdb work.
+JOBS ?= logical
+PYTEST := $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
 
@@ -30,7 +34,7 @@ run: $(READY) ## Start a whole cluster in this terminal (Ctrl-C stops it)
 
 test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environment
 	@echo 'Running the tests ...'
-	@$(BIN)/pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
@@ -66,7 +70,7 @@ test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (
 	if [ "0$${version%%.*}" -lt 7 ]; then \
 	    echo "make test-redis7 needs Redis 7 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
 	echo "Running the tests that talk to Redis, on $$server ($$version) ..."; \
-	REDBATCH_TEST_REDIS_SERVER="$$server" exec $(BIN)/pytest -m redis $(ARGS)
+	REDBATCH_TEST_REDIS_SERVER="$$server" exec $(PYTEST) -m redis $(ARGS)
 
 check: $(READY) ## Check format, lint, types and import rules
 	@echo 'Format (ruff) ...'

@@ -18,6 +18,8 @@ from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
 from tests.servers import Version, parse_version, require, server_binary
 
+pytest_plugins = ["tests.chaos.table"]
+
 settings.register_profile("redbatch", deadline=None)  # a busy machine is no failure
 settings.load_profile("redbatch")
 

@@ -1,4 +1,4 @@
-"""Clusters that harm is done to; the number of times grows with `make chaos`, which also prints what was found."""
+"""Clusters that harm is done to; the number of times grows with `make chaos`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 import redis.asyncio
-from rich.console import Console
-from rich.table import Table
 
 from redbatch.local_redis import LocalRedis
 from tests.chaos.scene import Figures, Scene
+from tests.chaos.table import FAULT
 from tests.integration.gateway.house import House
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.servers import server_binary
-
-ROWS = pytest.StashKey[list[Figures]]()
-COMMON = ("fault", "calls", "lost", "misrouted", "late", "slowest_s")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Makes room for what the scenes find."""
-    config.stash[ROWS] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -35,24 +26,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left]
 
 
-def pytest_terminal_summary(config: pytest.Config) -> None:
-    """Prints what they have found."""
-    rows = config.stash[ROWS]
-    if not rows:
-        return
-    table = Table(title="What the faults did")
-    for name in (*COMMON, "besides"):
-        table.add_column(name.replace("_", " "), overflow="fold")
-    for row in rows:
-        besides = ", ".join(f"{name}={value}" for name, value in row.items() if name not in COMMON)
-        table.add_row(*(str(row[name]) for name in COMMON), besides)
-    Console(width=160).print(table)
-
-
 @pytest.fixture
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether the run was asked to take its time (`make chaos`)."""
     return "slow" in request.config.getoption("markexpr")
+
+
+@pytest.fixture
+def rows(request: pytest.FixtureRequest) -> Iterator[list[Figures]]:
+    """What the test's scenes find, for the table at the end of the run."""
+    rows: list[Figures] = []
+    yield rows
+    request.node.user_properties.extend((FAULT, row) for row in rows)
 
 
 @pytest_asyncio.fixture
@@ -66,9 +51,9 @@ async def house(
 
 
 @pytest.fixture
-def scene(house: House, raw: redis.asyncio.Redis, thorough: bool, request: pytest.FixtureRequest) -> Scene:
+def scene(house: House, raw: redis.asyncio.Redis, thorough: bool, rows: list[Figures]) -> Scene:
     """A cluster around the session's Redis."""
-    return Scene(house, raw, thorough, request.config.stash[ROWS])
+    return Scene(house, raw, thorough, rows)
 
 
 @pytest_asyncio.fixture
@@ -91,6 +76,7 @@ async def own_scene(
     own_redis: LocalRedis,
     queue_name: str,
     thorough: bool,
+    rows: list[Figures],
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Scene]:
@@ -99,6 +85,6 @@ async def own_scene(
     async with redis.asyncio.Redis.from_url(house_url, protocol=2) as raw:
         async with Processes(tmp_path_factory.mktemp("own")) as processes:
             house = House(processes, house_url, queue_name)
-            yield Scene(house, raw, thorough, request.config.stash[ROWS])
+            yield Scene(house, raw, thorough, rows)
         if request.node.get_closest_marker("litters") is None:
             house.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -128,6 +129,18 @@ class Scene:
         worker = self.dice.choice(self.workers)
         await self.amid_work(name_of(worker))
         return worker, name_of(worker)
+
+    async def stop_amid_work(self) -> tuple[Program, str]:
+        """Stops any worker (SIGSTOP) at a random moment at which it holds something; returns it and its name."""
+        await self.pause()
+        worker = self.dice.choice(self.workers)
+        for _ in range(100):
+            await self.amid_work(name_of(worker))
+            worker.signal(signal.SIGSTOP)
+            if await self.owed(name_of(worker)):
+                return worker, name_of(worker)
+            worker.signal(signal.SIGCONT)  # it has committed between the look and the signal
+        raise AssertionError(f"{name_of(worker)} was never stopped amid its work")
 
     async def pause(self, least_s: float = 0.02, most_s: float = 0.25) -> None:
         """Lets a random time pass."""

@@ -23,24 +23,19 @@ HANG_S = 1.0
 
 
 async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
-    """F1: one of three workers is killed with -9 at a random moment, again and again, and another takes its place."""
+    """F1: one of three workers is killed with -9 amid its work, again and again, and another takes its place."""
     await scene.open(workers=3)
-    kills, struck, recoveries = scene.times(6, 100), 0, [0.0]
+    kills, recoveries = scene.times(6, 100), []
     async with scene.load(clients=48) as calls:
         for _ in range(kills):
-            await scene.pause()
-            victim = scene.workers.pop(scene.dice.randrange(len(scene.workers)))
-            name = name_of(victim)
-            victim.signal(signal.SIGSTOP)
-            left = await scene.owed(name)
-            struck += left > 0
+            victim, name = await scene.stop_amid_work()
+            scene.workers.remove(victim)
             victim.kill()
 
             async def taken_over(name: str = name) -> bool:
                 return await scene.owed(name) == 0
 
-            took_s = await seconds_until(taken_over, "others have taken its entries")
-            recoveries += [took_s] if left else []
+            recoveries.append(await seconds_until(taken_over, "others have taken its entries"))
             await scene.hire()
     living = {name_of(each) for each in scene.workers}
 
@@ -50,8 +45,7 @@ async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
 
     await wait_until(only_the_living, "the names of the dead have left the group", timeout_s=10)
     recovery_s = round(max(recoveries), 2)
-    verdict = scene.judge("F1 worker killed", calls, kills=kills, amid_work=struck, taken_over_s=recovery_s)
-    assert struck >= 0.8 * kills, "the kills struck"
+    verdict = scene.judge("F1 worker killed", calls, kills=kills, taken_over_s=recovery_s)
     assert whole(verdict)
     assert recovery_s <= RECLAIM_BOUND_S + MARGIN_S
 
@@ -113,12 +107,10 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
 async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) -> None:
     """F3: a worker is stopped until others have taken what it held; when it goes on, what it commits is refused."""
     await scene.open(workers=2)
-    strikes, struck = scene.times(3, 30), 0
+    strikes = scene.times(3, 30)
     async with scene.load() as calls:
         for _ in range(strikes):
-            worker, name = await scene.busy_worker()
-            worker.signal(signal.SIGSTOP)
-            struck += await scene.owed(name) > 0
+            worker, name = await scene.stop_amid_work()
 
             async def taken_over(name: str = name) -> bool:
                 return await scene.owed(name) == 0
@@ -129,8 +121,7 @@ async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) 
                 worker.signal(signal.SIGCONT)
             await scene.amid_work(name, timeout_s=20)
     refused = await refused_commits(scene)
-    verdict = scene.judge("F3 worker asleep", calls, strikes=strikes, amid_work=struck, commits_refused=refused)
-    assert struck == strikes
+    verdict = scene.judge("F3 worker asleep", calls, strikes=strikes, commits_refused=refused)
     assert refused > 0, "two had an answer for the same entry"
     assert whole(verdict)
 
@@ -138,6 +129,19 @@ async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) 
 async def refused_commits(scene: Scene) -> int:
     """Returns how many answers came second."""
     return int(await scene.total('redbatch_commits_total{outcome="found nothing"}'))
+
+
+async def silence_amid_work(scene: Scene, proxy: FaultProxy, name: str) -> None:
+    """Has the proxy swallow everything from a moment at which the worker behind it holds something."""
+    for _ in range(100):
+        await scene.amid_work(name, timeout_s=20)
+        proxy.silent = True
+        await asyncio.sleep(0.02)  # what the proxy had passed on by then has come to Redis
+        if await scene.owed(name):
+            return
+        proxy.silent = False
+        proxy.cut()
+    raise AssertionError(f"{name} was never cut off amid its work")
 
 
 @pytest.mark.long
@@ -149,14 +153,12 @@ async def test_calls_survive_a_worker_that_is_cut_off(scene: Scene, proxy: Fault
         "gpuworker",
         scene.house.env(model=MODEL, **LIVELY | {"redis_url": proxy.url}),
     )
-    strikes, struck, recoveries = scene.times(2, 15), 0, []
+    strikes, recoveries = scene.times(2, 15), []
     await wait_until(lambda: bool(far.logged("engine ready")), "the far worker is ready", timeout_s=30)
     name = name_of(far)
     async with scene.load() as calls:
         for _ in range(strikes):
-            await scene.amid_work(name, timeout_s=20)
-            proxy.silent = True
-            struck += await scene.owed(name) > 0
+            await silence_amid_work(scene, proxy, name)
 
             async def taken_over() -> bool:
                 return await scene.owed(name) == 0
@@ -166,7 +168,6 @@ async def test_calls_survive_a_worker_that_is_cut_off(scene: Scene, proxy: Fault
             proxy.silent = False
             proxy.cut()
     recovery_s = round(max(recoveries), 2)
-    verdict = scene.judge("F16 worker cut off", calls, strikes=strikes, amid_work=struck, taken_over_s=recovery_s)
-    assert struck == strikes
+    verdict = scene.judge("F16 worker cut off", calls, strikes=strikes, taken_over_s=recovery_s)
     assert whole(verdict)
     assert recovery_s <= RECLAIM_BOUND_S + MARGIN_S

@@ -17,7 +17,7 @@ def main() -> None:
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + shift_s
     time.time_ns = lambda: right_ns() + int(shift_s * 1e9)
-    sys.stdout.write(json.dumps({"msg": "clock", "now": time.time()}) + "\n")
+    sys.stdout.write(json.dumps({"msg": "clock", "shown": time.time(), "right": right()}) + "\n")
     sys.stdout.flush()
     runpy.run_module(os.environ["SHIFTED"], run_name="__main__", alter_sys=True)
 
