@@ -39,8 +39,8 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-chaos: $(READY) ## Kill, hang and cut at length, each call judged (20 minutes)
-	@$(BIN)/pytest -m slow tests/chaos -o timeout=900 -s $(ARGS)
+chaos: $(READY) ## Kill, hang and cut at length, each call judged (20 minutes), into docs/reliability.md
+	@$(BIN)/pytest -m slow tests/chaos -o timeout=900 -s $(or $(ARGS),--document)
 
 soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)

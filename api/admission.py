@@ -72,7 +72,7 @@ def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> Redb
 
 
 def fleet_rate(rates: Sequence[float]) -> float:
-    """Returns what the ready workers get done together, in tokens a second; 0 while it is known of none of them.
+    """Returns what the ready workers get done together of a lane, in tokens a second; 0 while it is known of none.
 
     Args:
         rates: of each of them, 0 while unknown. Such a one counts as the others do on average: it has just come.
@@ -82,9 +82,9 @@ def fleet_rate(rates: Sequence[float]) -> float:
 
 
 def most_tokens(tokens_per_s: float, budget_s: float) -> int:
-    """Returns how many tokens may be in the queue with a request, for it to be answered in its time (s).
+    """Returns how many tokens may be in a lane with a request, for it to be answered in its time (s).
 
-    `tokens_per_s` is the fleet's rate. While that is unknown there is no bound.
+    `tokens_per_s` is what the fleet gets done of that lane. While that is unknown there is no bound.
     """
     return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS
 
@@ -92,7 +92,7 @@ def most_tokens(tokens_per_s: float, budget_s: float) -> int:
 def retry_after_s(tokens: int, tokens_per_s: float, share: float) -> float:
     """Returns when a request may come again that had so many tokens too many before it, in seconds.
 
-    By then they are done at the fleet's rate. `share`, from 0 to 1, is the client's place in the jitter.
+    By then they are done at the lane's rate. `share`, from 0 to 1, is the client's place in the jitter.
     """
     drained = tokens / tokens_per_s if tokens_per_s > 0 else RETRY_LEAST_S
     return _later(drained, share)

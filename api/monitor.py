@@ -18,7 +18,7 @@ from api.admission import Cluster, fleet_rate, most_tokens, retry_after_s
 from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
-from shared.keys import LANES, Keys
+from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.queue import Link
 from shared.submission import Pulse
 
@@ -52,7 +52,7 @@ class Monitor:
         self._worker_seen_at: float | None = None
         self._ready_seen_at: float | None = None
         self._worker_grace_s = worker_grace_s
-        self._tokens_per_s = 0.0
+        self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
         self._lost = asyncio.Event()
         self._round = time.monotonic()
@@ -77,13 +77,13 @@ class Monitor:
                 log.warning("Redis is out of reach", reason=error.message)
         else:
             self._saw_workers(self._pulse)
-            self._tokens_per_s = fleet_rate(
-                [each.tokens_per_s for each in self._pulse.workers if each.state == "ready"]
-            )
+            ready = [each for each in self._pulse.workers if each.state == "ready"]
+            self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
+            self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
             self.saw_epoch(self._pulse.epoch)
             _show(self._pulse)
-            metrics.FLEET_RATE.set(self._tokens_per_s)
+            metrics.FLEET_RATE.set(self._tokens_per_s[INTERACTIVE])
             metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
         finally:
             self._asked_at = None
@@ -143,16 +143,16 @@ class Monitor:
     def full(self) -> RedbatchError:
         """Returns the error for a request that found the queue full."""
         half = 0 if self._pulse is None else self._pulse.tokens // 2
-        wait = retry_after_s(half, self._tokens_per_s, random.random())  # noqa: S311 - spreads clients, guards no secret
+        wait = retry_after_s(half, self._tokens_per_s[INTERACTIVE], random.random())  # noqa: S311 - spreads clients, guards no secret
         return QueueFull(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
 
-    def most_tokens(self, budget_s: float) -> int:
-        """Returns how many tokens may be in the queue with a request that has so much time."""
-        return most_tokens(self._tokens_per_s, budget_s)
+    def most_tokens(self, lane: int, budget_s: float) -> int:
+        """Returns how many tokens may be in a lane with a request that has so much time."""
+        return most_tokens(self._tokens_per_s[lane], budget_s)
 
-    def slow(self, excess_tokens: int) -> RedbatchError:
-        """Returns the error for a request that had so many tokens too many before it."""
-        wait = retry_after_s(excess_tokens, self._tokens_per_s, random.random())  # noqa: S311 - as above
+    def slow(self, lane: int, excess_tokens: int) -> RedbatchError:
+        """Returns the error for a request that had so many tokens too many before it in its lane."""
+        wait = retry_after_s(excess_tokens, self._tokens_per_s[lane], random.random())  # noqa: S311 - as above
         return Overloaded(
             f"There is too much before this request for an answer in its time: try again in {wait:.0f} s, or allow "
             "more time.",

@@ -52,15 +52,15 @@ class Order:
 class Told:
     """Who is told what came of a submit: of each request in the stream, and of the queue's epoch.
 
-    `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many before it;
-    `most_tokens` says how many may be in the queue with a request that has so much time (s).
+    `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many before it
+    in its lane; `most_tokens` says how many may be in a lane with a request that has so much time (s).
     """
 
     submitted: Callable[[InFlight], None]
     epoch: Callable[[bytes], None]
     full: Callable[[], RedbatchError]
-    slow: Callable[[int], RedbatchError]
-    most_tokens: Callable[[float], int]
+    slow: Callable[[int, int], RedbatchError]
+    most_tokens: Callable[[int, float], int]
 
 
 class Submitter:
@@ -171,7 +171,7 @@ class Submitter:
             request.lane,
             exempt=order.exempt,
             bell=self._keys.bell(self._gateway) if request.rings else "",
-            most_tokens=self._told.most_tokens(budget_s),
+            most_tokens=self._told.most_tokens(request.lane, budget_s),
         )
 
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
@@ -179,7 +179,7 @@ class Submitter:
         if outcome.status == "full":
             request.fail(self._told.full())
         elif outcome.status == "slow":
-            request.fail(self._told.slow(self._excess(order, outcome.tokens)))
+            request.fail(self._told.slow(request.lane, self._excess(order, outcome.tokens)))
         elif outcome.status == "late":
             request.fail(DeadlineExceeded("The deadline passed before the request reached the queue."))
         for draft, ref in zip(order.drafts, outcome.refs, strict=False):
@@ -195,7 +195,7 @@ class Submitter:
         """Returns how many tokens must be done before an order fits with which so many are in the queue."""
         left_s = order.request.deadline - asyncio.get_running_loop().time()
         cost = sum(draft.cost for draft in order.drafts)
-        return min(tokens, max(0, tokens + cost - self._told.most_tokens(left_s)))
+        return min(tokens, max(0, tokens + cost - self._told.most_tokens(order.request.lane, left_s)))
 
     async def flush_cancels(self) -> None:
         """Takes back what nobody waits for."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gpuworker.clock import RedisClock
 from gpuworker.holding import Hands
+from gpuworker.lanes import Demand
 from gpuworker.settings import WorkerSettings
 from shared.keys import Keys
 from shared.queue import Link
@@ -16,7 +17,7 @@ class Context:
     """The worker's name and settings, its view of the fleet, and what it holds.
 
     `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
-    measured rate in estimated tokens, 0 while unknown.
+    measured rate in estimated tokens, 0 while unknown; `demand` is told what interactive entries took of it.
     """
 
     settings: WorkerSettings
@@ -27,3 +28,4 @@ class Context:
     hands: Hands = field(default_factory=Hands)
     workers: int = 1
     tokens_per_s: float = 0.0
+    demand: Demand = field(default_factory=Demand)

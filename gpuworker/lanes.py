@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import math
 
+LATELY_S = 3.0
+"""Time constant of the average of what interactive inputs take."""
+
+LEAST_SHARE = 0.01
+"""Bulk without a share still goes when it was passed over for long."""
+
 
 class Turns:
     """What bulk is owed.
@@ -39,3 +45,30 @@ class Turns:
             self._passed_over_since = None
         elif led or self._passed_over_since is None:
             self._passed_over_since = now
+
+
+class Demand:
+    """What interactive inputs take of the engine lately, in tokens a second, and so what they leave for bulk."""
+
+    def __init__(self) -> None:
+        self._tokens = 0
+        self._rate = 0.0
+        self._at: float | None = None
+
+    def ran(self, tokens: int) -> None:
+        """Takes in that so many tokens of interactive inputs have been run."""
+        self._tokens += tokens
+
+    def left(self, now: float, rate: float, share: float) -> float:
+        """Returns how many tokens a second are left for bulk, whose share it has in any case; 0 while that is unknown.
+
+        Args:
+            now: s, later at each call.
+            rate: what the engine can do, in tokens a second; 0 while unknown.
+            share: bulk's own.
+        """
+        past = None if self._at is None else now - self._at
+        self._at, tokens, self._tokens = now, self._tokens, 0
+        if past:
+            self._rate += (1 - math.exp(-past / LATELY_S)) * (tokens / past - self._rate)
+        return max(rate - self._rate, max(share, LEAST_SHARE) * rate)

@@ -83,6 +83,7 @@ class Pacemaker:
 
     def _beat(self) -> Heartbeat:
         context = self._context
+        left = context.demand.left(time.monotonic(), context.tokens_per_s, context.settings.bulk_share)
         return Heartbeat(
             worker=context.worker,
             host=socket.gethostname(),
@@ -95,4 +96,5 @@ class Pacemaker:
             holds=len(context.hands),
             begun=len(context.hands.running()),
             started_ms=self._started_ms,
+            bulk_tokens_per_s=round(left, 1),
         )

@@ -6,6 +6,7 @@ from gpuworker import metrics
 from gpuworker.committer import Committer
 from gpuworker.context import Context
 from gpuworker.frames import Header
+from shared.keys import INTERACTIVE
 from shared.messages import Timing, Vectors
 
 DECAY = 0.9
@@ -44,6 +45,8 @@ class Results:
                 continue
             entry = holding.entry
             cost += entry.ref.cost
+            if entry.ref.lane == INTERACTIVE:
+                self._context.demand.ran(entry.ref.cost)
             submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done["began"] - submitted)
             metrics.QUEUE_WAIT.observe(queued)

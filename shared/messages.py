@@ -101,7 +101,8 @@ Reply = Vectors | Failure
 class Heartbeat:
     """What a worker says of itself once a second.
 
-    `state` is loading, ready or draining; `tokens_per_s` is the engine's measured rate (0 while unknown);
+    `state` is loading, ready or draining; `tokens_per_s` is the engine's measured rate (0 while unknown), and
+    `bulk_tokens_per_s` what interactive requests leave of it for bulk;
     `holds` counts entries claimed and not committed, `begun` those whose run has begun.
     """
 
@@ -116,3 +117,4 @@ class Heartbeat:
     holds: int
     begun: int
     started_ms: int
+    bulk_tokens_per_s: float = 0.0

@@ -201,4 +201,4 @@ def _heartbeat(data: bytes) -> Heartbeat | None:
         beat = _HEARTBEAT.validate_json(data)
     except ValidationError:
         return None
-    return beat if math.isfinite(beat.tokens_per_s) else None
+    return beat if math.isfinite(beat.tokens_per_s) and math.isfinite(beat.bulk_tokens_per_s) else None

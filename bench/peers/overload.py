@@ -3,7 +3,7 @@
 python -m bench.peers.overload [--quick]
 
 Each server has the same simulated model behind it, one batch at a time: 50 ms, and 10 ms for each input but the first.
-An open loop offers from half of to ten times what batches of 32 of it give. Each load finds a server that was just
+An open loop offers from a tenth of to ten times what batches of 32 of it give. Each load finds a server that was just
 started, and is measured after WARMUP_S of it, when queues have filled.
 """
 
@@ -47,7 +47,7 @@ BATCH = 32
 CAPACITY = 1_000 * BATCH / (50 + 10 * (BATCH - 1))
 """Requests a second: full batches, one after the other."""
 
-OFFERED = (0.5, 0.9, 1.2, 2.0, 4.0, 10.0)
+OFFERED = (0.1, 0.2, 0.5, 0.9, 1.2, 2.0, 4.0, 10.0)
 TIMEOUT_MS = 2_000
 WARMUP_S, WINDOW_S = 8.0, 10.0
 SERVERS: Sequence[tuple[Peer | None, Configuration]] = (
@@ -63,7 +63,7 @@ def main(
 ) -> None:
     """Measures all servers under all loads, and writes docs/reliability.md's table and picture."""
     began, beginning = time.monotonic(), when_and_what()
-    rows = list(measure(OFFERED[1:5:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
+    rows = list(measure(OFFERED[2:6:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
     found = {"machine": machine(), **beginning, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
     write(found, QUICK_PATH if quick else PATH)
     print(f"{table(rows)}\n\n{as_time(time.monotonic() - began)}")

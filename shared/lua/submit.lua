@@ -8,12 +8,13 @@
 -- ARGV[5]    lifetime of the record, ms
 -- ARGV[6]    number of requests; then for each:
 --            lane index (from 0), request id, remaining budget in ms, exempt from the bound ("1" or "0"),
---            most tokens in the queue with this request, for it to be answered in time,
+--            most tokens in its lane with this request, for it to be answered in time,
 --            bell key or "", tenant or "", traceparent or "", number of entries;
 --            then for each entry: position, inputs, cost, body
 --
 -- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late"; or {"slow", tokens}
--- for a request that so many are before, too many: those in its own lane and in the lanes before it.
+-- for a request that so many are before in its lane, too many. (What a lane gets done beside the others is known to
+-- whoever says how many are the most.)
 -- A submit that is repeated (its reply was lost) returns what it returned at first, and adds nothing.
 local seq = ARGV[1]
 local record = redis.call('GET', KEYS[3])
@@ -58,9 +59,9 @@ for r = 1, tonumber(ARGV[6]) do
     n = n + ARGV[at + 4 * e + 1]
     cost = cost + ARGV[at + 4 * e + 2]
   end
-  local share, before = bulk_share, tokens + counted.tokens
+  local share, before = bulk_share, bulk_tokens + counted.bulk_tokens
   if index == 0 then
-    share, before = 1, before - bulk_tokens - counted.bulk_tokens
+    share, before = 1, tokens + counted.tokens - before
   end
   if budget <= 0 then
     results[r] = {'late'}

@@ -19,7 +19,10 @@ PATIENCE_S = 10.0
 
 @asynccontextmanager
 async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> AsyncIterator[list[Call]]:
-    """Calls the gateways in turn until the end of the block; yields the calls, which are all ended after it."""
+    """Calls the gateways in turn until the end of the block; yields the calls, which are all ended after it.
+
+    `urls` may be changed meanwhile, as a load balancer's list of those in service is.
+    """
     calls: list[Call] = []
     over = asyncio.Event()
     numbers = itertools.count()

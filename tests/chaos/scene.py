@@ -161,17 +161,20 @@ class Scene:
     def judge(self, fault: str, calls: Sequence[Call], **figures: object) -> Verdict:
         """Judges the calls, and notes what was found for the table. Figures are named with their units."""
         verdict = judge(calls)
-        found: Figures = {
-            "fault": fault,
+        judged: Figures = {
             "calls": verdict.calls,
             "lost": verdict.lost,
             "misrouted": verdict.misrouted,
             "late": verdict.late,
             "slowest_s": round(verdict.slowest_s, 2),
         }
-        self.rows.append(found | figures)
-        sys.stdout.write(f"{found | figures}\n")
+        self.note(fault, **judged | figures)
         return verdict
+
+    def note(self, fault: str, **figures: object) -> None:
+        """Notes for the table what else was found; columns that are not named are not judged there."""
+        self.rows.append({"fault": fault} | figures)
+        sys.stdout.write(f"{fault}: {figures}\n")
 
 
 def whole(verdict: Verdict) -> bool:

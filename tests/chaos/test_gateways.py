@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from typing import Any
 
@@ -13,10 +12,11 @@ import pytest
 from shared import delivery
 from shared.messages import Heartbeat
 from shared.queue import Queue
-from tests.chaos.history import FOREIGN, OK, RESET, Call
+from tests.chaos.history import OK, Call
+from tests.chaos.load import load
 from tests.chaos.scene import LIVELY, Scene, metric, seconds_until, whole
 from tests.integration.cluster.many import Caller, connect, raise_open_files
-from tests.integration.gateway.house import Gateway, digits, digits_of
+from tests.integration.gateway.house import Gateway
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -132,7 +132,7 @@ async def test_unread_entries_go_with_their_clients(scene: Scene, queue: Queue) 
         "gone_p99_ms": round(p99_ms),
         "max_ms": round(1e3 * lags[-1]),
     }
-    scene.judge("F6 unread entries go", [], **found)
+    scene.judge("F6 unread entries of clients that leave", [], **found)
     assert len(lags) == waves * WAVE
     assert p99_ms <= GONE_MS
 
@@ -160,36 +160,6 @@ async def connections(scene: Scene) -> int:
     return sum(row["name"].startswith("gateway:") for row in rows)
 
 
-class Balancer:
-    """Clients that call the gateways which are in service, as behind a load balancer."""
-
-    def __init__(self, urls: list[str]) -> None:
-        self.urls = urls
-        self.calls: list[Call] = []
-        self._numbers = itertools.count()
-
-    async def run(self, over: asyncio.Event) -> None:
-        """Has clients call until it is over."""
-        await asyncio.gather(*(self._client(over) for _ in range(CLIENTS)))
-
-    async def _client(self, over: asyncio.Event) -> None:
-        async with httpx.AsyncClient(timeout=30) as client:
-            while not over.is_set():
-                number = next(self._numbers)
-                text, url, began = f"text {number}", self.urls[number % len(self.urls)], time.monotonic()
-                try:
-                    answer = await client.post(f"{url}/embed", json={"text": text})
-                    good = answer.status_code == httpx.codes.OK
-                    outcome = self._outcome(answer, text) if good else f"{answer.status_code}"
-                except httpx.TransportError:
-                    outcome = RESET
-                self.calls.append(Call(text, 20.0, began, time.monotonic(), outcome))
-
-    @staticmethod
-    def _outcome(answer: httpx.Response, text: str) -> str:
-        return OK if digits(answer.json()["embedding"]) == digits_of(text) else FOREIGN
-
-
 async def test_everything_is_restarted(scene: Scene) -> None:
     """F19: each gateway and each worker gets a successor and is told to end, under load. Not one call fails."""
     settings = LIVELY | {"drain_delay_s": DRAIN_S}
@@ -197,31 +167,27 @@ async def test_everything_is_restarted(scene: Scene) -> None:
     for _ in range(2):
         await scene.hire()
     await scene.seen()
-    balancer, over = Balancer([each.url for each in scene.gateways]), asyncio.Event()
-    running = asyncio.create_task(balancer.run(over))
+    in_service = [each.url for each in scene.gateways]
     ended: list[int] = []
     rounds = scene.times(1, 8)
-    try:
+    async with load(in_service, CLIENTS) as calls:
         for _ in range(rounds):
-            ended += [await self_replaced(scene, balancer, old, settings) for old in list(scene.gateways)]
+            ended += [await replaced(scene, in_service, old, settings) for old in list(scene.gateways)]
             for worker in list(scene.workers):
                 await scene.hire()
                 scene.workers.remove(worker)
                 ended.append(await worker.stop(timeout_s=30))
-    finally:
-        over.set()
-        await running
-    verdict = scene.judge("F19 rolling restart", balancer.calls, restarts=len(ended))
+    verdict = scene.judge("F19 everything restarted in turn", calls, restarts=len(ended))
     assert ended == [0] * 4 * rounds
     assert whole(verdict)
     assert verdict.calls > 100 * rounds
 
 
-async def self_replaced(scene: Scene, balancer: Balancer, old: Gateway, settings: dict[str, Any]) -> int:
-    """Starts a gateway in place of another, which is then told to end; returns that one's exit code."""
+async def replaced(scene: Scene, in_service: list[str], old: Gateway, settings: dict[str, Any]) -> int:
+    """Starts a gateway in place of another, which goes out of service and is told to end; returns its exit code."""
     new = await scene.house.gateway(**settings)
     await wait_until(lambda: not new.missing(), "the new gateway sees the workers")
-    balancer.urls = [url for url in balancer.urls if url != old.url] + [new.url]
+    in_service[in_service.index(old.url)] = new.url
     scene.gateways.remove(old)
     scene.gateways.append(new)
     return await old.program.stop(timeout_s=30)

@@ -79,7 +79,7 @@ async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: Queue
         await killing
     letters = await dead_letters.read(queue.link("look"), queue.keys, 100)
     verdict = scene.judge(
-        "F4 input kills engine", calls, poison=number, kills=executioner.kills.total(), dead_letters=len(letters)
+        "F4 inputs kill the engine", calls, poison=number, kills=executioner.kills.total(), dead_letters=len(letters)
     )
     assert [(each.status_code, error_of(each)["code"]) for each in answers] == [(500, "input_failed")] * number
     assert whole(verdict)

@@ -113,7 +113,7 @@ async def test_a_cut_around_a_commit(scene: Scene, proxy: FaultProxy, before: bo
         await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     runs = await scene.total("redbatch_inputs_total") / len(calls)
-    name = f"F9 cut {'before' if before else 'after'} commit"
+    name = f"F9 cut {'before' if before else 'after'} a commit"
     verdict = scene.judge(name, calls, struck=struck.total(), runs_each=round(runs, 3))
     assert whole(verdict)
     assert (verdict.slowest_s <= PROMPT_S, runs <= MOST_RUNS) == (True, True)

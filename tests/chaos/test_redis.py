@@ -93,7 +93,7 @@ async def test_redis_comes_back_without_its_last_seconds(own_scene: Scene, own_r
                 os.truncate(path, size)
             await asyncio.to_thread(own_redis.start)
             await healed(calls, time.monotonic())
-    verdict = scene.judge("F10 AOF cut by 2 s", calls, cut_bytes=cut)
+    verdict = scene.judge("F10 Redis killed, the last 2 s of its log cut off", calls, cut_bytes=cut)
     assert cut > 1_000
     assert whole(verdict)
 
@@ -159,7 +159,7 @@ async def test_redis_stands_still(own_scene: Scene, own_redis: LocalRedis) -> No
             await stall(own_redis)
             await healed(calls, time.monotonic())
     stolen = await scene.total("redbatch_reclaimed_total")
-    verdict = scene.judge("F12 Redis stalls 5 s", calls, stalls=stalls, held_entries=held, stolen=int(stolen))
+    verdict = scene.judge("F12 Redis stands still for 5 s", calls, stalls=stalls, held_entries=held, stolen=int(stolen))
     assert held > 0
     assert whole(verdict)
     assert stolen == 0
@@ -196,7 +196,7 @@ async def tempt(scene: Scene, own_redis: LocalRedis) -> None:
             await stall(own_redis)
             await healed(calls, time.monotonic())
     stolen = await scene.total("redbatch_reclaimed_total")
-    verdict = scene.judge("F12 a stall, and an idle worker", calls, stolen=int(stolen))
+    verdict = scene.judge("F12 the same, with an idle worker", calls, stolen=int(stolen))
     assert whole(verdict)
     assert stolen == 0
 
@@ -226,10 +226,7 @@ async def test_memory_is_full(own_scene: Scene) -> None:
         await scene.drained()
         assert (await gateway.send(client, "small")).status_code == httpx.codes.OK
     lines = "".join(each.output for each in (scene.workers[0], gateway.program))
-    scene.rows.append(
-        {"fault": "F14 memory full", "calls": len(got), "lost": 0, "misrouted": 0, "late": 0, "slowest_s": "-"}
-        | {"refused": refused, "peak_of_maxmemory": round(peak / most, 2)}
-    )
+    scene.note("F14 memory fills up", calls=len(got), refused=refused, peak_of_maxmemory=round(peak / most, 2))
     assert 0 < refused < len(got)
     assert "OOM" not in lines
     assert peak < most
@@ -267,10 +264,8 @@ async def test_connections_are_exhausted(own_scene: Scene) -> None:
 
         await wait_until(served, "requests are served again", timeout_s=10)
     median_ms = statistics.median(took) * 1000
-    scene.rows.append(
-        {"fault": "F15 no connections", "calls": len(took), "lost": 0, "misrouted": 0, "late": 0, "slowest_s": "-"}
-        | {"connections_killed": killed, "refused_p50_ms": round(median_ms, 1), "max_ms": round(1e3 * max(took), 1)}
-    )
+    found = {"connections_killed": killed, "p50_ms": round(median_ms, 1), "longest_ms": round(1e3 * max(took), 1)}
+    scene.note("F15 no connections left", calls=len(took), refused=sum(each > 0 for each in took), **found)
     assert killed > 0
     assert all(took)
     assert median_ms < REFUSED_MS

@@ -45,7 +45,7 @@ async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
 
     await wait_until(only_the_living, "the names of the dead have left the group", timeout_s=10)
     recovery_s = round(max(recoveries), 2)
-    verdict = scene.judge("F1 worker killed", calls, kills=kills, taken_over_s=recovery_s)
+    verdict = scene.judge("F1 worker killed amid its work", calls, kills=kills, taken_over_s=recovery_s)
     assert whole(verdict)
     assert recovery_s <= RECLAIM_BOUND_S + MARGIN_S
 
@@ -95,7 +95,13 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
             await until_ready(worker)
     restarted_s = round(max(restarts), 2)
     deaths = sum(len(each.logged("engine died")) for each in scene.workers)
-    verdict = scene.judge(f"F2 engine {how.name}", calls, strikes=strikes, deaths=deaths, restarted_s=restarted_s)
+    verdict = scene.judge(
+        f"F2 engine {'killed' if how is signal.SIGKILL else 'hangs'}",
+        calls,
+        strikes=strikes,
+        deaths=deaths,
+        restarted_s=restarted_s,
+    )
     assert deaths == strikes
     assert whole(verdict)
     bounds = [line["bound_s"] for each in scene.workers for line in each.logged("engine hangs: killed")]
@@ -121,7 +127,7 @@ async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) 
                 worker.signal(signal.SIGCONT)
             await scene.amid_work(name, timeout_s=20)
     refused = await refused_commits(scene)
-    verdict = scene.judge("F3 worker asleep", calls, strikes=strikes, commits_refused=refused)
+    verdict = scene.judge("F3 worker sleeps past its time", calls, strikes=strikes, commits_refused=refused)
     assert refused > 0, "two had an answer for the same entry"
     assert whole(verdict)
 
@@ -168,6 +174,6 @@ async def test_calls_survive_a_worker_that_is_cut_off(scene: Scene, proxy: Fault
             proxy.silent = False
             proxy.cut()
     recovery_s = round(max(recoveries), 2)
-    verdict = scene.judge("F16 worker cut off", calls, strikes=strikes, taken_over_s=recovery_s)
+    verdict = scene.judge("F16 worker's network swallows everything", calls, strikes=strikes, taken_over_s=recovery_s)
     assert whole(verdict)
     assert recovery_s <= RECLAIM_BOUND_S + MARGIN_S

@@ -47,13 +47,13 @@ async def cluster(house: House, gateway_s: float, worker_s: float) -> tuple[Gate
 async def test_deadlines_hold_between_hosts_whose_clocks_disagree(
     house: House, client: httpx.AsyncClient, gateway_s: float, worker_s: float
 ) -> None:
-    """Four inputs of 0.3 s each, one after the other, with 0.9 s: two are in time at least, and those after it not run.
+    """Four inputs of 0.3 s each, one after the other, with 0.8 s: two can be in time, and the fourth is not run.
 
     A worker that went by its own clock would take all for expired, or run what nobody waits for.
     """
     gateway, worker = await cluster(house, gateway_s, worker_s)
     began = time.monotonic()
-    answers = await asyncio.gather(*(gateway.send(client, f"text {i}", x_timeout_ms="900") for i in range(4)))
+    answers = await asyncio.gather(*(gateway.send(client, f"text {i}", x_timeout_ms="800") for i in range(4)))
     assert time.monotonic() - began < APART_S / 2
     good = [i for i, each in enumerate(answers) if each.status_code == 200]
     assert 1 <= len(good) <= 3

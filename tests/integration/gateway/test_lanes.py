@@ -7,6 +7,8 @@ import itertools
 import statistics
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
@@ -21,9 +23,9 @@ MODEL = "simulated:base_ms=10,item_ms=2"
 BATCH = 16
 
 
-async def house_of(house: House, **settings: object) -> Gateway:
-    """Returns a gateway whose worker runs 16 inputs in 42 ms."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker(MODEL, max_batch_size=BATCH, **settings))
+async def house_of(house: House, model: str = MODEL, **settings: object) -> Gateway:
+    """Returns a gateway whose worker runs 16 inputs in 42 ms, if it has no other model."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker(model, max_batch_size=BATCH, **settings))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
@@ -77,12 +79,9 @@ async def test_interactive_requests_overtake_bulk(house: House, client: httpx.As
     assert all(await asyncio.gather(*bulk))
 
 
-@pytest.mark.parametrize(("share", "bound_ms"), [(0.3, 3_600_000), (0, 200)])
-async def test_bulk_is_done_beside_endless_interactive_requests(
-    house: House, client: httpx.AsyncClient, share: float, bound_ms: int
-) -> None:
-    """More of these wait all the time than a batch holds; still bulk has its share, and its age bound without one."""
-    gateway = await house_of(house, bulk_share=share, bulk_age_bound_ms=bound_ms)
+@asynccontextmanager
+async def endless(client: httpx.AsyncClient, gateway: Gateway) -> AsyncIterator[None]:
+    """More interactive requests than a batch holds wait until the end of the block; each is answered rightly."""
     numbers = itertools.count()
     over = asyncio.Event()
 
@@ -93,12 +92,41 @@ async def test_bulk_is_done_beside_endless_interactive_requests(
         return answered
 
     clients = [asyncio.create_task(one_client()) for _ in range(4 * BATCH)]
-    await asyncio.sleep(0.5)
     try:
-        bulk = [f"bulk {i}" for i in range(2 * BATCH)]
-        assert await ask(client, gateway, bulk, priority="bulk", timeout_ms=20_000)
+        yield
     finally:
         over.set()
         answered = await asyncio.gather(*clients)
     assert all(answered)
     assert sum(answered) == next(numbers)
+
+
+@pytest.mark.parametrize(("share", "bound_ms"), [(0.3, 3_600_000), (0, 200)])
+async def test_bulk_is_done_beside_endless_interactive_requests(
+    house: House, client: httpx.AsyncClient, share: float, bound_ms: int
+) -> None:
+    """Still bulk has its share, and its age bound without one."""
+    gateway = await house_of(house, bulk_share=share, bulk_age_bound_ms=bound_ms)
+    async with endless(client, gateway):
+        await asyncio.sleep(0.5)
+        bulk = [f"bulk {i}" for i in range(2 * BATCH)]
+        assert await ask(client, gateway, bulk, priority="bulk", timeout_ms=20_000)
+
+
+async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_at_once(
+    house: House, client: httpx.AsyncClient
+) -> None:
+    """The worker does 94 inputs a second: three would do for all that is there, and bulk's tenth of them does not."""
+    gateway = await house_of(house, model="simulated:base_ms=10,item_ms=10")
+    url, texts = f"{gateway.url}/embed", [f"bulk {i}" for i in range(90)]
+    async with endless(client, gateway):
+        await asyncio.sleep(5.0)  # a time constant, and the beat and the poll after it
+        first = asyncio.create_task(ask(client, gateway, texts[:30], priority="bulk", timeout_ms=30_000))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        second = await client.post(url, json={"texts": texts, "priority": "bulk", "timeout_ms": 3_000})
+        took_s = time.monotonic() - began
+        assert (second.status_code, error_of(second)["code"]) == (429, "overloaded")
+        assert took_s < 0.5
+        assert float(second.headers["retry-after"]) >= 1
+        assert await first

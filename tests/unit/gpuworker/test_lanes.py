@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuworker.batching import ANYONES, Limits, Turn, Waiting, plan
-from gpuworker.lanes import Turns
+from gpuworker.lanes import LEAST_SHARE, Demand, Turns
 
 NOW, LATER = 1.0, 9.0
 BULKS_TURN = Turn(bulk=True)
@@ -135,3 +135,29 @@ def test_bulk_is_passed_over_no_longer_than_its_bound(share: float) -> None:
     assert [turns.owed(now) for now in (1.0, 4.9, 5.0)] == [0, 0, 1]
     turns.took(0, 10, led=True, waits=True, now=5.0)
     assert [turns.owed(now) for now in (5.0, 9.9, 10.0)] == [0, 0, 1]
+
+
+def demand_of(tokens_per_s: int, seconds: int) -> Demand:
+    """Returns what was told of so many interactive tokens, each second for so long."""
+    demand = Demand()
+    for second in range(seconds):
+        demand.left(float(second), 0.0, 0.0)
+        demand.ran(tokens_per_s)
+    return demand
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "share", "left"),
+    [(0, 0.1, 1_000), (300, 0.1, 700), (950, 0.1, 100), (1_000, 0.5, 500), (1_000, 0.0, 1_000 * LEAST_SHARE)],
+)
+def test_bulk_has_what_is_left_or_its_share(tokens_per_s: int, share: float, left: float) -> None:
+    """Of a thousand tokens a second."""
+    assert demand_of(tokens_per_s, 30).left(30.0, 1_000.0, share) == pytest.approx(left, rel=0.01)
+
+
+def test_what_was_long_ago_takes_nothing() -> None:
+    """Half a minute without an interactive request leaves all for bulk; a worker without a rate leaves nobody knows."""
+    demand = demand_of(900, 30)
+    demand.left(30.0, 0.0, 0.0)
+    assert demand.left(60.0, 1_000.0, 0.1) == pytest.approx(1_000.0, rel=0.01)
+    assert demand.left(61.0, 0.0, 0.1) == 0.0
