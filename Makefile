@@ -93,7 +93,7 @@ lock: $(READY) ## Write the lock files anew from pyproject.toml (pins that still
 
 clean: ## Remove the environment and everything that tools have left
 	@echo 'Removing .venv, .bench, caches and reports ...'
-	@rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* htmlcov dist
+	@rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .infinity_cache .coverage .coverage.* htmlcov dist
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp holds the folder it was made for: the scripts in .venv/bin name it, so a moved copy is made anew,

@@ -137,7 +137,7 @@ class Dispatcher:
         """
         refusal = admit(self._cluster(), self._grace, timeout_ms / 1000, random.random())  # noqa: S311 - spreads clients
         if refusal is None and self._submitter.waiting_inputs >= self._settings.max_queue_inputs:
-            refusal = self.monitor.full()  # Redis is slow or away: what is held here is bounded as the queue is
+            refusal = self.monitor.full(lane)  # Redis is slow or away: what is held here is bounded as the queue is
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()

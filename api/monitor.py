@@ -78,8 +78,9 @@ class Monitor:
         else:
             self._saw_workers(self._pulse)
             ready = [each for each in self._pulse.workers if each.state == "ready"]
-            self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
-            self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
+            if ready:  # otherwise the last rate is a better guess than none: an engine may start again
+                self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
+                self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
             self.saw_epoch(self._pulse.epoch)
             _show(self._pulse)
@@ -140,10 +141,10 @@ class Monitor:
         silent = 0.0 if self._asked_at is None else now - self._asked_at
         return silent if silent > SILENT_S else 0.0
 
-    def full(self) -> RedbatchError:
-        """Returns the error for a request that found the queue full."""
+    def full(self, lane: int) -> RedbatchError:
+        """Returns the error for a request of a lane that found the queue full."""
         half = 0 if self._pulse is None else self._pulse.tokens // 2
-        wait = retry_after_s(half, self._tokens_per_s[INTERACTIVE], random.random())  # noqa: S311 - spreads clients, guards no secret
+        wait = retry_after_s(half, self._tokens_per_s[lane], random.random())  # noqa: S311 - spreads clients, guards no secret
         return QueueFull(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
 
     def most_tokens(self, lane: int, budget_s: float) -> int:

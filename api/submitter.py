@@ -52,13 +52,13 @@ class Order:
 class Told:
     """Who is told what came of a submit: of each request in the stream, and of the queue's epoch.
 
-    `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many before it
-    in its lane; `most_tokens` says how many may be in a lane with a request that has so much time (s).
+    Of a lane: `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many
+    before it; `most_tokens` says how many may be there with a request that has so much time (s).
     """
 
     submitted: Callable[[InFlight], None]
     epoch: Callable[[bytes], None]
-    full: Callable[[], RedbatchError]
+    full: Callable[[int], RedbatchError]
     slow: Callable[[int, int], RedbatchError]
     most_tokens: Callable[[int, float], int]
 
@@ -177,7 +177,7 @@ class Submitter:
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
         request = order.request
         if outcome.status == "full":
-            request.fail(self._told.full())
+            request.fail(self._told.full(request.lane))
         elif outcome.status == "slow":
             request.fail(self._told.slow(request.lane, self._excess(order, outcome.tokens)))
         elif outcome.status == "late":
@@ -192,7 +192,7 @@ class Submitter:
             self._told.submitted(request)
 
     def _excess(self, order: Order, tokens: int) -> int:
-        """Returns how many tokens must be done before an order fits with which so many are in the queue."""
+        """Returns how many tokens must be done before an order fits with which so many are in its lane."""
         left_s = order.request.deadline - asyncio.get_running_loop().time()
         cost = sum(draft.cost for draft in order.drafts)
         return min(tokens, max(0, tokens + cost - self._told.most_tokens(order.request.lane, left_s)))

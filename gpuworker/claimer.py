@@ -146,7 +146,8 @@ class Claimer:
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
         found = await delivery.await_entry(self._link, self._context.keys, self._context.worker, lanes, timeout_s)
         entries = [each for each in found if isinstance(each, Entry)]
-        self._quiet = time.monotonic() - began >= QUIET_S and all(self._submitted(each) >= began for each in entries)
+        waited = room and time.monotonic() - began >= QUIET_S
+        self._quiet = waited and all(self._submitted(each) >= began for each in entries)
         self._accept(found)
 
     def _submitted(self, entry: Entry) -> float:
@@ -157,9 +158,9 @@ class Claimer:
         """Finds entries that were delivered to this worker in a reply that never came; returns whether it could."""
         context = self._context
         await context.control.kill(self._link)
-        claimed = await delivery.reclaim(
-            self._link, context.keys, context.worker, context.clock.now_ms(), Abandoned(0, context.worker)
-        )
+        most = len(context.hands) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
+        search = Abandoned(0, context.worker, most)
+        claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         if claimed is None:
             return False
         context.clock.saw(claimed.now_ms)

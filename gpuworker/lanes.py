@@ -59,16 +59,18 @@ class Demand:
         """Takes in that so many tokens of interactive inputs have been run."""
         self._tokens += tokens
 
-    def left(self, now: float, rate: float, share: float) -> float:
+    def passed(self, now: float) -> None:
+        """Takes in that so much time has passed (s): what has been run since the last call was run in it."""
+        past = 0.0 if self._at is None else now - self._at
+        self._at, tokens, self._tokens = now, self._tokens, 0
+        if past > 0:
+            self._rate += (1 - math.exp(-past / LATELY_S)) * (tokens / past - self._rate)
+
+    def left(self, rate: float, share: float) -> float:
         """Returns how many tokens a second are left for bulk, whose share it has in any case; 0 while that is unknown.
 
         Args:
-            now: s, later at each call.
             rate: what the engine can do, in tokens a second; 0 while unknown.
             share: bulk's own.
         """
-        past = None if self._at is None else now - self._at
-        self._at, tokens, self._tokens = now, self._tokens, 0
-        if past:
-            self._rate += (1 - math.exp(-past / LATELY_S)) * (tokens / past - self._rate)
         return max(rate - self._rate, max(share, LEAST_SHARE) * rate)

@@ -41,6 +41,7 @@ class Pacemaker:
         while True:
             self._round = time.monotonic()
             self._now.clear()
+            self._context.demand.passed(self._round)
             try:
                 now_ms, workers = await delivery.heartbeat(
                     self._context.control, self._context.keys, self._beat(), self._ttl_ms
@@ -83,7 +84,6 @@ class Pacemaker:
 
     def _beat(self) -> Heartbeat:
         context = self._context
-        left = context.demand.left(time.monotonic(), context.tokens_per_s, context.settings.bulk_share)
         return Heartbeat(
             worker=context.worker,
             host=socket.gethostname(),
@@ -96,5 +96,5 @@ class Pacemaker:
             holds=len(context.hands),
             begun=len(context.hands.running()),
             started_ms=self._started_ms,
-            bulk_tokens_per_s=round(left, 1),
+            bulk_tokens_per_s=round(context.demand.left(context.tokens_per_s, context.settings.bulk_share), 1),
         )

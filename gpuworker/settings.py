@@ -83,6 +83,13 @@ class WorkerSettings(QueueSettings):
     claim_window: int = Field(
         default=256, ge=1, le=10_000, description="Most entries that a worker claims ahead, to sort by length."
     )
+    heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="How often a worker says that it lives.")
+    heartbeat_ttl_s: float = Field(
+        default=5.0, gt=0, le=600, description="How long after its last heartbeat a worker counts as alive."
+    )
+    reply_ttl_s: float = Field(
+        default=10.0, gt=0, le=3600, description="How long past its deadline the reply of a request stays in Redis."
+    )
     renew_ms: int = Field(
         default=250, ge=10, le=60_000, description="How often a worker renews what it holds and drops what is gone."
     )

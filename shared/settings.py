@@ -29,13 +29,6 @@ class QueueSettings(BaseSettings):
     redis_timeout_s: float = Field(
         default=5.0, gt=0, le=60, description="Longest wait for one answer of Redis, and for a connection to it."
     )
-    heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="How often a worker says that it lives.")
-    heartbeat_ttl_s: float = Field(
-        default=5.0, gt=0, le=600, description="How long after its last heartbeat a worker counts as alive."
-    )
-    reply_ttl_s: float = Field(
-        default=10.0, gt=0, le=3600, description="How long past its deadline the reply of a request stays in Redis."
-    )
     log_level: str = Field(
         default="info", pattern=r"^(debug|info|warning|error)$", description="debug, info, warning or error."
     )

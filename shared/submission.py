@@ -35,9 +35,8 @@ class Bound:
 class Submission:
     """Some entries of one request, ready to go into its lane.
 
-    `budget_ms` is the time left to its deadline; `most_tokens` may be in its lane and before it, with it, or it would
-    come too late. `exempt` entries were accepted before and pass both bounds; one that finds nothing there passes the
-    second.
+    `budget_ms` is the time left to its deadline; `most_tokens` may be in its lane, with it, or it would come too late.
+    `exempt` entries were accepted before and pass both bounds; one with nothing to be done before it passes the second.
     """
 
     request_id: str

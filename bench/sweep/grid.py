@@ -31,7 +31,7 @@ class Setting:
 
 
 ORIGINAL = (Setting(8, "5"), Setting(16, "10"), Setting(32, "20"))
-"""Those that MiniTriton's benchmark tries, from which the model and the 500 requests are too."""
+"""Size and wait grow together: the usual choices, with which a finer grid is compared."""
 
 DEFAULT = Setting(int(default_of("max_batch_size")), default_of("max_batch_wait_ms"))
 SIZES = (1, 2, 4, 8, 16, 32, 64)

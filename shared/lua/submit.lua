@@ -13,8 +13,8 @@
 --            then for each entry: position, inputs, cost, body
 --
 -- Returns {now_ms, epoch, {{status, entry id, ...}, ...}}, status being "ok", "full" or "late"; or {"slow", tokens}
--- for a request that so many are before in its lane, too many. (What a lane gets done beside the others is known to
--- whoever says how many are the most.)
+-- for a request that so many are before in its lane, too many; one that finds nothing to be done before it is let in.
+-- (What a lane gets done beside the others is known to whoever says how many are the most.)
 -- A submit that is repeated (its reply was lost) returns what it returned at first, and adds nothing.
 local seq = ARGV[1]
 local record = redis.call('GET', KEYS[3])
@@ -59,16 +59,17 @@ for r = 1, tonumber(ARGV[6]) do
     n = n + ARGV[at + 4 * e + 1]
     cost = cost + ARGV[at + 4 * e + 2]
   end
-  local share, before = bulk_share, bulk_tokens + counted.bulk_tokens
+  local all, bulk = tokens + counted.tokens, bulk_tokens + counted.bulk_tokens
+  local share, before, idle = bulk_share, bulk, all == 0
   if index == 0 then
-    share, before = 1, tokens + counted.tokens - before
+    share, before, idle = 1, all - bulk, all == bulk
   end
   if budget <= 0 then
     results[r] = {'late'}
   elseif exempt ~= '1' and (inputs + counted.inputs + n > share * bound
                             or tokens + counted.tokens + cost > share * token_bound) then
     results[r] = {'full'}
-  elseif exempt ~= '1' and before > 0 and before + cost > most then
+  elseif exempt ~= '1' and not idle and before + cost > most then
     results[r] = {'slow', before}
   else
     local result = {'ok'}

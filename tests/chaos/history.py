@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 OK, FOREIGN, RESET = "ok", "foreign", "reset"
 """The right vector; another's; and a connection that broke before the answer. All else is a status and a code."""
@@ -59,9 +57,3 @@ def judge(calls: Iterable[Call]) -> Verdict:
             slowest_s = max(slowest_s, call.seconds)
     others = Counter({name: n for name, n in outcomes.items() if name != OK})
     return Verdict(outcomes.total(), outcomes[OK], outcomes[FOREIGN], late, slowest_s, others)
-
-
-def write(calls: Sequence[Call], path: Path) -> None:
-    """Writes a history, a line for each call in the order in which they began."""
-    lines = (json.dumps(asdict(call)) for call in sorted(calls, key=lambda call: call.began))
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -62,7 +62,7 @@ class Scene:
 
     Attributes:
         thorough: whether it may take minutes.
-        rows: what all scenes have found, for the table at the end.
+        rows: what the test's scenes have found, for the table at the end.
     """
 
     house: House
@@ -132,23 +132,29 @@ class Scene:
 
     async def stop_amid_work(self) -> tuple[Program, str]:
         """Stops any worker (SIGSTOP) at a random moment at which it holds something; returns it and its name."""
-        await self.pause()
-        worker = self.dice.choice(self.workers)
         for _ in range(100):
-            await self.amid_work(name_of(worker))
+            worker, name = await self.busy_worker()
             worker.signal(signal.SIGSTOP)
-            if await self.owed(name_of(worker)):
-                return worker, name_of(worker)
+            if await self.owed(name):
+                return worker, name
             worker.signal(signal.SIGCONT)  # it has committed between the look and the signal
-        raise AssertionError(f"{name_of(worker)} was never stopped amid its work")
+        raise AssertionError("no worker was stopped amid its work")
+
+    async def taken_over(self, worker: str) -> float:
+        """Waits until a worker owes nothing any more, since others took it over; returns how long that took, in s."""
+
+        async def nothing_owed() -> bool:
+            return await self.owed(worker) == 0
+
+        return await seconds_until(nothing_owed, f"others have taken what {worker} held")
 
     async def pause(self, least_s: float = 0.02, most_s: float = 0.25) -> None:
         """Lets a random time pass."""
         await asyncio.sleep(self.dice.uniform(least_s, most_s))
 
-    async def total(self, name: str, programs: Sequence[Program] | None = None) -> float:
-        """Returns a metric's sum over programs: the workers, if none are named."""
-        return sum([await metric(each, name) for each in (self.workers if programs is None else programs)])
+    async def total(self, name: str) -> float:
+        """Returns a metric's sum over the workers."""
+        return sum([await metric(each, name) for each in self.workers])
 
     async def drained(self, timeout_s: float = 15.0) -> None:
         """Waits until nothing waits, runs, or is owed."""

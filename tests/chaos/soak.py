@@ -28,9 +28,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from redbatch.local_redis import LocalRedis
-from shared.keys import GROUP
 from tests.chaos.history import Verdict, judge
 from tests.chaos.scene import LIVELY, MODEL, Scene, whole
+from tests.chaos.test_redis import HARMS, stall
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import House
 from tests.leaks import find_leaks
@@ -106,18 +106,17 @@ class Soak:
             await self.sample()
             await asyncio.sleep(SAMPLE_S)
 
-    def growth(self) -> dict[str, float]:
-        """Returns by how much each series has grown, from its second quarter to its last."""
+    def growth(self) -> tuple[dict[str, float], list[str]]:
+        """Returns how many times its second quarter the last of each series is, and those that have grown by that."""
         quarter = max(1, len(self.samples) // 4)
         before, after = self.samples[quarter : 2 * quarter], self.samples[-quarter:]
-        found = {}
+        times, grown = {}, []
         for name in SERIES:
             first, last = (statistics.median(getattr(each, name) for each in part) for part in (before, after))
-            grown = last > first * GROWTH and last - first > (ALLOWED_MB if name.endswith("_mb") else CLIENTS)
-            found[name] = round(last / first, 3) if first else 1.0
-            if grown:
-                self.struck[f"{name} has grown"] += 1
-        return found
+            times[name] = round(last / first, 3) if first else 1.0
+            if last > first * GROWTH and last - first > (ALLOWED_MB if name.endswith("_mb") else CLIENTS):
+                grown.append(name)
+        return times, grown
 
 
 def _rss_mb(pid: int) -> float:
@@ -143,24 +142,6 @@ async def kill_connections(soak: Soak) -> None:
     await soak.scene.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-async def flush(soak: Soak) -> None:
-    """All data."""
-    await soak.scene.raw.flushall()
-
-
-async def destroy_group(soak: Soak) -> None:
-    """With all that is pending."""
-    for lane in soak.scene.house.keys.lanes:
-        await soak.scene.raw.xgroup_destroy(lane, GROUP)
-
-
-async def stall(soak: Soak) -> None:
-    """Redis stands still."""
-    os.kill(soak.server.pid, signal.SIGSTOP)
-    await asyncio.sleep(STALL_S)
-    os.kill(soak.server.pid, signal.SIGCONT)
-
-
 async def restart_redis(soak: Soak) -> None:
     """Killed, and empty when it is back."""
     os.kill(soak.server.pid, signal.SIGKILL)
@@ -168,13 +149,13 @@ async def restart_redis(soak: Soak) -> None:
     await asyncio.to_thread(soak.server.start)
 
 
-FAULTS: dict[str, Callable[[Soak], Awaitable[None]]] = {
+FAULTS: dict[str, Callable[[Soak], Awaitable[object]]] = {
     "worker killed": kill_worker,
     "engine killed": kill_engine,
     "connections killed": kill_connections,
-    "FLUSHALL": flush,
-    "group destroyed": destroy_group,
-    "Redis stalls": stall,
+    "FLUSHALL": lambda soak: HARMS["FLUSHALL"](soak.scene),
+    "group destroyed": lambda soak: HARMS["group destroyed"](soak.scene),
+    "Redis stalls": lambda soak: stall(soak.server, STALL_S),
     "Redis killed": restart_redis,
 }
 
@@ -214,14 +195,11 @@ def _leaks(server: LocalRedis, scene: Scene) -> list[str]:
 
 def report(console: Console, soak: Soak, verdict: Verdict, leaks: list[str], plot: Path, out: Path) -> bool:
     """Prints, draws and writes what was found; returns whether all is well."""
-    growth = soak.growth()
-    faults = {name: number for name, number in soak.struck.items() if name in FAULTS}
-    grown = sorted(set(soak.struck) - set(FAULTS))
-    console.print(f"{verdict.calls:,} calls, {sum(faults.values())} faults {faults}")
+    growth, grown = soak.growth()
+    faults = dict(soak.struck)
+    console.print(f"{verdict.calls:,} calls, {soak.struck.total()} faults {faults}")
     console.print(f"lost {verdict.lost}, misrouted {verdict.misrouted}, late {verdict.late}, {dict(verdict.others)}")
-    console.print(
-        f"slowest {verdict.slowest_s:.1f} s; last quarter over second: {growth}; {grown or 'nothing has grown'}"
-    )
+    console.print(f"slowest {verdict.slowest_s:.1f} s; last quarter over second: {growth}; grown: {grown or 'nothing'}")
     console.print(f"left in Redis: {leaks or 'nothing'}")
     draw(soak.samples, plot)
     out.write_text(

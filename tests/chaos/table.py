@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ FAULT = "fault"
 COMMON = ("fault", "calls", "lost", "misrouted", "late", "slowest_s")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 BLOCK = "chaos"
+RUN = pytest.StashKey[Mapping[str, str]]()
 UNITS = {"s", "ms", "mb"}
 
 Rows = list[tuple[str, dict[str, Any]]]
@@ -27,7 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--document", action="store_true", help="write what the faults did into docs/reliability.md")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    """Notes when it begins, and of which commit."""
+    if config.getoption("--document"):
+        from bench.machine import when_and_what  # noqa: PLC0415 - takes a second
+
+        config.stash[RUN] = when_and_what()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     """Prints what the scenes of all tests have found; writes it down if asked to, and if all went well."""
     rows = _rows(terminalreporter)
     if not rows:
@@ -38,11 +48,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for _, row in rows:
         table.add_row(*_cells(row))
     Console(width=160).print(table)
-    if config.getoption("--document"):
-        if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
-            terminalreporter.write_line("Not written down, since not all went well.")
+    if RUN in config.stash:
+        if exitstatus == pytest.ExitCode.OK:
+            _write(rows, config.stash[RUN])
         else:
-            _write(rows)
+            terminalreporter.write_line("Not written down, since not all went well.")
 
 
 def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
@@ -83,14 +93,12 @@ def _told(name: str, value: object) -> str:
     return f"{' '.join(words if unit else [*words, last])} {value}{unit}"
 
 
-def _write(rows: Rows) -> None:
+def _write(rows: Rows, run: Mapping[str, str]) -> None:
     from bench.document import with_block  # noqa: PLC0415 - takes a second
-    from bench.machine import when_and_what  # noqa: PLC0415 - as above
     from bench.tables import markdown  # noqa: PLC0415 - as above
 
     titles = [name.removesuffix("_s").replace("_", " ") for name in COMMON]
     titles[-1] = "slowest, s"
     table = markdown([*titles, "besides", "test"], [[*_cells(row), f"`{test}`"] for test, row in rows])
-    run = when_and_what()
     block = f"{run['started']} UTC, commit {run['commit']}.\n\n{table}"
     DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")

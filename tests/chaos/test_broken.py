@@ -51,10 +51,10 @@ VARIANTS = {
         "redis.call('XACK', lane, group, id)\n  redis.call('XDEL', lane, id)\n  if true then",
         lambda stage: test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(stage.scene),
     ),
-    "delivered and acknowledged in one": Broken(
-        "shared/lua/claim.lua",
-        "'COUNT', count, 'STREAMS'",
-        "'COUNT', count, 'NOACK', 'STREAMS'",
+    "what is taken over is never run": Broken(
+        "shared/lua/reclaim.lua",
+        "taken[#taken + 1] = {found[1], count}",
+        "taken[#taken + 1] = nil",
         lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
     ),
     "one's own pending entries are not read after an error": Broken(
@@ -153,7 +153,8 @@ async def test_what_is_broken_is_noticed(broken: Broken, stage: Stage) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count(broken.right) == 1
     path.write_text(text.replace(broken.right, broken.wrong), encoding="utf-8")
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as noticed:
         await broken.notices(stage)
+    assert "the load runs" not in str(noticed.value), "it fails by the fault, and not without it"
     workers = [*stage.scene.workers, *stage.own_scene.workers]
     assert any(worker.logged("engine ready") for worker in workers), "it was no failure to start"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-from tests.chaos.history import FOREIGN, LATE_S, OK, RESET, Call, judge, write
+from tests.chaos.history import FOREIGN, LATE_S, OK, RESET, Call, judge
 
 GOOD = Call("a", 1.0, 10.0, 10.5, OK)
 
@@ -24,10 +21,3 @@ def test_each_fault_is_found() -> None:
     verdict = judge(calls)
     assert (verdict.calls, verdict.answered, verdict.lost, verdict.misrouted, verdict.late) == (5, 2, 3, 1, 1)
     assert dict(verdict.others) == {FOREIGN: 1, RESET: 1, "504 deadline_exceeded": 1}
-
-
-def test_a_history_is_written_in_the_order_of_the_calls(tmp_path: Path) -> None:
-    """A line for each."""
-    path = tmp_path / "history.jsonl"
-    write([GOOD, Call("b", 1.0, 0.0, 0.1, OK)], path)
-    assert [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()] == ["b", "a"]

@@ -137,7 +137,11 @@ async def take_away(scene: Scene, harm: str) -> None:
     seconds = time.monotonic() - began
     programs = [*scene.workers, *(each.program for each in scene.gateways)]
     errors = [sum(line["level"] in ("error", "warning") for line in lines_of(each)) for each in programs]
-    found = {"entries_lost": struck, "healed_s": round(max(heals), 2), "errors_per_s": round(max(errors) / seconds, 2)}
+    found = {
+        "entries_lost": struck,
+        "healed_s": round(max(heals), 2),
+        "warnings_a_second": round(max(errors) / seconds, 2),
+    }
     verdict = scene.judge(f"F11 {harm}", calls, strikes=strikes, **found)
     assert struck > 0
     assert whole(verdict)
@@ -165,10 +169,10 @@ async def test_redis_stands_still(own_scene: Scene, own_redis: LocalRedis) -> No
     assert stolen == 0
 
 
-async def stall(server: LocalRedis) -> None:
+async def stall(server: LocalRedis, seconds: float = STALL_S) -> None:
     """Has a server stand still."""
     os.kill(server.pid, signal.SIGSTOP)
-    await asyncio.sleep(STALL_S)
+    await asyncio.sleep(seconds)
     os.kill(server.pid, signal.SIGCONT)
 
 

@@ -31,11 +31,7 @@ async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
             victim, name = await scene.stop_amid_work()
             scene.workers.remove(victim)
             victim.kill()
-
-            async def taken_over(name: str = name) -> bool:
-                return await scene.owed(name) == 0
-
-            recoveries.append(await seconds_until(taken_over, "others have taken its entries"))
+            recoveries.append(await scene.taken_over(name))
             await scene.hire()
     living = {name_of(each) for each in scene.workers}
 
@@ -117,12 +113,8 @@ async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) 
     async with scene.load() as calls:
         for _ in range(strikes):
             worker, name = await scene.stop_amid_work()
-
-            async def taken_over(name: str = name) -> bool:
-                return await scene.owed(name) == 0
-
             try:
-                await wait_until(taken_over, "others have taken its entries", timeout_s=20)
+                await scene.taken_over(name)
             finally:
                 worker.signal(signal.SIGCONT)
             await scene.amid_work(name, timeout_s=20)
@@ -165,11 +157,7 @@ async def test_calls_survive_a_worker_that_is_cut_off(scene: Scene, proxy: Fault
     async with scene.load() as calls:
         for _ in range(strikes):
             await silence_amid_work(scene, proxy, name)
-
-            async def taken_over() -> bool:
-                return await scene.owed(name) == 0
-
-            recoveries.append(await seconds_until(taken_over, "others have taken its entries"))
+            recoveries.append(await scene.taken_over(name))
             await asyncio.sleep(0.5)
             proxy.silent = False
             proxy.cut()

@@ -109,7 +109,9 @@ async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, 
     assert {error_of(each)["code"] for each in refused} == {"overloaded"}
     assert all(1_000 <= int(each.headers["retry-after-ms"]) <= 30_000 for each in refused)
     assert patient.status_code == 200
-    assert worker.running
+    assert await worker.stop() == 0
+    await wait_until(lambda: metric(gateway, 'redbatch_workers{state="ready"}') == 0, "the gateway sees it go")
+    assert metric(gateway, "redbatch_fleet_tokens_per_second") > 0, "what one did is the best guess at the next"
 
 
 async def test_a_redis_that_gets_full_takes_nothing_new(far_house: House, client: httpx.AsyncClient) -> None:

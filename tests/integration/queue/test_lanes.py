@@ -97,6 +97,17 @@ async def test_only_its_own_lane_makes_a_request_late(gateway: Gateway, worker: 
     await worker.commit(await worker.claim())
 
 
+@pytest.mark.parametrize(("there", "comes", "status"), [(INTERACTIVE, BULK, "slow"), (BULK, INTERACTIVE, "ok")])
+async def test_an_empty_lane_is_idle_only_if_nothing_goes_before_it(
+    gateway: Gateway, worker: Worker, there: int, comes: int, status: str
+) -> None:
+    """Bulk that cannot be in time beside interactive requests is refused, though it would be the first of its lane."""
+    await gateway.add(request(lane=there, cost=100))
+    reply = await gateway.submit(request(lane=comes, cost=10, most_tokens=9))
+    assert [(each.status, each.tokens) for each in reply.outcomes] == [(status, 0)]
+    await worker.commit(await worker.claim())
+
+
 async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane) -> None:
     """By submit, cancel and commit; and the pulse tells the entries of each."""
     _, *bulk = await gateway.add(request(n=2, cost=7), request(lane=BULK, n=3, cost=11, entries=3))

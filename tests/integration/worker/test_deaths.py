@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from shared import dead_letters
+from shared.keys import GROUP
 from shared.messages import Failure
 from tests.integration.worker.house import Asked, House, metric
 from tests.processes import Program
@@ -230,6 +231,14 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     assert (result.exit_code, result.output) == (0, f"{letter.letter_id}: answered\n")
     assert await house.empty()
     assert await dead_letters.count(house.link, house.keys) == 0
+
+
+async def test_a_worker_that_comes_back_under_its_name_finds_all_that_it_had(house: House) -> None:
+    """More entries than one window holds; nobody may take them for a minute, so it is its own look that finds them."""
+    asked = await house.ask_many([[f"text {i}"] for i in range(400)])
+    await house.raw.xreadgroup(GROUP, "pod-0", {house.lane: ">"}, count=400)
+    await house.worker(worker_id="pod-0", reclaim_idle_ms=60_000)
+    await house.check(asked)
 
 
 async def test_a_worker_that_comes_back_under_its_name_counts_the_attempt(house: House) -> None:

@@ -141,8 +141,9 @@ def demand_of(tokens_per_s: int, seconds: int) -> Demand:
     """Returns what was told of so many interactive tokens, each second for so long."""
     demand = Demand()
     for second in range(seconds):
-        demand.left(float(second), 0.0, 0.0)
+        demand.passed(float(second))
         demand.ran(tokens_per_s)
+    demand.passed(float(seconds))
     return demand
 
 
@@ -152,12 +153,12 @@ def demand_of(tokens_per_s: int, seconds: int) -> Demand:
 )
 def test_bulk_has_what_is_left_or_its_share(tokens_per_s: int, share: float, left: float) -> None:
     """Of a thousand tokens a second."""
-    assert demand_of(tokens_per_s, 30).left(30.0, 1_000.0, share) == pytest.approx(left, rel=0.01)
+    assert demand_of(tokens_per_s, 30).left(1_000.0, share) == pytest.approx(left, rel=0.01)
 
 
 def test_what_was_long_ago_takes_nothing() -> None:
     """Half a minute without an interactive request leaves all for bulk; a worker without a rate leaves nobody knows."""
     demand = demand_of(900, 30)
-    demand.left(30.0, 0.0, 0.0)
-    assert demand.left(60.0, 1_000.0, 0.1) == pytest.approx(1_000.0, rel=0.01)
-    assert demand.left(61.0, 0.0, 0.1) == 0.0
+    demand.passed(60.0)
+    assert demand.left(1_000.0, 0.1) == pytest.approx(1_000.0, rel=0.01)
+    assert demand.left(0.0, 0.1) == 0.0
