@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +38,6 @@ class Limit:
         side_by_side: with these, and several batches at once, each on a core of its own.
         texts: how many these are.
         tokens: of each text of the pool, which is longer.
-        one_text_ms: what `encode` takes for each of the first POOL_TEXTS of them alone, one after the other.
     """
 
     seconds: Mapping[str, float]
@@ -47,7 +45,6 @@ class Limit:
     side_by_side: Mapping[str, float]
     texts: int
     tokens: Sequence[int]
-    one_text_ms: Sequence[float]
 
     @property
     def ways(self) -> Mapping[str, float]:
@@ -68,10 +65,6 @@ class Limit:
     def least_s(self) -> float:
         """Time in the best way of all."""
         return min(self.ways.values())
-
-    def one_text_p50_ms(self, first: int, last: int) -> float:
-        """Returns the median of those from `first` until before `last`, where they begin anew at their end."""
-        return statistics.median(self.one_text_ms[i % len(self.one_text_ms)] for i in range(first, last))
 
     def share(self, texts_per_s: float, mean_tokens: float, seconds: float) -> float:
         """Returns how much it is to answer so many texts of that mean length, beside all of these in so many seconds.

@@ -20,7 +20,7 @@ from functools import partial
 import torch
 from sentence_transformers import SentenceTransformer
 
-from bench.limit import POOL_TEXTS, SIDE_BY_SIDE, Limit, sorted_batches
+from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -45,7 +45,6 @@ def main(arguments: Sequence[str]) -> None:
     model, threads = parse_model(name), torch.get_num_threads()
     transformer = SentenceTransformer(model.path)
     side_by_side = also == [SIDE_BY_SIDE]
-    one_text_ms = [] if side_by_side else _one_text_ms(transformer, pool[:POOL_TEXTS])  # first: a backend sets threads
     settings = WorkerSettings(model=name)
     options = EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)})
     backend = load_backend(model, options if side_by_side else replace(options, prepack=False))
@@ -58,14 +57,8 @@ def main(arguments: Sequence[str]) -> None:
         {how: _seconds(partial(way, texts)) for how, way in at_once.items()},
         len(texts),
         [each.tokens for each in backend.tokenize(pool)],
-        one_text_ms,
     )
     sys.stdout.write(json.dumps(asdict(found)))
-
-
-def _one_text_ms(transformer: SentenceTransformer, texts: Sequence[str]) -> list[float]:
-    transformer.encode(list(texts[:WARMUP_TEXTS]))
-    return [1000 * _seconds(partial(transformer.encode, text)) for text in texts]
 
 
 def _ways(backend: Backend, transformer: SentenceTransformer, threads: int) -> dict[str, Way]:

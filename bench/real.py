@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from bench.alone import TURNS, alone
 from bench.batches import batches
 from bench.cluster import Cluster, Shape, cluster
 from bench.figures import Name, Row
@@ -20,7 +21,7 @@ MODEL = "minilm"
 CLIENTS = (1, 64, 256)
 LARGE = 1_000
 LEAD_S = 1.0
-SERVE_S = 24.0
+SERVE_S = 36.0
 LIMIT_S = 18.0
 LIMIT_TEXT_S = {"short": 0.020, "mixed": 0.075}
 LARGE_S = {"short": 1.5, "mixed": 4.5}
@@ -32,7 +33,7 @@ class Answered:
     """What was found of a mix, before the limit is known: figures, texts a second, and the texts by index.
 
     These begin anew at the end of a `pool` of so many; with None they do not. The rate is that of the texts from
-    `first` until before `last`; latencies are those of all that were `answered`.
+    `first` until before `last`.
     """
 
     table: str
@@ -41,13 +42,12 @@ class Answered:
     texts_per_s: float
     first: int
     last: int
-    answered: int
     pool: int | None
 
 
 def steps(extent: Extent) -> list[Step]:
     """Returns what is to be done in each round."""
-    served_s = SERVE_S + LIMIT_S + extent.one_client_s + 2 * extent.real_s
+    served_s = SERVE_S + LIMIT_S + (1 + TURNS) * extent.one_client_s + 2 * extent.real_s
 
     def texts_s(mix: str) -> float:
         return LIMIT_TEXT_S[mix] * extent.limit_texts + LARGE_S[mix] * extent.large_requests[mix]
@@ -59,11 +59,11 @@ def run(stage: Stage, mix: str) -> list[Row]:
     """Measures a mix: every other round the limit goes first, because the machine's speed drifts."""
     if stage.round.number % 2 == 0:
         limit = _limit(stage, mix)
-        served = _serve(stage, mix)
+        served, one = _serve(stage, mix)
     else:
-        served = _serve(stage, mix)
+        served, one = _serve(stage, mix)
         limit = _limit(stage, mix)
-    return [*_limit_rows(mix, limit), *(beside(limit, each) for each in served)]
+    return [*_limit_rows(mix, limit), *(beside(limit, each) for each in served), one]
 
 
 def _limit(stage: Stage, mix: str) -> Limit:
@@ -82,7 +82,7 @@ def _limit_rows(mix: str, limit: Limit) -> list[Row]:
     return [*rows, Row("best", {"mix": mix}, best | {"mean_tokens": mean})]
 
 
-def _serve(stage: Stage, mix: str) -> list[Answered]:
+def _serve(stage: Stage, mix: str) -> tuple[list[Answered], Row]:
     extent, found = stage.extent, []
     texts = bodies(mix, stage.folder, count=POOL_TEXTS)
     stage.say(f"real, {mix} texts: loading the model")
@@ -96,12 +96,14 @@ def _serve(stage: Stage, mix: str) -> list[Answered]:
             found.append(_closed_loop({"mix": mix, "clients": clients}, measured, figures))
         stage.say(f"real, {mix} texts, {LARGE:,} in one request")
         found.append(_large(stage, mix, running))
-    return found
+        stage.say(f"real, {mix} texts, one client and encode in turns")
+        one = alone(running, texts, MODEL, mix, extent.one_client_s / 2)
+    return found, one
 
 
 def _closed_loop(of: dict[str, Name], measured: Measured, figures: dict[str, float]) -> Answered:
     window = measured.requests_per_s, measured.first, measured.last
-    return Answered(PART, of, figures, *window, measured.load.requests, POOL_TEXTS)
+    return Answered(PART, of, figures, *window, POOL_TEXTS)
 
 
 def _large(stage: Stage, mix: str, running: Cluster) -> Answered:
@@ -117,7 +119,7 @@ def _large(stage: Stage, mix: str, running: Cluster) -> Answered:
         **ran,
     }
     texts = requests * LARGE
-    return Answered("one-request", {"mix": mix}, figures, measured["inputs_per_s"], 0, texts, texts, None)
+    return Answered("one-request", {"mix": mix}, figures, measured["inputs_per_s"], 0, texts, None)
 
 
 def beside(limit: Limit, served: Answered) -> Row:
@@ -129,8 +131,4 @@ def beside(limit: Limit, served: Answered) -> Row:
         "share_of_tuned": limit.share(served.texts_per_s, mean, limit.tuned_s),
         "share_of_side_by_side": limit.share(served.texts_per_s, mean, limit.least_s),
     }
-    figures = served.figures | shares
-    if served.of.get("clients") == 1:
-        encode_ms = limit.one_text_p50_ms(0, served.answered)
-        figures |= {"encode_p50_ms": encode_ms, "beyond_encode_ms": figures["p50_ms"] - encode_ms}
-    return Row(served.table, served.of, figures)
+    return Row(served.table, served.of, served.figures | shares)

@@ -182,8 +182,7 @@ def alone(tables: Mapping[str, Rows]) -> str:
             spread(row, "p50_ms"),
             spread(row, "beyond_encode_ms"),
         ]
-        for row in tables["real"]
-        if row["of"]["clients"] == 1
+        for row in tables["alone"]
     ]
     return markdown(heads, rows)
 

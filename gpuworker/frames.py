@@ -55,12 +55,15 @@ def _header(packed: bytes) -> Header:
 
 
 def read(stream: BinaryIO) -> tuple[Header, bytes] | None:
-    """Reads a frame, or returns None at the end of the stream."""
-    head = stream.read(_HEAD.size)
-    if len(head) < _HEAD.size:
+    """Reads a frame, or returns None at the end of the stream, however it ended."""
+    try:
+        head = stream.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        header_size, payload_size = _sizes(head)
+        body = stream.read(header_size + payload_size)
+    except ConnectionError:
         return None
-    header_size, payload_size = _sizes(head)
-    body = stream.read(header_size + payload_size)
     if len(body) < header_size + payload_size:
         return None
     return _header(body[:header_size]), body[header_size:]

@@ -50,10 +50,20 @@ async def house(
         yield House(processes, redis_url, queue_name)
 
 
-@pytest.fixture
-def scene(house: House, raw: redis.asyncio.Redis, thorough: bool, rows: list[Figures]) -> Scene:
+def litters(request: pytest.FixtureRequest) -> bool:
+    """Whether the test may leave anything behind."""
+    return request.node.get_closest_marker("litters") is not None
+
+
+@pytest_asyncio.fixture
+async def scene(
+    house: House, raw: redis.asyncio.Redis, thorough: bool, rows: list[Figures], request: pytest.FixtureRequest
+) -> AsyncIterator[Scene]:
     """A cluster around the session's Redis."""
-    return Scene(house, raw, thorough, rows)
+    scene = Scene(house, raw, thorough, rows)
+    yield scene
+    if not litters(request):
+        await scene.drained()  # of what was submitted twice, one may still be there when all have been answered
 
 
 @pytest_asyncio.fixture
@@ -85,6 +95,9 @@ async def own_scene(
     async with redis.asyncio.Redis.from_url(house_url, protocol=2) as raw:
         async with Processes(tmp_path_factory.mktemp("own")) as processes:
             house = House(processes, house_url, queue_name)
-            yield Scene(house, raw, thorough, rows)
-        if request.node.get_closest_marker("litters") is None:
+            scene = Scene(house, raw, thorough, rows)
+            yield scene
+            if not litters(request):
+                await scene.drained()
+        if not litters(request):
             house.check()

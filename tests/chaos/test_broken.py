@@ -121,6 +121,12 @@ def rows() -> list[Figures]:
 
 
 @pytest.fixture
+def thorough() -> bool:
+    """A broken variant shows in the short form of its scene."""
+    return False
+
+
+@pytest.fixture
 def stage(
     scene: Scene, own_scene: Scene, own_redis: LocalRedis, proxy: FaultProxy, queue: Queue, tmp_path: Path
 ) -> Stage:

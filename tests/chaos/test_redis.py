@@ -26,6 +26,9 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 HEAL_S = 5.0
 REFUSED_MS = 50.0
 STALL_S = 5.0
+LONG_GRACE = {"REDBATCH_REDIS_GRACE_S": "10"}
+"""With the default of 5 s, whoever comes at the end of a stall is refused."""
+
 LONG = "simulated:base_ms=8000,item_ms=0"
 SOON_MS = 300
 DOWN_S = 0.5
@@ -153,6 +156,7 @@ async def take_away(scene: Scene, harm: str) -> None:
 async def test_redis_stands_still(own_scene: Scene, own_redis: LocalRedis) -> None:
     """F12: for longer than the bound after which a worker counts as dead. Nobody steals, and all are answered."""
     scene = own_scene
+    scene.house.environment |= LONG_GRACE
     await scene.open()
     stalls, held = scene.times(1, 6), 0
     async with scene.load() as calls:
@@ -184,6 +188,7 @@ async def test_an_idle_worker_does_not_steal_after_a_stall(own_scene: Scene, own
 
 async def tempt(scene: Scene, own_redis: LocalRedis) -> None:
     """Stops Redis just after a renewal, so that the other worker's question is the first in line."""
+    scene.house.environment |= LONG_GRACE
     await scene.open(model=LONG, renew_ms=1_500, reclaim_idle_ms=3_000)
     idle_ms = [0]
 

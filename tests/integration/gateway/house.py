@@ -130,7 +130,7 @@ class House:
         with redis.Redis.from_url(self.redis_url, protocol=2) as client:
             found = find_leaks(client, self.keys)
             remove(client, self.keys)
-        assert found == []
+        assert not found, f"left behind: {found}"
 
 
 def where(program: Program) -> Gateway:

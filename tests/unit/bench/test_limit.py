@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bench.limit import Limit, is_possible, mean_tokens, sorted_batches
 
 WAYS = {"slow": 4.0, "fast": 2.0}
-LIMIT = Limit(WAYS, {"fast, tuned": 1.5}, {"two at once": 1.0}, texts=2, tokens=(10, 30, 20), one_text_ms=(5.0, 9.0))
+LIMIT = Limit(WAYS, {"fast, tuned": 1.5}, {"two at once": 1.0}, texts=2, tokens=(10, 30, 20))
 
 
 def test_the_best_way_is_the_limit() -> None:
@@ -22,12 +22,12 @@ def test_the_best_way_is_the_limit() -> None:
 
 def test_what_is_tuned_counts_only_where_it_is_faster() -> None:
     """An environment that makes it slower does not move the limit that it is to raise."""
-    assert Limit(WAYS, {"fast, tuned": 2.5}, {}, texts=2, tokens=(1,), one_text_ms=(5.0, 9.0)).tuned_s == 2.0
+    assert Limit(WAYS, {"fast, tuned": 2.5}, {}, texts=2, tokens=(1,)).tuned_s == 2.0
 
 
 def test_without_ways_side_by_side_the_limit_is_the_best_of_all() -> None:
     """A device that runs one batch at a time has no others."""
-    assert Limit(WAYS, {"slow, tuned": 3.0}, {}, texts=2, tokens=(1,), one_text_ms=(5.0, 9.0)).least_s == 2.0
+    assert Limit(WAYS, {"slow, tuned": 3.0}, {}, texts=2, tokens=(1,)).least_s == 2.0
 
 
 def test_a_share_compares_tokens() -> None:
@@ -42,12 +42,6 @@ def test_the_mean_length_begins_anew_at_the_end_of_the_texts() -> None:
     assert mean_tokens((10, 30, 20), 0, 3) == 20
     assert mean_tokens((10, 30, 20), 2, 4) == 15
     assert mean_tokens((10, 30, 20), 300, 302) == 20
-
-
-def test_one_text_is_compared_with_the_texts_that_were_sent() -> None:
-    """Their median, where they begin anew at their end: of 5, 9, 5 ms here."""
-    assert LIMIT.one_text_p50_ms(0, 3) == 5.0
-    assert LIMIT.one_text_p50_ms(1, 4) == 9.0
 
 
 def test_serving_above_the_limit_is_impossible() -> None:

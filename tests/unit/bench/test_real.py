@@ -7,27 +7,17 @@ import pytest
 from bench.limit import Limit
 from bench.real import Answered, beside
 
-LIMIT = Limit({"a": 1.0}, {"a, tuned": 0.8}, {"a, 2 at once": 0.5}, 2, (10, 30, 20, 40), (5.0, 9.0, 8.0, 1.0))
-
-
-def test_one_client_is_compared_over_the_texts_that_were_answered() -> None:
-    """All of the load, as the median served is: not those of the window alone, and not those that nobody sent."""
-    figures = beside(LIMIT, Answered("real", {"clients": 1}, {"p50_ms": 10.0}, 1.0, 1, 2, 3, pool=4)).figures
-    assert (figures["encode_p50_ms"], figures["beyond_encode_ms"]) == (8.0, 2.0)
-    again = beside(LIMIT, Answered("real", {"clients": 1}, {"p50_ms": 10.0}, 1.0, 1, 2, 5, pool=4)).figures
-    assert again["encode_p50_ms"] == 5.0
-    many = beside(LIMIT, Answered("real", {"clients": 64}, {"p50_ms": 10.0}, 1.0, 1, 2, 3, pool=4)).figures
-    assert "encode_p50_ms" not in many
+LIMIT = Limit({"a": 1.0}, {"a, tuned": 0.8}, {"a, 2 at once": 0.5}, 2, (10, 30, 20, 40))
 
 
 def test_shares_are_of_the_tokens_of_the_window() -> None:
     """Here one text of 30 tokens a second: beside 40 tokens a second, the same tuned, and side by side."""
-    row = beside(LIMIT, Answered("real", {"clients": 64}, {"p50_ms": 10.0}, 1.0, 1, 2, 3, pool=4))
+    row = beside(LIMIT, Answered("real", {"clients": 64}, {"p50_ms": 10.0}, 1.0, 1, 2, pool=4))
     shares = [row.figures[f"share_of_{name}"] for name in ("limit", "tuned", "side_by_side")]
     assert shares == pytest.approx([0.75, 0.6, 0.375])
 
 
 def test_a_request_of_many_texts_does_not_begin_anew() -> None:
     """Without a pool its texts are the first of all: of 25 tokens on average here, not of 20 with a pool of three."""
-    of_all = Answered("one-request", {}, {"p50_ms": 10.0}, 1.0, 0, 4, 4, pool=None)
+    of_all = Answered("one-request", {}, {"p50_ms": 10.0}, 1.0, 0, 4, pool=None)
     assert beside(LIMIT, of_all).figures["share_of_limit"] == pytest.approx(25 / 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import struct
 from typing import Any
 
@@ -41,6 +42,15 @@ def test_both_readers_return_what_was_written(header: dict[str, Any], payload: b
     data = frames.encode(header, payload)
     assert frames.read(io.BytesIO(data)) == (header, payload)
     assert asyncio.run(read_async(data)) == (header, payload)
+
+
+def test_a_writer_that_was_killed_is_the_end() -> None:
+    """With something for it left unread, its end of the socket is reset, not closed."""
+    writer, reader = socket.socketpair()
+    with reader, reader.makefile("rb") as stream:
+        reader.sendall(b"for the writer")
+        writer.close()
+        assert frames.read(stream) is None
 
 
 def test_frames_follow_each_other() -> None:

@@ -1,0 +1,41 @@
+"""Runs `encode` on one text at a time, as often as it is told to: `python -m bench.encode MODEL MIX`.
+
+Reads a number a line; for each it encodes so many of the texts, from the first, and prints the median of what one took
+in ms. In between it waits and takes nothing. Imports torch.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+from sentence_transformers import SentenceTransformer
+
+from bench.limit import POOL_TEXTS
+from gpuworker.models import parse_model
+from redbatch.bench.texts import built_in
+
+WARMUP_TEXTS = 64
+SEED = 1
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Answers each line."""
+    name, mix = arguments
+    transformer = SentenceTransformer(parse_model(name).path)
+    texts = [text for (text,) in built_in(mix, SEED, 1)][:POOL_TEXTS]
+    transformer.encode(texts[:WARMUP_TEXTS])
+    for line in sys.stdin:
+        took_ms = []
+        for number in range(int(line)):
+            began = time.perf_counter()
+            transformer.encode(texts[number % POOL_TEXTS])
+            took_ms.append(1000 * (time.perf_counter() - began))
+        sys.stdout.write(f"{statistics.median(took_ms)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
