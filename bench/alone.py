@@ -45,7 +45,9 @@ def alone(running: Cluster, bodies: Path, model: str, mix: str, turn_s: float) -
 def _encoder(model: str, mix: str) -> Iterator[Encode]:
     command = [sys.executable, "-m", "bench.encode", model, mix]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, env=clean_environment({}), stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=clean_environment({}), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         stdin, stdout = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
 
         def encode(texts: int) -> float:
@@ -53,7 +55,7 @@ def _encoder(model: str, mix: str) -> Iterator[Encode]:
             stdin.flush()
             line = stdout.readline()
             if not line:
-                raise LimitError("bench.encode ended")
+                raise LimitError(f"bench.encode ended; python -m bench.encode {model} {mix} says why")
             return float(line)
 
         try:

@@ -97,8 +97,11 @@ class EngineHost:
                 await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not burn the host
 
     def send(self, header: frames.Header) -> None:
-        """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
-        if self._writer is not None and self.ready:
+        """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready.
+
+        Of an engine that dies the transport may be closed a moment before its end is read here.
+        """
+        if self._writer is not None and self.ready and not self._writer.is_closing():
             self._writer.write(frames.encode(header))
 
     def kill(self) -> None:

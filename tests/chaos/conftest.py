@@ -63,6 +63,7 @@ async def scene(
     scene = Scene(house, raw, thorough, rows)
     yield scene
     if not litters(request):
+        assert not scene.fell_over()
         await scene.drained()  # of what was submitted twice, one may still be there when all have been answered
 
 
@@ -98,6 +99,7 @@ async def own_scene(
             scene = Scene(house, raw, thorough, rows)
             yield scene
             if not litters(request):
+                assert not scene.fell_over()
                 await scene.drained()
         if not litters(request):
             house.check()

@@ -156,6 +156,11 @@ class Scene:
         """Returns a metric's sum over the workers."""
         return sum([await metric(each, name) for each in self.workers])
 
+    def fell_over(self) -> list[str]:
+        """Returns the logs' last words of those who have ended, though nobody wanted them to."""
+        programs = [*self.workers, *(each.program for each in self.gateways)]
+        return [each.output[-2_000:] for each in programs if not each.running]
+
     async def drained(self, timeout_s: float = 15.0) -> None:
         """Waits until nothing waits, runs, or is owed."""
 

@@ -1,7 +1,8 @@
 """Faults at random for as long as you like, and the drift of memory, keys and connections: `make soak MINUTES=30`.
 
 One gateway and one worker are never killed themselves: theirs is the memory that is looked at. Everything else happens
-to everybody. Exits with 1 when a call was lost, misrouted or late, or when something has grown.
+to everybody. Exits with 1 when a call was lost, misrouted or late, when something has grown, or when a process has
+ended by itself.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Soak:
     began: float = field(default_factory=time.monotonic)
     struck: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
+    fell_over: list[str] = field(default_factory=list)
 
     async def strike(self) -> None:
         """Does some harm."""
@@ -180,6 +182,7 @@ async def run(minutes: float, seed: int, plot: Path, out: Path) -> bool:
             over.set()
             await watching
             await scene.drained()
+            soak.fell_over = scene.fell_over()
         leaks = _leaks(server, scene)
     return report(console, soak, judge(calls), leaks, plot, out)
 
@@ -207,7 +210,8 @@ def report(console: Console, soak: Soak, verdict: Verdict, leaks: list[str], plo
         + "\n",
         encoding="utf-8",
     )
-    return whole(verdict) and not grown and not leaks
+    console.print(f"fell over: {soak.fell_over or 'nobody'}")
+    return whole(verdict) and not grown and not leaks and not soak.fell_over
 
 
 def draw(samples: list[Sample], path: Path) -> None:
