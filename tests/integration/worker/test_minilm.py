@@ -118,4 +118,4 @@ async def test_torch_is_in_the_engine_alone_and_a_new_one_is_soon_ready(house: H
     async with heartbeats_go_on(house):
         await new_engine(worker, engines(worker), 1)
     after = vectors_of(await house.answer((await house.ask("a text")).request_id))
-    assert np.array_equal(before, after)
+    assert np.abs(before - after).max() <= 1e-6, "how each engine lays out its weights may differ"
