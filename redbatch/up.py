@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import signal
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,7 +167,7 @@ class Cluster:
             ("try it", curl_line(url)),
             ("Redis", mask_password(redis_url)),
             ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
-            ("watch", "redbatch queue --watch"),
+            ("watch", f"{_called()} queue --watch"),
             ("stop", "Ctrl-C"),
         ]
 
@@ -180,3 +182,9 @@ class Cluster:
         await asyncio.gather(*(child.stop(grace_s) for child in self._workers))
         if self._redis is not None:
             await self._redis.stop()
+
+
+def _called() -> str:
+    """Returns the command as it was called: under `make run` its environment is not on the PATH."""
+    called = Path(sys.argv[0])
+    return shlex.quote(str(called)) if called.name == "redbatch" else "redbatch"
