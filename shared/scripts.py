@@ -23,7 +23,7 @@ class Script:
         return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-SUBMIT = Script.load("submit", "backlog")
+SUBMIT = Script.load("submit", "backlog", "entry_id")
 CANCEL = Script.load("cancel", "backlog")
 COLLECT = Script.load("collect")
 SETTLE = Script.load("settle")
@@ -39,4 +39,4 @@ HAND_BACK = Script.load("hand_back")
 HEARTBEAT = Script.load("heartbeat")
 LEAVE = Script.load("leave")
 
-REQUEUE = Script.load("requeue", "backlog")
+REQUEUE = Script.load("requeue", "backlog", "entry_id")

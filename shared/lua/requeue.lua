@@ -42,7 +42,7 @@ for _, name in ipairs({'tenant', 'traceparent', 'body'}) do
     entry[#entry + 1] = fields[name]
   end
 end
-local id = redis.call('XADD', KEYS[lane], '*', unpack(entry))
+local id = add_entry(KEYS[lane], time, ARGV[2], entry)
 if depth == 0 then
   redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
 end

@@ -91,7 +91,7 @@ for r = 1, tonumber(ARGV[6]) do
       end
       fields[#fields + 1] = 'body'
       fields[#fields + 1] = ARGV[at + 4 * e + 3]
-      result[#result + 1] = redis.call('XADD', KEYS[4 + index], '*', unpack(fields))
+      result[#result + 1] = add_entry(KEYS[4 + index], time, id, fields)
     end
     count(index, n, cost)
     results[r] = result
@@ -99,7 +99,7 @@ for r = 1, tonumber(ARGV[6]) do
   at = at + 4 * m
 end
 
--- XADD comes before this: the first write decides whether a script may run when memory is full.
+-- The entries come before this: the first write decides whether a script may run when memory is full.
 if depth == 0 then
   redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
 end

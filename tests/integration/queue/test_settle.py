@@ -71,6 +71,21 @@ async def test_after_flushall_everything_is_absent(
     assert await worker.commit(await worker.claim()) == [True] * 3
 
 
+async def test_no_id_is_given_twice(queue: Queue, gateway: Gateway, raw: redis.asyncio.Redis) -> None:
+    """What was lost is not taken for what came after it, even in the same millisecond (found by the fault suite)."""
+    link = queue.link("settle")
+    for _ in range(50):
+        lost, kept = request(), request()
+        (before,) = await gateway.add(lost)
+        await raw.flushall()
+        (after,) = await gateway.add(kept)
+        assert after.entry_id != before.entry_id
+        (settled,) = await submission.settle(link, queue.keys, [Outstanding(lost.request_id, (before,))])
+        assert settled == Settled((), (False,))
+        assert await submission.cancel(link, queue.keys, [before], []) == 0
+        assert await submission.cancel(link, queue.keys, [after], []) == 1
+
+
 async def test_settle_races_commit(queue: Queue, gateway: Gateway, worker: Worker) -> None:
     """Whenever it comes, a settle finds either the reply or the entry: never neither, never both."""
     link = queue.link("settle")
