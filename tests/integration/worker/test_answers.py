@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 from gpuworker.backends.hashing import DIM
 from shared.codec import encode_body
+from shared.keys import BULK, GROUP
 from shared.messages import EMBED, Body, Draft, Vectors
 from shared.submission import Submission
+from tests.integration.queue.actors import Worker, request
 from tests.integration.worker.house import House, admin, gather_checked, metric
 from tests.waiting import wait_until
 
@@ -32,6 +35,21 @@ async def test_every_answer_is_of_its_own_texts_and_nothing_is_left(house: House
     assert await house.empty()
     assert await metric(worker, "redbatch_inputs_total") == sum(map(len, entries))
     await wait_until(lambda: house.is_idle(worker), "the heartbeat says that nothing is held")
+
+
+async def test_bulk_that_is_the_share_of_another_worker_is_left_to_it(house: House) -> None:
+    """While it waits for interactive entries beside what it has left, a worker takes no more of it."""
+    await house.worker("simulated:base_ms=2000,item_ms=0", heartbeat_s=0.1)
+    other = Worker(house.queue.link("other"), house.keys, "other")
+    await other.beat(ttl_ms=20_000)
+    await asyncio.sleep(0.5)  # now the worker knows that it is not alone
+    refs = await house.gateway.add(*(request(lane=BULK) for _ in range(8)))
+    most = 0
+    for _ in range(50):
+        await asyncio.sleep(0.02)
+        most = max(most, (await house.raw.xpending(house.keys.lanes[BULK], GROUP))["pending"])
+    assert most == 4
+    await house.cancel(refs)
 
 
 async def test_a_reply_tells_its_timing(house: House) -> None:
