@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shared.errors import BodyTimeout, InvalidRequest, TooLarge, UnsupportedMediaType
+from shared.errors import BodyTimeout, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
 from shared.keys import INTERACTIVE, LANES
 
 if TYPE_CHECKING:
@@ -39,6 +39,14 @@ class EmbedBody(BaseModel):
     )
 
 
+class BodyUnread(Exception):
+    """The body was not read to its end; `error` says why."""
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class EmbedRequest:
     """What a client asks for. `single` ones get `embedding`, others `embeddings`; `lane` is an index of keys.LANES."""
@@ -53,8 +61,7 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     """Returns the body. The bounds hold while reading, whatever Content-Length says.
 
     Raises:
-        BodyTimeout: it did not arrive in time.
-        TooLarge: it is over the limit.
+        BodyUnread: it is over the limit (TooLarge), or did not arrive in time (BodyTimeout).
         UnsupportedMediaType: it is announced as something other than JSON.
     """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -63,7 +70,7 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     message = f"The body is over the limit of {limit} bytes: send fewer texts at once."
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:
-        raise TooLarge(message)
+        raise BodyUnread(TooLarge(message))
     chunks: list[bytes] = []
     size = 0
     try:
@@ -71,10 +78,11 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > limit:
-                    raise TooLarge(message)
+                    raise BodyUnread(TooLarge(message))
                 chunks.append(chunk)
     except TimeoutError:
-        raise BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.") from None
+        late = BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.")
+        raise BodyUnread(late) from None
     return b"".join(chunks)
 
 

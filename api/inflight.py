@@ -19,6 +19,7 @@ class InFlight:
         deadline: on the event loop's clock, s.
         lane: index of keys.LANES.
         rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
+        missed: whether it was to be settled while some of its entries were on their way into the stream.
         answer: the vectors of all entries in the order of their positions, or the error.
     """
 
@@ -29,6 +30,7 @@ class InFlight:
         self.lane = lane
         self.rings = True
         self.submitted = False
+        self.missed = False
         self.answer: asyncio.Future[list[Vectors]] = asyncio.get_running_loop().create_future()
         self._refs: dict[int, Ref] = {}
         self._answers: dict[int, Vectors] = {}
@@ -47,6 +49,11 @@ class InFlight:
         """Forgets where an entry was, because it is there no more; returns it if it still needs an answer."""
         self._refs.pop(position, None)
         return None if position in self._answers else self.drafts[position]
+
+    @property
+    def unplaced(self) -> bool:
+        """Whether there are entries that have no answer, and of which it is not known where they are in the stream."""
+        return any(position not in self._refs and position not in self._answers for position in self.drafts)
 
     def outstanding(self) -> dict[int, Ref]:
         """Returns the entries that are in the stream, as far as is known, and have no answer."""

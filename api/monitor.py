@@ -54,6 +54,7 @@ class Monitor:
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
+        self._had_epoch = False
         self._lost = asyncio.Event()
         self._round = time.monotonic()
 
@@ -106,9 +107,10 @@ class Monitor:
 
     def saw_epoch(self, epoch: bytes) -> None:
         """Takes in the epoch that an answer of Redis carried; empty means that there is none now."""
-        if self._epoch and epoch != self._epoch:
+        if self._had_epoch and epoch != self._epoch:
             self._lost.set()
         self._epoch = epoch
+        self._had_epoch = self._had_epoch or bool(epoch)
 
     async def _look_after_loss(self) -> None:
         log.warning("the queue's data was lost or its group made anew: looking after all requests")

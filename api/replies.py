@@ -8,7 +8,7 @@ and a request that ends early leaves its waiter to be woken by the cancel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import structlog
 
@@ -31,7 +31,7 @@ LINGER_S = 0.05
 """How long past its deadline a waiter listens, so that a reply at the last moment still counts."""
 
 
-Broken = Callable[[list[Link], list[InFlight]], Awaitable[None]]
+Broken = Callable[[list[Link], Callable[[], list[InFlight]]], Awaitable[None]]
 
 
 class Replies:
@@ -42,7 +42,7 @@ class Replies:
         bell: the connection that pops this gateway's bell.
         control: a connection for what does not block.
         requests: the requests in flight, by id.
-        broken: looks after requests whose connections broke; called with these.
+        broken: looks after requests whose connections broke; called with these, and with what names the requests.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Replies:
         self._broken = broken
         self._holders: dict[str, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._missed: list[InFlight] = []
         self.taking = asyncio.Lock()
 
     def reserve(self, request: InFlight) -> None:
@@ -73,9 +74,17 @@ class Replies:
         """Begins to wait for a request that is in the stream now; the bell needs no word of it."""
         link = self._holders.pop(request.request_id, None)
         if link is not None:
-            task = asyncio.create_task(self._wait(link, request, keys), name="waiter")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._wait(link, request, keys))
+        if request.missed:
+            request.missed = False
+            self._missed.append(request)
+            if len(self._missed) == 1:
+                self._begin(self._look_after_missed())
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         """Ends every wait. Only for the end of a gateway: a reply that is on its way is read by nobody."""
@@ -103,7 +112,7 @@ class Replies:
                 try:
                     data = await link.pop(key, left)
                 except RedisUnreachable:
-                    await self._broken([link], [request])
+                    await self._broken([link], lambda: [request])
                     continue
                 if data is not None:
                     self.deliver(data)
@@ -123,7 +132,20 @@ class Replies:
                 await self._look_after_bell()
 
     async def _look_after_bell(self) -> None:
-        await self._broken([self._bell, self._control], [each for each in self._requests.values() if each.rings])
+        def ringing() -> list[InFlight]:
+            return [each for each in self._requests.values() if each.rings]
+
+        await self._broken([self._bell, self._control], ringing)
+
+    async def _look_after_missed(self) -> None:
+        taken: list[InFlight] = []
+
+        def those() -> list[InFlight]:
+            taken.extend(self._missed)
+            self._missed.clear()
+            return taken
+
+        await self._broken([], those)
 
     async def _collect(self, request_ids: list[str], keys: Keys, gateway: str) -> None:
         """Takes what the bell announced, and what it announces meanwhile: the busier, the more in one call."""

@@ -15,8 +15,9 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.answer import embed_body, timing_headers
-from api.body import parse_embed, read_body
+from api.body import BodyUnread, parse_embed, read_body
 from api.errors import error_body, retry_headers, status_of
+from api.last_words import LastWords
 from api.openapi import EMBED_REQUEST, EMBED_RESPONSES, HEALTH_RESPONSES, JSON
 from shared.errors import InternalError, RedbatchError
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 CLIENT_CLOSED_REQUEST = 499
-BODY_UNREAD = (408, 413)
-"""After these the connection is closed: the rest of the body is not read."""
-
 WATCH_AFTER_S = 0.02
 """A request that is answered sooner is not watched for a client that leaves: watching costs a task."""
 
@@ -43,13 +41,16 @@ def request_id_of(request: Request) -> str:
     return given if _REQUEST_ID.match(given) else secrets.token_hex(16)
 
 
-def error_response(error: RedbatchError, request_id: str) -> Response:
+def error_response(error: RedbatchError, request_id: str, kind: type[Response] = Response) -> Response:
     """Returns an error in the one shape."""
     headers = {"x-request-id": request_id, **retry_headers(error)}
-    status = status_of(error)
-    if status in BODY_UNREAD:
-        headers["connection"] = "close"
-    return Response(error_body(error.code, error.message, request_id), status, headers, JSON)
+    return kind(error_body(error.code, error.message, request_id), status_of(error), headers, JSON)
+
+
+def _refused(error: RedbatchError, request_id: str, kind: type[Response] = Response) -> Response:
+    response = error_response(error, request_id, kind)
+    log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+    return response
 
 
 @router.post("/embed", summary="Embed one text or many", responses=EMBED_RESPONSES, openapi_extra=EMBED_REQUEST)
@@ -60,8 +61,9 @@ async def embed(request: Request) -> Response:
     try:
         response = await _embed(request, request_id)
     except RedbatchError as error:
-        response = error_response(error, request_id)
-        log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+        response = _refused(error, request_id)
+    except BodyUnread as unread:
+        response = _refused(unread.error, request_id, LastWords)
     except ClientDisconnect:
         response = Response(status_code=CLIENT_CLOSED_REQUEST)
     except Exception:

@@ -43,13 +43,16 @@ class Settler:
         self._deliver = deliver
         self._taking = taking
 
-    async def after_break(self, broken: Iterable[Link], requests: Iterable[InFlight]) -> None:
-        """Settles the requests that waited on connections that broke, once Redis answers again.
+    async def after_break(self, broken: Iterable[Link], requests: Callable[[], Iterable[InFlight]]) -> None:
+        """Settles the requests that wait on connections that broke, once Redis answers again.
+
+        Which these are is asked when nothing can be given to the broken connections any more. What is not in the stream
+        yet, as far as is known, is `missed`, and to be settled once it is.
 
         Redis may still hold an old connection for alive and give replies to it, be it one that waited for them, one
         that collected them, or the one that settles: these are killed first.
         """
-        links, waiting = [*broken, self._link], list(requests)
+        links = [*broken, self._link]
         pause = RETRY_FIRST_S
         while True:
             await asyncio.sleep(pause)  # always: whoever calls this tries its connection again right after it
@@ -57,6 +60,9 @@ class Settler:
                 await self._link.ping()
                 for link in links:
                     await self._link.kill(link)
+                waiting = [request for request in requests() if not request.done]
+                for request in waiting:
+                    request.missed = request.missed or request.unplaced
                 await self.settle(waiting, cause="connection")
             except RedisUnreachable:
                 pause = min(2 * pause, RETRY_MOST_S)

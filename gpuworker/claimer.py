@@ -57,24 +57,26 @@ class Claimer:
         self._committer = committer
         self.batch_tokens = 1_024
         self.stopping = False
+        self._lost = True  # a worker that comes back under its old name may have left entries pending
+        self._reborn = True
         self._quiet = False
         settings = context.settings
         self._turns = Turns(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
 
     async def run(self) -> None:
         """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
-        lost = True  # a worker that comes back under its old name may have left entries pending
         pause_s = RETRY_FIRST_S
         while not self.stopping:
             try:
-                if lost:
-                    lost = not await self._recover()
+                if self._lost:
+                    await self._recover()
                 await self._claim_once()
                 pause_s = RETRY_FIRST_S
             except GroupMissing:
+                self._lost = True
                 await self._join()
             except RedisUnreachable as error:
-                lost = True
+                self._lost = True
                 log.warning("cannot claim", reason=error.message)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MOST_S)
@@ -154,18 +156,29 @@ class Claimer:
         """Returns when an entry was submitted, on this host's monotonic clock."""
         return self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
 
-    async def _recover(self) -> bool:
-        """Finds entries that were delivered to this worker in a reply that never came; returns whether it could."""
+    async def look_again(self) -> None:
+        """Has this worker's own pending entries read soon: some may not be in hand.
+
+        Raises:
+            RedisUnreachable: it is done when Redis answers again.
+        """
+        self._lost = True
+        await self._context.control.unblock(self._link)
+
+    async def _recover(self) -> None:
+        """Finds entries that are pending for this worker and not in hand, as of a reply that never came."""
         context = self._context
+        self._lost = False  # before: more may be lost meanwhile
         await context.control.kill(self._link)
         most = len(context.hands) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
-        search = Abandoned(0, context.worker, most)
+        search = Abandoned(0, context.worker, most, self._reborn)
         claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         if claimed is None:
-            return False
+            self._lost = True
+            return
+        self._reborn = False
         context.clock.saw(claimed.now_ms)
         self.accept(claimed)
-        return True
 
     async def _join(self) -> None:
         try:

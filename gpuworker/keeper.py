@@ -78,17 +78,19 @@ class Keeper:
         if not held:
             return
         entries = [each.entry for each in held]
-        now_ms, owned = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
-        self._context.clock.saw(now_ms)
+        renewed = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
+        self._context.clock.saw(renewed.now_ms)
         gone = [
             key_of(each.entry)
-            for each, still in zip(held, owned, strict=True)
+            for each, still in zip(held, renewed.owned, strict=True)
             if not keeps(owned=still, begun=each.began is not None, answered=each.answered)
         ]
         if gone:
             metrics.DROPPED.inc(len(gone))
             self._drop(gone)
             self._context.hands.release(gone)
+            if renewed.elsewhere:  # one that was delivered again to this worker meanwhile was taken for one in hand
+                await self._claimer.look_again()
 
     async def _reclaim(self) -> None:
         context = self._context
@@ -96,7 +98,11 @@ class Keeper:
         if most <= 0:
             return
         search = Abandoned(context.settings.reclaim_idle_ms, most=most)
-        claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
+        try:
+            claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
+        except RedisUnreachable:
+            await self._claimer.look_again()
+            raise
         if claimed is None:
             self._stalled(context.settings.renew_ms / 1000)
             return

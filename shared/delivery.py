@@ -62,11 +62,28 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """What a reclaim looks for: entries not renewed for `idle_ms`, of `owner` or of anyone, `most` at once."""
+    """What a reclaim looks for: entries not renewed for `idle_ms`, of `owner` or of anyone, `most` at once.
+
+    `reborn` says that whoever asks has only just come to life: it died of what is written down as begun under its name.
+    """
 
     idle_ms: int
     owner: str = ""
     most: int = 256
+    reborn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Redis' clock, and for each entry whether it is still this worker's.
+
+    `elsewhere` of the others are in their lanes: with another worker, or, in a group that was made anew, delivered to
+    anyone since, or to nobody yet.
+    """
+
+    now_ms: int
+    owned: tuple[bool, ...]
+    elsewhere: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +203,8 @@ async def discard(link: Link, keys: Keys, refs: Sequence[Ref]) -> None:
     await link.run(scripts.COMMIT, [keys.backlog, keys.dead, *keys.lanes], args)
 
 
-async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> tuple[int, list[bool]]:
-    """Keeps entries from being reclaimed; returns Redis' clock and for each entry whether it is still this worker's.
+async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> Renewed:
+    """Keeps entries from being reclaimed.
 
     Raises:
         GroupMissing: `join` makes the group again.
@@ -195,21 +212,23 @@ async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -
     args: list[Argument] = [GROUP, worker, len(entries)]
     for entry in entries:
         args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)
-    now_ms, owned = await link.run(scripts.RENEW, keys.lanes, args)
-    return now_ms, [bool(flag) for flag in owned]
+    now_ms, owned, elsewhere = await link.run(scripts.RENEW, keys.lanes, args)
+    return Renewed(now_ms, tuple(bool(flag) for flag in owned), elsewhere)
 
 
 async def reclaim(link: Link, keys: Keys, worker: str, issued_ms: int, search: Abandoned) -> Claimed | None:
     """Takes over entries that were not renewed for a while.
 
     Returns None when the call reached Redis over RECLAIM_LATE_MS after `issued_ms`: nobody is taken for dead after a
-    stall. The attempts of an entry are its own, plus one if its last owner had begun to run it.
+    stall. The attempts of an entry are its own, plus one if its last owner had begun to run it: another worker, or, for
+    one that is `reborn`, it in its last life.
 
     Raises:
         GroupMissing: `join` makes the group again.
     """
     args: list[Argument] = [GROUP, worker, search.idle_ms, search.most, search.owner, issued_ms, RECLAIM_LATE_MS]
-    now_ms, *rest = await link.run(scripts.RECLAIM, keys.lanes, [*args, keys.begun(""), keys.worker("")])
+    args += (keys.begun(""), keys.worker(""), int(search.reborn))
+    now_ms, *rest = await link.run(scripts.RECLAIM, keys.lanes, args)
     if not rest:
         return None
     parsed = [parse_entry(lane, raw, count - 1) for lane, rows in enumerate(rest[0]) for raw, count in rows]

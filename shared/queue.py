@@ -39,6 +39,10 @@ _REFUSALS = (
 )
 
 
+_ELSEWHERE = ("READONLY", "MASTERDOWN", "instance state changed")
+"""Redis is a replica now. Its connections stay open, and only a new one may lead to the master."""
+
+
 class GroupMissing(Exception):
     """The consumer group is gone: the stream was deleted, flushed, or never read."""
 
@@ -124,6 +128,8 @@ class Link:
         except NoScriptError:
             raise
         except ResponseError as error:
+            if any(word in _text(error) for word in _ELSEWHERE):
+                await self._close()
             raise _translated(error) from None
         except (RedisError, OSError, TimeoutError) as error:
             await self._close()
@@ -165,8 +171,12 @@ def _cancels() -> int:
     return task.cancelling() if task is not None else 0
 
 
+def _text(error: ResponseError) -> str:
+    return f"{error.status_code or ''} {error}".strip()  # redis-py takes the codes that it knows out of the text
+
+
 def _translated(error: ResponseError) -> Exception:
-    text = f"{error.status_code or ''} {error}".strip()  # redis-py takes the codes that it knows out of the text
+    text = _text(error)
     if "NOGROUP" in text or "UNBLOCKED the stream key" in text:
         return GroupMissing(text)
     if "STALE" in text:

@@ -173,7 +173,7 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
     """Returns what became of each request; its replies are popped by this."""
     args: list[Argument] = [len(LANES), len(requests)]
     for request in requests:
-        args.append(len(request.refs))
+        args += (request.request_id, len(request.refs))
         for ref in request.refs:
             args += (ref.lane, ref.entry_id)
     names = [*keys.lanes, *(keys.reply(request.request_id) for request in requests)]

@@ -11,8 +11,9 @@
 --           attempts, what it died of ("" for an entry that did not: it is no dead letter)
 --
 -- Returns {now_ms, {1 or 0 for each entry}}: whether this commit was the one that counted.
--- XACK comes first: it says whether the entry is still owed, and it is allowed when memory is full, after which the
--- push is too. XDEL guards against a cancel. Where either finds nothing, nothing is touched.
+-- XDEL says whether the entry is still owed: whoever answers or cancels deletes it. It may be pending with another, or
+-- not be delivered at all since the group was made anew: the answer is as good. Where XDEL finds nothing, nothing is
+-- touched. XACK comes first because it is allowed when memory is full, after which the push is too.
 local group, grace, bell_ttl = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -41,7 +42,8 @@ for e = 1, tonumber(ARGV[8]) do
   local lane, id = KEYS[3 + ARGV[at]], ARGV[at + 1]
   local won = 0
   local dead = ARGV[at + 10] ~= '' and letter(lane, id, ARGV[at + 9], ARGV[at + 10])
-  if redis.call('XACK', lane, group, id) == 1 and redis.call('XDEL', lane, id) == 1 then
+  redis.call('XACK', lane, group, id)
+  if redis.call('XDEL', lane, id) == 1 then
     won = 1
     if dead then
       redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[6], '*', unpack(dead))

@@ -6,6 +6,7 @@
 -- ARGV[5]   consumer to take from, or "" for any
 -- ARGV[6]   when this call was issued (Redis' clock, ms)      ARGV[7] ms after which it is too late to obey it
 -- ARGV[8]   what the keys of begun entries begin with      ARGV[9] what heartbeat keys begin with
+-- ARGV[10]  "1" if this consumer has only just come to life, so that it may have died under its name before
 -- Also reads these two keys for each consumer that it finds, of the same slot.
 --
 -- Returns {now_ms, {{{id, {field, value, ...}}, retry count}, ... } for each lane}, or {now_ms} when it came too late:
@@ -46,9 +47,7 @@ for i, lane in ipairs(KEYS) do
     if not found[1] then
       redis.call('XACK', lane, group, id)
     else
-      -- One's own count too: a worker that was killed may come back under its name. One that lives on knows better
-      -- what it holds, and its next renewal says so.
-      if has_begun(owner, i - 1, id) then
+      if (owner ~= me or ARGV[10] == '1') and has_begun(owner, i - 1, id) then
         count = count + 1
       end
       redis.call('XCLAIM', lane, group, me, 0, id, 'RETRYCOUNT', count, 'JUSTID')

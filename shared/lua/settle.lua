@@ -2,7 +2,7 @@
 --
 -- KEYS[1..L]  lanes; after them one reply key for each request
 -- ARGV[1]   number of lanes L
--- ARGV[2]   number of requests; then for each: number of outstanding entries;
+-- ARGV[2]   number of requests; then for each: its id, number of outstanding entries;
 --           then for each entry: lane index (from 0), entry id
 --
 -- Returns for each request {{reply, ...}, {1 or 0 for each entry: whether it is still in the stream}}.
@@ -13,11 +13,11 @@ local results = {}
 local at = 3
 for r = 1, tonumber(ARGV[2]) do
   local there = {}
-  local m = tonumber(ARGV[at])
-  at = at + 1
+  local id, m = ARGV[at], tonumber(ARGV[at + 1])
+  at = at + 2
   for e = 1, m do
-    local found = redis.call('XRANGE', KEYS[1 + ARGV[at]], ARGV[at + 1], ARGV[at + 1], 'COUNT', 1)
-    there[e] = #found
+    local found = redis.call('XRANGE', KEYS[1 + ARGV[at]], ARGV[at + 1], ARGV[at + 1])[1]
+    there[e] = found and found[2][2] == id and 1 or 0  -- submit writes the request's id first
     at = at + 2
   end
   results[r] = {redis.call('LPOP', KEYS[lanes + r], 65536) or {}, there}

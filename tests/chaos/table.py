@@ -30,8 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Notes when it begins, and of which commit."""
-    if config.getoption("--document"):
+    """Notes when it begins, and of which commit. A process that runs a part of the tests knows too little to tell."""
+    if config.getoption("--document") and not hasattr(config, "workerinput"):
         from bench.machine import when_and_what  # noqa: PLC0415 - takes a second
 
         config.stash[RUN] = when_and_what()

@@ -14,6 +14,7 @@ from shared.keys import GROUP, Keys
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import Crowd, is_for
 from tests.integration.gateway.house import House
+from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -54,6 +55,31 @@ async def test_requests_survive_the_loss_of_the_queue(
     await running
     assert crowd.outcomes == {"ok": 60}
     assert time.monotonic() - harmed < 5
+
+
+async def test_a_reply_that_is_lost_before_the_gateway_knows_of_the_entry(
+    house: House, opened: Open, proxy: FaultProxy, raw: redis.asyncio.Redis
+) -> None:
+    """The answers to the submit and to the collect are lost: it is answered once the submit was heard of."""
+    far = await opened(proxy.url, redis_timeout_s=1.0, reply_connections=2)
+    await house.worker()
+    await wait_until(lambda: far.monitor.missing() == [], "the gateway sees the worker")
+    await asyncio.gather(far.embed(["x"], 20_000), far.embed(["y"], 20_000))  # now Redis knows all scripts
+    holder = asyncio.create_task(far.embed(["takes the waiter"], 20_000))
+    lost: list[str] = []
+
+    def fate_of(name: str) -> Fate:
+        purpose = name.rsplit(":", 1)[1]
+        if purpose not in ("submit", "collect") or purpose in lost:
+            return Fate.PASS
+        lost.append(purpose)
+        return Fate.DROP if purpose == "submit" else Fate.CUT
+
+    await asyncio.sleep(0)
+    proxy.fate_of = fate_of
+    assert is_for(await far.embed(["a"], 8_000), ["a"])
+    assert sorted(lost) == ["collect", "submit"]
+    await holder
 
 
 async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(

@@ -112,6 +112,17 @@ def test_a_much_too_large_body_still_gets_its_answer(served: Gateway) -> None:
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
 
 
+@pytest.mark.parametrize("number", range(5))
+def test_a_client_that_does_not_stop_sending_gets_its_answer(served: Gateway, number: int) -> None:
+    """What comes behind the limit is read for a while: a connection with unread data would be reset when it closes."""
+    chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(20_000_000 // 65_536 + number):
+            connection.sendall(chunk)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+
+
 def test_too_many_inputs_are_a_413(served: Gateway) -> None:
     """2,048 are taken and 2,049 are not; the message names the limit."""
     answer = served.embed({"texts": ["a"] * 2_049})

@@ -118,7 +118,7 @@ class Worker:
 
     async def renew(self, entries: Sequence[Entry]) -> list[bool]:
         """Renews; returns for each entry whether it is still its own."""
-        return (await delivery.renew(self.link, self.keys, self.name, entries))[1]
+        return list((await delivery.renew(self.link, self.keys, self.name, entries)).owned)
 
     async def hand_back(self, entries: Sequence[Entry]) -> int:
         """Hands entries back; returns how many were its own to give."""

@@ -49,22 +49,24 @@ async def test_repeating_a_commit_changes_nothing(gateway: Gateway, worker: Work
     assert await lane.backlog() == (0, 0)
 
 
-async def test_a_commit_into_a_new_group_touches_nothing(
+async def test_what_was_claimed_from_a_group_that_is_gone_is_answered_once(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis
 ) -> None:
-    """An entry claimed before the group was lost is delivered again, and answered by that delivery."""
-    asked = request()
-    await gateway.add(asked)
-    before = await worker.claim()
+    """Whether the group is made anew, and whether it has delivered the entry again: the first answer counts."""
+    asked = [request() for _ in range(3)]
+    await gateway.add(*asked)
+    without, undelivered, delivered = await worker.claim()
     await raw.xgroup_destroy(lane.name, GROUP)
-    assert await worker.commit(before, "without a group") == [False]
+    assert await worker.commit([without], "first") == [True]
     await delivery.join(other.link, other.keys)
-    assert await worker.commit(before, "not delivered yet") == [False]
-    assert await lane.length() == 1
-    assert await lane.replies(asked.request_id) == []
+    assert await worker.commit([undelivered], "first") == [True]
     again = await other.claim()
-    assert await other.commit(again, "right") == [True]
-    assert [said(reply) for reply in await lane.replies(asked.request_id)] == ["right"]
+    assert [entry.ref for entry in again] == [delivered.ref]
+    assert await worker.commit([delivered], "first") == [True]
+    assert await other.commit(again, "second") == [False]
+    for each in asked:
+        assert [said(reply) for reply in await lane.replies(each.request_id)] == ["first"]
+    assert await lane.length() == 0
     assert await lane.backlog() == (0, 0)
 
 

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
@@ -102,6 +103,26 @@ async def test_a_reply_that_comes_too_late_never_answers_the_next(queue: Queue, 
         with pytest.raises(RedisUnreachable):
             await link.call("BLPOP", keys.reply("nobody"), "0.03", timeout_s=0.01)
         assert await link.call("ECHO", str(i)) == str(i).encode()
+
+
+async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
+    """Its connections stay open and refuse every write for ever; a new one may lead to the new master."""
+    server = LocalRedis(server_binary())
+    await asyncio.to_thread(server.start)
+    queue = Queue(QueueSettings(redis_url=server.url), "q", "c")
+    try:
+        link, admin = queue.link("a"), queue.link("b")
+        before = await link.call("CLIENT", "ID")
+        await admin.call("REPLICAOF", "127.0.0.1", "1")
+        for write in (("SET", "a", "b"), ("EVAL", "return redis.call('SET', 'a', 'b')", "0")):
+            with pytest.raises(RedisUnreachable):
+                await link.call(*write)
+            after = await link.call("CLIENT", "ID")
+            assert after > before
+            before = after
+    finally:
+        await queue.close()
+        await asyncio.to_thread(server.stop)
 
 
 async def test_a_lost_reply_is_unreachable_in_time(far: Queue, proxy: FaultProxy) -> None:

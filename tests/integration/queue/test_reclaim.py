@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared import delivery
+from shared import delivery, submission
 from shared.keys import GROUP, RELEASED, Keys
-from shared.queue import GroupMissing
+from shared.queue import GroupMissing, Queue
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
@@ -136,6 +136,34 @@ async def test_attempts_count_what_was_begun(gateway: Gateway, worker: Worker, o
     again = await worker.reclaim()
     assert [entry.attempts for entry in again] == [2, 1]
     await worker.commit(again)
+
+
+async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gateway: Gateway, worker: Worker) -> None:
+    """Only one that has just come to life takes what is begun under its name for what it died of."""
+    await gateway.add(request())
+    await worker.mark_begun(await worker.claim())
+    for reborn in (False, True):
+        search = delivery.Abandoned(0, worker.name, reborn=reborn)
+        claimed = await delivery.reclaim(worker.link, worker.keys, worker.name, await worker.now_ms(), search)
+        assert claimed is not None
+        assert [entry.attempts for entry in claimed.entries] == [int(reborn)]
+        entries = claimed.entries
+    await worker.commit(entries)
+
+
+async def test_a_renewal_tells_whether_what_is_lost_is_still_in_its_lane(
+    queue: Queue, gateway: Gateway, worker: Worker, other: Worker
+) -> None:
+    """What was cancelled is gone; what another took, or what has a new group, is not."""
+    refs = await gateway.add(*(request() for _ in range(3)))
+    entries = await worker.claim()
+    await submission.cancel(queue.link("cancel"), queue.keys, refs[:1], [])
+    renewed = await delivery.renew(worker.link, queue.keys, worker.name, entries)
+    assert (renewed.owned, renewed.elsewhere) == ((False, True, True), 0)
+    await other.reclaim(most=1)
+    renewed = await delivery.renew(worker.link, queue.keys, worker.name, entries)
+    assert (renewed.owned, renewed.elsewhere) == ((False, False, True), 1)
+    await worker.commit(entries)
 
 
 async def test_renewing_does_not_count_as_an_attempt(gateway: Gateway, worker: Worker, other: Worker) -> None:

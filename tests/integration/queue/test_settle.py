@@ -86,6 +86,19 @@ async def test_no_id_is_given_twice(queue: Queue, gateway: Gateway, raw: redis.a
         assert await submission.cancel(link, queue.keys, [after], []) == 1
 
 
+async def test_another_entry_under_a_lost_ones_id_is_not_taken_for_it(
+    queue: Queue, gateway: Gateway, raw: redis.asyncio.Redis, lane: Lane
+) -> None:
+    """Somebody may have added it by hand, or with a Redis whose clock went back."""
+    lost = request()
+    (ref,) = await gateway.add(lost)
+    await raw.flushall()
+    await lane.client.xadd(lane.name, {"id": "another"}, id=ref.entry_id)
+    (settled,) = await submission.settle(queue.link("settle"), queue.keys, [Outstanding(lost.request_id, (ref,))])
+    assert settled == Settled((), (False,))
+    await raw.flushall()
+
+
 async def test_settle_races_commit(queue: Queue, gateway: Gateway, worker: Worker) -> None:
     """Whenever it comes, a settle finds either the reply or the entry: never neither, never both."""
     link = queue.link("settle")
