@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from math import inf
 
 import structlog
 
@@ -55,6 +56,7 @@ class Monitor:
         self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
         self._had_epoch = False
+        self._loss_told_at = -inf
         self._lost = asyncio.Event()
         self._round = time.monotonic()
 
@@ -113,7 +115,10 @@ class Monitor:
         self._had_epoch = self._had_epoch or bool(epoch)
 
     async def _look_after_loss(self) -> None:
-        log.warning("the queue's data was lost or its group made anew: looking after all requests")
+        now = time.monotonic()
+        if now - self._loss_told_at > EVERY_S:  # one loss shows several times: no epoch, a gateway's, the new group's
+            self._loss_told_at = now
+            log.warning("the queue's data was lost or its group made anew: looking after all requests")
         self._lost.clear()  # before: it may be lost again meanwhile
         try:
             await self._on_loss()
