@@ -61,12 +61,12 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     """Returns the body. The bounds hold while reading, whatever Content-Length says.
 
     Raises:
-        BodyUnread: it is over the limit (TooLarge), or did not arrive in time (BodyTimeout).
-        UnsupportedMediaType: it is announced as something other than JSON.
+        BodyUnread: it is over the limit (TooLarge), did not arrive in time (BodyTimeout), or is announced as something
+            other than JSON (UnsupportedMediaType).
     """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise UnsupportedMediaType("Send JSON, with the header Content-Type: application/json.")
+        raise BodyUnread(UnsupportedMediaType("Send JSON, with the header Content-Type: application/json."))
     message = f"The body is over the limit of {limit} bytes: send fewer texts at once."
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:

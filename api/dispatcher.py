@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -110,7 +111,8 @@ class Dispatcher:
     async def start(self) -> None:
         """Asks for the state of the queue once, then works in the background."""
         await self.monitor.poll()
-        parts = (self._submitter.run, lambda: self._replies.run_bell(self._keys, self.gateway), self.monitor.run)
+        bell = partial(self._replies.run_bell, self._keys, self.gateway)
+        parts = (self._submitter.run, bell, self._replies.run_missed, self.monitor.run)
         self._tasks = [asyncio.create_task(_keep(part)) for part in parts]
 
     async def stop(self) -> None:

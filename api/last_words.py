@@ -11,15 +11,17 @@ from fastapi import Response
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-LINGER_S = 1.0
+SILENT_S = 1.0
+LINGER_S = 30.0
 LINGER_BYTES = 64 * 2**20
 
 
 class LastWords(Response):
     """Says it, and closes the connection a little later.
 
-    What the client still sends is read and dropped for a while, as RFC 9112 (9.6) has it: to close a connection on
-    which unread data waits is to reset it, and a client that is still sending may never see the answer.
+    What the client still sends is read and dropped, until it is silent for SILENT_S or goes on for too long, as RFC
+    9112 (9.6) has it: to close a connection on which unread data waits is to reset it, and a client that is still
+    sending may never see the answer.
     """
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,6 +38,7 @@ class LastWords(Response):
 async def _drop_body(receive: Receive) -> None:
     dropped, more = 0, True
     while more and dropped < LINGER_BYTES:
-        message = await receive()
+        async with asyncio.timeout(SILENT_S):
+            message = await receive()
         dropped += len(message.get("body", b""))
         more = message.get("more_body", False)  # a disconnect has none

@@ -8,7 +8,7 @@ and a request that ends early leaves its waiter to be woken by the cancel.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -56,6 +56,7 @@ class Replies:
         self._holders: dict[str, Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._missed: list[InFlight] = []
+        self._more_missed = asyncio.Event()
         self.taking = asyncio.Lock()
 
     def reserve(self, request: InFlight) -> None:
@@ -74,17 +75,13 @@ class Replies:
         """Begins to wait for a request that is in the stream now; the bell needs no word of it."""
         link = self._holders.pop(request.request_id, None)
         if link is not None:
-            self._begin(self._wait(link, request, keys))
+            task = asyncio.create_task(self._wait(link, request, keys), name="waiter")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         if request.missed:
             request.missed = False
             self._missed.append(request)
-            if len(self._missed) == 1:
-                self._begin(self._look_after_missed())
-
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._more_missed.set()
 
     async def stop(self) -> None:
         """Ends every wait. Only for the end of a gateway: a reply that is on its way is read by nobody."""
@@ -137,15 +134,20 @@ class Replies:
 
         await self._broken([self._bell, self._control], ringing)
 
-    async def _look_after_missed(self) -> None:
-        taken: list[InFlight] = []
+    async def run_missed(self) -> None:
+        """Looks after requests that were missed when a connection broke, until cancelled."""
+        while True:
+            self._more_missed.clear()
+            if not self._missed:
+                await self._more_missed.wait()
+            settled: list[InFlight] = []
 
-        def those() -> list[InFlight]:
-            taken.extend(self._missed)
-            self._missed.clear()
-            return taken
+            def those(settled: list[InFlight] = settled) -> list[InFlight]:
+                settled[:] = self._missed
+                return settled
 
-        await self._broken([], those)
+            await self._broken([], those)
+            del self._missed[: len(settled)]  # the rest came meanwhile
 
     async def _collect(self, request_ids: list[str], keys: Keys, gateway: str) -> None:
         """Takes what the bell announced, and what it announces meanwhile: the busier, the more in one call."""

@@ -48,11 +48,22 @@ Unless the entry is older than that wait: then it is Redis that takes so long, a
 
 
 class Claimer:
-    """The way of entries from Redis into the engine."""
+    """The way of entries from Redis into the engine.
 
-    def __init__(self, context: Context, link: Link, engine: EngineHost, committer: Committer) -> None:
+    Args:
+        context: the worker.
+        link: a connection of its own.
+        keeper_link: another, over which the keeper takes entries for it.
+        engine: runs them.
+        committer: answers those that are not to run.
+    """
+
+    def __init__(
+        self, context: Context, link: Link, keeper_link: Link, engine: EngineHost, committer: Committer
+    ) -> None:
         self._context = context
         self._link = link
+        self._keeper_link = keeper_link
         self._engine = engine
         self._committer = committer
         self.batch_tokens = 1_024
@@ -143,6 +154,8 @@ class Claimer:
 
     async def _await_entry(self, allowance: Allowance) -> None:
         """Waits for the next entry: while there is no room for bulk, for an interactive one, and not for long."""
+        if self._lost:
+            return
         began = time.monotonic()
         room = min(allowance.bulk_entries, allowance.bulk_tokens) > 0
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
@@ -163,13 +176,15 @@ class Claimer:
             RedisUnreachable: it is done when Redis answers again.
         """
         self._lost = True
-        await self._context.control.unblock(self._link)
+        self._context.hands.freed.set()
+        await self._keeper_link.unblock(self._link)
 
     async def _recover(self) -> None:
         """Finds entries that are pending for this worker and not in hand, as of a reply that never came."""
         context = self._context
         self._lost = False  # before: more may be lost meanwhile
-        await context.control.kill(self._link)
+        for link in (self._link, self._keeper_link):
+            await context.control.kill(link)
         most = len(context.hands) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
         search = Abandoned(0, context.worker, most, self._reborn)
         claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)

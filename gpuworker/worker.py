@@ -56,8 +56,9 @@ class Worker:
         options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
         self._engine = EngineHost(options, self._on_frame, self._on_ready, self._on_death)
         self._begun = Begun(self._context, self._queue.link("begun"))
-        self._claimer = Claimer(self._context, self._claim_link, self._engine, self._committer)
-        self._keeper = Keeper(self._context, self._queue.link("keep"), self._claimer, self._drop)
+        keeper_link = self._queue.link("keep", identified=True)
+        self._claimer = Claimer(self._context, self._claim_link, keeper_link, self._engine, self._committer)
+        self._keeper = Keeper(self._context, keeper_link, self._claimer, self._drop)
         self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
         wait_ms = settings.max_batch_wait_ms
         self._patience = Patience(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)

@@ -30,18 +30,26 @@ local function has_begun(consumer, lane, id)
   return begun[consumer][lane .. '/' .. id]
 end
 
-local lanes = {}
+-- Before anything is taken: where a lane has no group, this ends here.
+local pending = {}
 for i, lane in ipairs(KEYS) do
-  local taken = {}
   local query = {lane, group, 'IDLE', idle, '-', '+', math.max(1, most)}
   if ARGV[5] ~= '' then
     query[8] = ARGV[5]
   end
-  local pending = redis.pcall('XPENDING', unpack(query))
-  if pending.err then
-    return pending
+  pending[i] = redis.pcall('XPENDING', unpack(query))
+  if pending[i].err then
+    return pending[i]
   end
-  for _, row in ipairs(most > 0 and pending or {}) do
+end
+
+local lanes = {}
+for i, lane in ipairs(KEYS) do
+  local taken = {}
+  for _, row in ipairs(pending[i]) do
+    if #taken >= most then
+      break
+    end
     local id, owner, count = row[1], row[2], row[4]
     local found = redis.call('XRANGE', lane, id, id)
     if not found[1] then
@@ -73,5 +81,8 @@ for name, number in pairs(owes) do
     end
     redis.call('DEL', ARGV[8] .. name)
   end
+end
+if ARGV[10] == '1' then
+  redis.call('DEL', ARGV[8] .. me)  -- it is counted, once
 end
 return {now, lanes}

@@ -59,8 +59,8 @@ VARIANTS = {
     ),
     "one's own pending entries are not read after an error": Broken(
         "gpuworker/claimer.py",
-        "        await context.control.kill(self._link)\n",
-        "        return\n",
+        "            await context.control.kill(link)\n",
+        "            return\n",
         lambda stage: test_network.test_the_reply_to_a_claim_is_lost(stage.scene, stage.proxy),
     ),
     "submit adds anew when it is repeated": Broken(

@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio
 
 from shared import delivery, submission
-from shared.keys import GROUP, RELEASED, Keys
+from shared.keys import BULK, GROUP, RELEASED, Keys
 from shared.queue import GroupMissing, Queue
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
@@ -139,15 +139,29 @@ async def test_attempts_count_what_was_begun(gateway: Gateway, worker: Worker, o
 
 
 async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gateway: Gateway, worker: Worker) -> None:
-    """Only one that has just come to life takes what is begun under its name for what it died of."""
+    """Only one that has just come to life takes what is begun under its name for what it died of, and once."""
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
-    for reborn in (False, True):
+    for reborn, attempts in ((False, 0), (True, 1), (True, 1)):
         search = delivery.Abandoned(0, worker.name, reborn=reborn)
         claimed = await delivery.reclaim(worker.link, worker.keys, worker.name, await worker.now_ms(), search)
         assert claimed is not None
-        assert [entry.attempts for entry in claimed.entries] == [int(reborn)]
+        assert [entry.attempts for entry in claimed.entries] == [attempts]
         entries = claimed.entries
+    await worker.commit(entries)
+
+
+async def test_a_reclaim_that_finds_a_group_missing_takes_nothing(
+    gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis
+) -> None:
+    """Otherwise what it took from the lanes before would be with a worker that does not know of it."""
+    await gateway.add(request())
+    entries = await worker.claim()
+    await raw.xgroup_destroy(worker.keys.lanes[BULK], GROUP)
+    with pytest.raises(GroupMissing):
+        await other.reclaim()
+    assert list((await lane.owners()).values()) == [b"worker-1"]
+    await delivery.join(other.link, other.keys)
     await worker.commit(entries)
 
 

@@ -39,10 +39,9 @@ async def test_every_answer_is_of_its_own_texts_and_nothing_is_left(house: House
 
 async def test_bulk_that_is_the_share_of_another_worker_is_left_to_it(house: House) -> None:
     """While it waits for interactive entries beside what it has left, a worker takes no more of it."""
-    await house.worker("simulated:base_ms=2000,item_ms=0", heartbeat_s=0.1)
     other = Worker(house.queue.link("other"), house.keys, "other")
     await other.beat(ttl_ms=20_000)
-    await asyncio.sleep(0.5)  # now the worker knows that it is not alone
+    await house.worker("simulated:base_ms=2000,item_ms=0")
     refs = await house.gateway.add(*(request(lane=BULK) for _ in range(8)))
     most = 0
     for _ in range(50):
