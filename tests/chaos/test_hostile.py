@@ -16,7 +16,7 @@ import pytest
 from tests.chaos.scene import Scene, whole
 from tests.integration.gateway.house import Gateway
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.alone]
 
 SLOW_CLIENTS = 200
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

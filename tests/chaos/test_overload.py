@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.scene import Scene, metric
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.alone]
 
 MODEL = "simulated:base_ms=5,item_ms=20"
 BATCH = 8
