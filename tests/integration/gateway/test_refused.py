@@ -142,6 +142,7 @@ def test_a_body_that_is_not_json_is_a_415(served: Gateway, kind: str) -> None:
     """What is announced as something else is not read as JSON."""
     answer = post(served, b'{"text": "a"}', kind)
     assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_media_type")
+    assert answer.headers["connection"] == "close", "its body is not waited for"
 
 
 @pytest.mark.parametrize("path", ["/", "/embed/", "/nothing", "/embed/x", "/%00", "/%ff", "/%ed%a0%80", "/..;/a"])

@@ -258,3 +258,24 @@ async def test_a_worker_that_comes_back_under_its_name_counts_the_attempt(house:
 
     await wait_until(counted, "the attempt is counted", timeout_s=10)
     await house.check(asked)
+
+
+async def test_what_comes_to_a_worker_that_does_not_hear_of_it_is_found_when_it_loses_another(house: House) -> None:
+    """Another takes an entry that it holds, so its group may have changed: it reads what is pending under its name."""
+    await house.worker(
+        "simulated:base_ms=1000,item_ms=0", worker_id="pod-0", max_batch_size=1, claim_window=3, reclaim_idle_ms=60_000
+    )
+    asked = await house.ask_many([[f"text {i}"] for i in range(3)])
+
+    async def held() -> bool:
+        return len(await house.pending()) == len(asked)
+
+    await wait_until(held, "it holds what it may")
+    unheard = await house.ask("unheard of")
+    rows: Any = await house.raw.xreadgroup(GROUP, "pod-0", {house.lane: ">"}, count=1)
+    assert len(rows[0][1]) == 1
+    taken: Any = (await house.pending())[2]["message_id"]
+    await house.raw.xclaim(house.lane, GROUP, "other", 0, [taken])
+    await house.check([unheard], timeout_s=10)
+    await house.raw.xclaim(house.lane, GROUP, "pod-0", 0, [taken], idle=120_000)
+    await house.check(asked)
