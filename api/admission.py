@@ -50,10 +50,7 @@ def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> Redb
     client's place in the jitter.
     """
     if cluster.redis_down_s > min(grace.redis_s, budget_s):
-        return RedisUnreachable(
-            f"Redis has not answered for {cluster.redis_down_s:.1f} s: try again later.",
-            retry_after_s=_later(cluster.redis_down_s, share),
-        )
+        return redis_away(cluster.redis_down_s, share)
     if cluster.worker_unseen_s is None:
         return NoWorker(
             "No worker serves this queue yet: start one, then try again.", retry_after_s=_later(RETRY_LEAST_S, share)
@@ -69,6 +66,13 @@ def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> Redb
             retry_after_s=_later(RETRY_LEAST_S, share),
         )
     return None
+
+
+def redis_away(down_s: float, share: float) -> RedbatchError:
+    """Returns the error for a request that Redis cannot take, which it has not answered for so long (s)."""
+    return RedisUnreachable(
+        f"Redis has not answered for {down_s:.1f} s: try again later.", retry_after_s=_later(down_s, share)
+    )
 
 
 def fleet_rate(rates: Sequence[float]) -> float:

@@ -69,13 +69,14 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sending = self._closing(send) if self._state.draining else send
         if scope["path"] == "/embed" and scope["method"] == "POST":
             scope["app"] = self._app
-            response = await embed(Request(scope, receive, sending))
-            await response(scope, receive, sending)
+            response = await embed(Request(scope, receive, send))
+            if self._state.draining:  # perhaps only since it was asked
+                response.headers["connection"] = "close"
+            await response(scope, receive, send)
         else:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, self._closing(send) if self._state.draining else send)
 
     def _closing(self, send: Send) -> Send:
         async def sending(message: Message) -> None:

@@ -28,7 +28,8 @@ class EmbedBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
-    texts: list[str] | None = Field(default=None, description="Some texts.")
+    # fail_fast: a body of a million numbers would make a million errors, and hold up everybody for seconds
+    texts: list[str] | None = Field(default=None, description="Some texts.", fail_fast=True)
     timeout_ms: int | None = Field(
         default=None, ge=1, le=MAX_TIMEOUT_MS, description="Time for the answer; goes before the header X-Timeout-Ms."
     )

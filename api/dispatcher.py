@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from api import metrics
-from api.admission import Cluster, Grace, admit
+from api.admission import Cluster, Grace, admit, redis_away
 from api.inflight import InFlight
 from api.monitor import Monitor
 from api.replies import Replies
@@ -22,7 +22,7 @@ from api.settler import Settler
 from api.submitter import Order, Submitter, Told
 from redbatch.tasks import end
 from shared.codec import encode_body
-from shared.errors import DeadlineExceeded, InvalidRequest, RedisUnreachable
+from shared.errors import DeadlineExceeded, InvalidRequest
 from shared.keys import INTERACTIVE
 from shared.messages import EMBED, Body, Draft, Vectors
 from shared.queue import Queue
@@ -112,7 +112,7 @@ class Dispatcher:
         """Asks for the state of the queue once, then works in the background."""
         await self.monitor.poll()
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
-        parts = (self._submitter.run, bell, self._replies.run_missed, self.monitor.run)
+        parts = (self._submitter.run, bell, self._replies.run_missed, self.monitor.run, self.monitor.beat)
         self._tasks = [asyncio.create_task(_keep(part)) for part in parts]
 
     async def stop(self) -> None:
@@ -138,8 +138,8 @@ class Dispatcher:
             RedbatchError: any of them but the client's own.
         """
         refusal = admit(self._cluster(), self._grace, timeout_ms / 1000, random.random())  # noqa: S311 - spreads clients
-        if refusal is None and self._submitter.waiting_inputs >= self._settings.max_queue_inputs:
-            refusal = self.monitor.full(lane)  # Redis is slow or away: what is held here is bounded as the queue is
+        if refusal is None and self._holds_enough():
+            refusal = self.monitor.full(lane)
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
@@ -148,7 +148,6 @@ class Dispatcher:
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))
-        metrics.REQUEST_INPUTS.inc(len(inputs))
         metrics.IN_FLIGHT.inc()
         timer = loop.call_at(request.deadline, self._expire, request)
         try:
@@ -156,6 +155,11 @@ class Dispatcher:
         finally:
             timer.cancel()
             self._forget(request)
+
+    def _holds_enough(self) -> bool:
+        """Redis is slow or away: what is held here is bounded as the queue is."""
+        inputs, tokens = self._submitter.waiting_inputs, self._submitter.waiting_tokens
+        return inputs >= self._settings.max_queue_inputs or tokens >= self._settings.max_queue_tokens
 
     def _cluster(self) -> Cluster:
         """What is known of the rest. Redis is away as well while it answers questions and refuses writes."""
@@ -169,8 +173,9 @@ class Dispatcher:
         return ["redis"] if self._submitter.repeating_since is not None else self.monitor.missing()
 
     def _expire(self, request: InFlight) -> None:
-        if self._submitter.repeating_since is not None and not request.submitted:
-            request.fail(RedisUnreachable("Redis did not answer within the deadline: try again.", retry_after_s=1.0))
+        down_s = self._cluster().redis_down_s
+        if down_s > 0 and not request.submitted:
+            request.fail(redis_away(down_s, random.random()))  # noqa: S311 - spreads clients
         else:
             request.fail(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
 
@@ -179,8 +184,8 @@ class Dispatcher:
         del self._requests[request.request_id]
         metrics.IN_FLIGHT.dec()
         request.close()
-        if request.outstanding():
-            self._submitter.cancel(request, waited_for=not request.rings)
+        if refs := request.outstanding():
+            self._submitter.cancel(refs.values(), None if request.rings else request.request_id)
         self._replies.release(request)
 
     async def _on_loss(self) -> None:

@@ -28,7 +28,7 @@ COLLECT_RINGS = 4
 """Few at once: the replies of a call whose connection breaks are lost, and their requests run again."""
 
 LINGER_S = 0.05
-"""How long past its deadline a waiter listens, so that a reply at the last moment still counts."""
+"""How long past its deadline a waiter listens, so that a reply of that moment is not left to its TTL."""
 
 
 Broken = Callable[[list[Link], Callable[[], list[InFlight]]], Awaitable[None]]

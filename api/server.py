@@ -46,7 +46,7 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begins the drain."""
         if self._state.draining:
-            self.should_exit = True
+            self.should_exit = self.force_exit = True
             super().handle_exit(sig, frame)
             return
         self._state.draining = True
@@ -61,7 +61,7 @@ class DrainingServer(uvicorn.Server):
         for sock in sockets or []:
             sock.close()
         ends = time.monotonic() + LINGER_S
-        while self.server_state.connections and time.monotonic() < ends:  # noqa: ASYNC110 - uvicorn has no event for it
+        while self.server_state.connections and not self.force_exit and time.monotonic() < ends:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(LINGER_STEP_S)
         await super().shutdown(sockets)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
@@ -10,11 +11,12 @@ from api.settings import GatewaySettings
 
 @dataclass(slots=True)
 class State:
-    """The settings, the dispatcher, and whether this gateway is on its way out."""
+    """The settings, the dispatcher, whether this gateway is on its way out, and who parses a large body."""
 
     settings: GatewaySettings
     dispatcher: Dispatcher
     draining: bool = False
+    parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""

@@ -7,7 +7,7 @@ answers what it answered before: so each entry is added once, and its id is alwa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -43,6 +43,11 @@ class Order:
         return sum(draft.n for draft in self.drafts)
 
     @property
+    def tokens(self) -> int:
+        """Estimated tokens of all inputs."""
+        return sum(draft.cost for draft in self.drafts)
+
+    @property
     def size(self) -> int:
         """Bytes of all bodies."""
         return sum(len(draft.body) for draft in self.drafts)
@@ -75,7 +80,7 @@ class Submitter:
 
     Attributes:
         repeating_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
-        waiting_inputs: inputs whose submit has not begun.
+        waiting_inputs, waiting_tokens: of the requests whose submit has not begun.
     """
 
     def __init__(self, link: Link, keys: Keys, gateway: str, bound: Bound, told: Told) -> None:
@@ -90,29 +95,31 @@ class Submitter:
         self._wake = asyncio.Event()
         self._sequence = 0
         self.repeating_since: float | None = None
-        self.waiting_inputs = 0
+        self.waiting_inputs = self.waiting_tokens = 0
 
     def add(self, order: Order) -> None:
         """Submits soon."""
         self._orders.append(order)
         self.waiting_inputs += order.inputs
+        self.waiting_tokens += order.tokens
         self._wake.set()
 
-    def cancel(self, request: InFlight, *, waited_for: bool) -> None:
-        """Takes the entries of a request back soon; if it is `waited_for`, its waiter is woken, to be free at once."""
-        refs = request.outstanding().values()
+    def cancel(self, refs: Iterable[Ref], waiter: str | None = None) -> None:
+        """Takes entries back soon; the `waiter` of that request id is woken, to be free at once."""
         self._cancelled += refs
-        if waited_for:
-            self._wake_keys.append(request.request_id)
-        metrics.CANCELLED.inc(len(refs))
+        if waiter is not None:
+            self._wake_keys.append(waiter)
         self._wake.set()
 
     async def run(self) -> None:
         """Works until cancelled."""
         while True:
+            pause = RETRY_FIRST_S
             while self._orders or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
                 await self._submit(self._next_orders())
-                await self.flush_cancels()
+                if not await self.flush_cancels():
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, RETRY_MOST_S)
             self._wake.clear()
             await self._wake.wait()
 
@@ -125,6 +132,7 @@ class Submitter:
             count += 1
         taken, self._orders = self._orders[:count], self._orders[count:]
         self.waiting_inputs -= sum(order.inputs for order in taken)
+        self.waiting_tokens -= sum(order.tokens for order in taken)
         return [order for order in taken if not order.request.done]
 
     async def _submit(self, orders: Sequence[Order]) -> None:
@@ -134,6 +142,7 @@ class Submitter:
         try:
             reply = await self._until_answered(orders)
         except Exception as error:
+            self.repeating_since = None  # it is an answer, if not one to expect: the next request may find another
             log.exception("submit failed", requests=len(orders))
             for order in orders:
                 order.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
@@ -186,24 +195,30 @@ class Submitter:
             request.place(draft.position, ref)
         if not outcome.refs:
             return
-        if request.done:  # its client left, or its deadline passed, while the submit was under way
-            self.cancel(request, waited_for=False)
+        if not order.exempt:
+            metrics.REQUEST_INPUTS.inc(order.inputs)
+        if request.done:  # it was answered, its client left, or its deadline passed, while the submit was under way
+            self.cancel(outcome.refs)
         else:
             self._told.submitted(request)
 
     def _excess(self, order: Order, tokens: int) -> int:
         """Returns how many tokens must be done before an order fits with which so many are in its lane."""
         left_s = order.request.deadline - asyncio.get_running_loop().time()
-        cost = sum(draft.cost for draft in order.drafts)
-        return min(tokens, max(0, tokens + cost - self._told.most_tokens(order.request.lane, left_s)))
+        return min(tokens, max(0, tokens + order.tokens - self._told.most_tokens(order.request.lane, left_s)))
 
-    async def flush_cancels(self) -> None:
-        """Takes back what nobody waits for."""
+    async def flush_cancels(self) -> bool:
+        """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done."""
         refs, self._cancelled = self._cancelled, []
         wake, self._wake_keys = self._wake_keys, []
         if not refs and not wake:
-            return
+            return True
         try:
-            await submission.cancel(self._link, self._keys, refs, wake)
-        except RedisUnreachable as error:  # they expire by themselves
-            log.debug("cancel is given up", reason=error.message)
+            gone = await submission.cancel(self._link, self._keys, refs, wake)
+        except RedisUnreachable as error:
+            log.debug("cancel is repeated", reason=error.message)
+            self._cancelled += refs
+            self._wake_keys += wake
+            return False
+        metrics.CANCELLED.inc(gone)
+        return True

@@ -4,9 +4,13 @@
 -- ARGV[1]   group      ARGV[2] what heartbeat keys begin with
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
+-- A replica answers READONLY, as it does to every write: a gateway that asks it looks at a queue that nobody serves.
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
 --          id of the oldest entry or "", time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
 --          bytes that Redis uses, bytes that it may use or 0}.
+if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
+  return redis.error_reply('READONLY this Redis is a replica')
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('GET', KEYS[1]) or ''

@@ -226,7 +226,7 @@ def draw(samples: list[Sample], path: Path) -> None:
     above.set(ylabel="MB", ylim=(0, None), title="Memory, keys and connections while faults strike at random")
     below.set(xlabel="minutes", ylim=(0, None))
     for axes in (above, below):
-        axes.legend(loc="upper left", ncols=4, frameon=False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
 

@@ -80,10 +80,21 @@ async def deep_json(gateway: Gateway) -> bytes:
     return await exchange(gateway, parts())
 
 
+async def wide_json(gateway: Gateway) -> bytes:
+    """Half a million numbers where texts should be."""
+    body = b'{"texts": [1' + b",1" * 450_000 + b"]}"
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    return await exchange(gateway, parts())
+
+
 ATTACKS: dict[str, tuple[Attack, bytes]] = {
     "slow bodies": (slow_body, b"408"),
     "endless bodies": (endless_body, b"413"),
     "deep JSON": (deep_json, b"400"),
+    "wide JSON": (wide_json, b"400"),
 }
 
 

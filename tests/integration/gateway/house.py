@@ -83,6 +83,11 @@ class Gateway:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await client.post(f"{self.url}/embed", json={"text": text}, headers=named)
 
+    def metric(self, name: str) -> float:
+        """Returns the value of a metric without labels."""
+        lines = httpx.get(f"{self.admin}/metrics").text.splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
     def missing(self) -> list[str]:
         """Returns what /readyz says is missing."""
         answer = httpx.get(f"{self.url}/readyz")

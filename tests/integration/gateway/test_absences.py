@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import statistics
 import sys
 import time
@@ -102,6 +104,42 @@ async def test_nobody_waits_longer_for_redis_than_it_has_been_away(
     patient = asyncio.create_task(gateway.send(client, "patient", x_timeout_ms="60000"))
     own_redis.start()
     assert digits((await patient).json()["embedding"]) == digits_of("patient")
+
+
+async def test_what_a_silent_redis_has_not_taken_is_a_503(
+    far_house: House, own_redis: LocalRedis, client: httpx.AsyncClient
+) -> None:
+    """It takes connections and answers nobody: what it never took may be sent again. /livez is well meanwhile."""
+    gateway, _ = await asyncio.gather(far_house.gateway(redis_timeout_s=30), far_house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    os.kill(own_redis.pid, signal.SIGSTOP)
+    try:
+        answer = await gateway.send(client, "a", x_timeout_ms="3500")
+        assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
+        assert "retry-after" in answer.headers
+        assert gateway.metric("redbatch_redis_up") == 0
+    finally:
+        os.kill(own_redis.pid, signal.SIGCONT)
+    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
+
+
+async def test_an_outage_that_ends_in_a_refusal_is_over(
+    far_house: House, own_redis: LocalRedis, client: httpx.AsyncClient
+) -> None:
+    """Redis is back, without the rights that scripts need. That request fails; once that is mended, the next do not."""
+    grace_s = 0.5
+    gateway, _ = await asyncio.gather(far_house.gateway(redis_grace_s=grace_s), far_house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
+        await raw.replicaof("127.0.0.1", "1")
+        sent = asyncio.create_task(gateway.send(client, "a"))
+        await wait_until(lambda: gateway.missing() == ["redis"], "the submit is repeated")
+        await raw.execute_command("ACL", "SETUSER", "default", "-@scripting")
+        assert (await sent).status_code == 500
+        await raw.replicaof("NO", "ONE")
+        await raw.execute_command("ACL", "SETUSER", "default", "+@all")
+    await asyncio.sleep(2 * grace_s)
+    await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
 
 
 async def test_a_gateway_that_starts_without_redis_serves_when_it_comes(

@@ -76,6 +76,21 @@ async def test_the_entries_of_a_client_that_leaves_are_taken_back(house: House, 
     await wait_until(lambda: lane.has(0), "that is taken back too", timeout_s=1)
 
 
+async def test_a_cancel_that_finds_its_connection_broken_is_repeated(
+    house: House, lane: Lane, raw: redis.asyncio.Redis
+) -> None:
+    """Redis has closed it while nobody asked anything: the entries go all the same."""
+    gateway = await house.gateway()
+    connection = begin(gateway, "text")
+    await wait_until(lambda: lane.has(1), "the request is in the queue")
+    for each in await raw.client_list():
+        if each["name"].startswith("gateway:") and each["name"].endswith(":submit"):
+            await raw.client_kill_filter(_id=each["id"])
+    connection.close()
+    await wait_until(lambda: lane.has(0), "the entry is taken back", timeout_s=1)
+    await wait_until(lambda: gateway.metric("redbatch_cancelled_entries_total") == 1, "it is counted", timeout_s=1)
+
+
 async def test_many_clients_leave_at_once(house: House, lane: Lane) -> None:
     """With waiters and with the bell: nothing of 200 requests is left, and the gateway counts none in flight."""
     gateway = await house.gateway()
@@ -86,3 +101,4 @@ async def test_many_clients_leave_at_once(house: House, lane: Lane) -> None:
         connection.close()
     await wait_until(lambda: lane.has(0), "the entries are taken back", timeout_s=1)
     await wait_until(lambda: lane.waits(0), "the waiters are free", timeout_s=1)
+    assert gateway.metric("redbatch_requests_in_flight") == 0

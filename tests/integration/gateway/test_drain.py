@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, talk
+from tests.integration.gateway.house import House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -89,12 +89,41 @@ async def test_requests_in_flight_and_idle_connections_end_well(house: House, cl
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     idle = asyncio.create_task(asyncio.to_thread(talk, gateway.port, head))
     sent = [asyncio.create_task(gateway.send(client, f"{i}")) for i in range(8)]
-    await wait_until(lambda: _in_flight(gateway) == 8, "all requests are in flight")
+    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 8, "all requests are in flight")
     gateway.program.signal(signal.SIGTERM)
     answers = await asyncio.gather(*sent)
     assert [digits(each.json()["embedding"]) for each in answers] == [digits_of(f"{i}") for i in range(8)]
-    assert (await idle).count(b"HTTP/1.1 200 OK") == 1
+    assert {each.headers["connection"] for each in answers} == {"close"}, "also of those asked before"
+    assert (await idle).count(b"HTTP/1.1 ") == 1
     assert await gateway.program.exit(5) == 0
+
+
+@pytest.mark.usefixtures("said_ready")
+async def test_past_the_grace_the_rest_is_told_to_go_elsewhere(house: House, client: httpx.AsyncClient) -> None:
+    """Nobody serves it: with its deadline far away, it gets a 503 and when to come again; its entry is taken back."""
+    gateway = await house.gateway(drain_delay_s=0.1, drain_grace_s=1)
+    sent = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000"))
+    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the request is in flight")
+    gateway.program.signal(signal.SIGTERM)
+    answer = await sent
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "1"
+    assert await gateway.program.exit(5) == 0
+    assert "Traceback" not in gateway.program.output
+
+
+@pytest.mark.litters
+@pytest.mark.usefixtures("said_ready")
+async def test_a_second_signal_ends_it_at_once(house: House, client: httpx.AsyncClient) -> None:
+    """Whatever is in flight, and however long the delay and the grace. What it leaves in the queue runs in vain."""
+    gateway = await house.gateway(drain_delay_s=30, drain_grace_s=30)
+    sent = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000"))
+    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the request is in flight")
+    gateway.program.signal(signal.SIGTERM)
+    await wait_until(lambda: gateway.missing() == ["draining"], "it drains")
+    gateway.program.signal(signal.SIGTERM)
+    await gateway.program.exit(3)
+    await asyncio.gather(sent, return_exceptions=True)
 
 
 async def test_a_gateway_leaves_a_shared_listener_under_load(house: House) -> None:
@@ -130,10 +159,3 @@ def inheriting(listen: socket.socket, env: dict[str, str]) -> Iterator[subproces
         finally:
             if process.poll() is None:
                 process.terminate()
-
-
-def _in_flight(gateway: Gateway) -> int:
-    """Returns the requests in flight, as the gateway's metrics tell them."""
-    text = httpx.get(f"{gateway.admin}/metrics").text
-    (line,) = [line for line in text.splitlines() if line.startswith("redbatch_requests_in_flight ")]
-    return int(float(line.split()[1]))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from api.body import MAX_TIMEOUT_MS, EmbedRequest, parse_embed
+from api.body import MAX_TIMEOUT_MS, EmbedBody, EmbedRequest, parse_embed
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import BULK, INTERACTIVE
@@ -53,6 +54,13 @@ def test_any_bytes_give_a_request_or_a_request_error(body: bytes, timeout: str |
     assert all(1 <= len(text) <= SETTINGS.max_input_chars for text in asked.inputs)
     assert 1 <= asked.timeout_ms <= MAX_TIMEOUT_MS
     assert asked.lane in (INTERACTIVE, BULK)
+
+
+def test_of_many_faults_only_the_first_is_looked_for() -> None:
+    """A report on each of a million numbers takes seconds and a gigabyte."""
+    with pytest.raises(ValidationError) as found:
+        EmbedBody.model_validate_json(json.dumps({"texts": [1] * 1_000}))
+    assert found.value.error_count() == 1
 
 
 @given(st.data())
