@@ -35,13 +35,14 @@ class WorkerSettings(QueueSettings):
         default=None,
         ge=1,
         le=1_024,
-        description="Cores that the engine uses on a CPU; auto: all that this process may use.",
+        description="Cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
     )
     runners: int | None = Field(
         default=None,
         ge=1,
         le=64,
-        description="Batches that run at once, sharing the cores; auto: one for each core up to 8, and 1 on a GPU.",
+        description="Batches that run at once, sharing the cores; auto, or not set: one for each core up to 8, 1 on a "
+        "GPU.",
     )
     prepack: bool = Field(
         default=True,
@@ -59,7 +60,9 @@ class WorkerSettings(QueueSettings):
     )
     max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Most inputs in a batch.")
     max_batch_tokens: int | None = Field(
-        default=None, ge=1, description="Most tokens in a batch, padding included; auto: 512 on a CPU, 16384 on a GPU."
+        default=None,
+        ge=1,
+        description="Most tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on a GPU.",
     )
     max_batch_wait_ms: Annotated[float, Field(ge=0, le=MOST_WAIT_MS)] | Literal["auto"] = Field(
         default=0.0,
@@ -115,6 +118,11 @@ class WorkerSettings(QueueSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After SIGTERM: time for the batches that run to finish."
     )
+
+    @field_validator("cores", "runners", "max_batch_tokens", mode="before")
+    @classmethod
+    def _auto(cls, value: object) -> object:
+        return None if value == "auto" else value
 
     @field_validator("max_batch_wait_ms", mode="wrap")
     @classmethod

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 
 async def wait_until(
-    condition: Callable[[], bool | Awaitable[bool]], what: str, *, timeout_s: float = 5.0, poll_s: float = 0.005
+    condition: Callable[[], bool | Awaitable[bool]], what: str, *, timeout_s: float = 10.0, poll_s: float = 0.005
 ) -> None:
     """Returns as soon as the condition holds; fails the test, saying what it waited for, when it never does."""
     until = time.monotonic() + timeout_s

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import typer
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from bench.cluster import Shape, clean_environment, cluster
 from bench.document import with_block
@@ -122,7 +123,7 @@ def _load(url: str, rate: float, window_s: float, out: Path) -> dict[str, Any]:
 
 def table(rows: Sequence[Row]) -> str:
     """Returns the figures as Markdown."""
-    heads = ["server", "offered", "in time", "of what can be", "p99 of good answers", "refused at once"]
+    heads = ["server", "offered", "in time", "share of the possible", "p99 of answers with a vector", "refused at once"]
     lines = []
     for row in rows:
         figures = row.figures
@@ -146,7 +147,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for name, colour in COLOURS.items():
         mine = [row.figures for row in rows if row.of["server"] == name]
         offered = [each["offered_per_s"] for each in mine]
-        goodput.plot(offered, [each["in_time_per_s"] for each in mine], "o-", color=colour, label=TITLES[name])
+        goodput.plot(offered, [each["in_time_per_s"] for each in mine], "o-", color=colour, label=_plain(name))
         answered = [each for each in mine if each["p99_ms"]]
         latency.plot(
             [each["offered_per_s"] for each in answered], [each["p99_ms"] for each in answered], "o-", color=colour
@@ -156,10 +157,17 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     goodput.set(
         title="Answered within 2 s", xlabel="offered, requests/s", ylabel="requests/s", xscale="log", ylim=(0, None)
     )
-    latency.set(title="p99 of good answers (dotted: the deadline)", xlabel="offered, requests/s", ylabel="ms")
+    latency.set(title="p99 of answers with a vector (dotted: the deadline)", xlabel="offered, requests/s", ylabel="ms")
     latency.set(xscale="log", yscale="log")
+    for axis in (goodput.xaxis, latency.xaxis, latency.yaxis):
+        axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_formatter(NullFormatter())
     goodput.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=130, metadata={"Software": None})
+
+
+def _plain(name: str) -> str:
+    return TITLES[name].replace("`", "")
 
 
 if __name__ == "__main__":

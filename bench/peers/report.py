@@ -77,8 +77,8 @@ def tables(found: Found) -> str:
         "Requests a second, and in brackets the median latency in ms:"
     )
     times = (
-        "How many times the rate of each Redbatch's is, with the least and the most of the rounds "
-        "(256 clients: with two gateways):"
+        "Redbatch's rate as a multiple of each server's, with the least and the most of the rounds "
+        "(256 clients: Redbatch with two gateways):"
     )
     parts = [rates, servers(found)]
     if found["ratios"]:
@@ -179,7 +179,8 @@ def _ways(name: str, cells: Sequence[str]) -> list[dict[str, str]]:
 
 def _title(name: str, found: Found, way: Mapping[str, str]) -> str:
     details = f", {next(iter(way.values()))}" if way else ""
-    return f"{TITLES[name]} {found['versions'][name]}{details}"
+    product, comma, rest = TITLES[name].partition(",")
+    return f"{product} {found['versions'][name]}{comma}{rest}{details}"
 
 
 def _entry(row: Mapping[str, Any] | None) -> str:

@@ -13,7 +13,7 @@ import redis.asyncio
 from shared.keys import GROUP, Keys
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import Crowd, is_for
-from tests.integration.gateway.house import House
+from tests.integration.gateway.house import House, metric
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 
@@ -102,4 +102,7 @@ async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(
         assert is_for(await asked, ["a", "b"])
     finally:
         hung.signal(signal.SIGCONT)
+    await wait_until(
+        lambda: metric(hung, 'redbatch_commits_total{outcome="found nothing"}') == 1, "its commit came late"
+    )
     assert is_for(await dispatcher.embed(["c"], 20_000), ["c"])

@@ -84,9 +84,8 @@ class Gateway:
         return await client.post(f"{self.url}/embed", json={"text": text}, headers=named)
 
     def metric(self, name: str) -> float:
-        """Returns the value of a metric without labels."""
-        lines = httpx.get(f"{self.admin}/metrics").text.splitlines()
-        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+        """Returns the value of a metric, which is named with its labels."""
+        return metric(self.program, name)
 
     def missing(self) -> list[str]:
         """Returns what /readyz says is missing."""
@@ -142,6 +141,13 @@ def where(program: Program) -> Gateway:
     """Returns a gateway by what it has logged."""
     said = next(line for line in lines_of(program) if line["msg"] == "gateway starts")
     return Gateway(program, said["port"], said["admin_port"])
+
+
+def metric(program: Program, name: str) -> float:
+    """Returns the value of a metric of a gateway or a worker, 0 if it has none; it is named with its labels."""
+    port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
+    lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
 
 def listens(program: Program) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from shared import delivery, submission
 from shared.codec import decode_reply, encode_body, encode_reply
@@ -15,9 +18,21 @@ from shared.messages import EMBED, MOST_TOKENS, Body, Draft, Entry, Failure, Hea
 from shared.queue import Link
 from shared.submission import Bound, Submission, SubmitReply
 
+T = TypeVar("T")
+
 BOUND = 20_000
 BUDGET_MS = 60_000
 GRACE_MS = 10_000
+ROUNDS = 50
+"""Of a race."""
+
+SOON_S = 0.002
+
+
+async def soon(what: Awaitable[T]) -> T:
+    """Does it after a random moment, so that now this side of a race is first and now that."""
+    await asyncio.sleep(random.random() * SOON_S)
+    return await what
 
 
 def request(  # noqa: PLR0913 - one keyword for each thing that some test varies

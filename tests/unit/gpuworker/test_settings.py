@@ -16,6 +16,13 @@ def test_a_wait_is_a_number_or_auto(given: str, taken: float | str, monkeypatch:
     assert read_settings(WorkerSettings).max_batch_wait_ms == taken
 
 
+@pytest.mark.parametrize("name", ["cores", "runners", "max_batch_tokens"])
+def test_auto_is_the_same_as_not_set(name: str) -> None:
+    """As a flag, which is text; a number is a number."""
+    assert getattr(read_settings(WorkerSettings, {name: "auto"}), name) is None
+    assert getattr(read_settings(WorkerSettings, {name: "3"}), name) == 3
+
+
 def test_nobody_waits_unless_told() -> None:
     """The default is no wait, and not an adaptive one."""
     assert WorkerSettings().max_batch_wait_ms == 0
