@@ -117,7 +117,9 @@ class Submitter:
             pause = RETRY_FIRST_S
             while self._orders or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
                 await self._submit(self._next_orders())
-                if not await self.flush_cancels():
+                if await self.flush_cancels():
+                    pause = RETRY_FIRST_S
+                else:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, RETRY_MOST_S)
             self._wake.clear()
