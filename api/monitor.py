@@ -97,7 +97,6 @@ class Monitor:
             metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
         finally:
             self._asked_at = None
-        metrics.REDIS_UP.set(not self._down_s(time.monotonic()))
 
     def _saw_workers(self, pulse: Pulse) -> None:
         """Notes when a worker last lived. It is not forgotten with the data of Redis, nor does an outage count."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from tests.integration.gateway.house import House, digits, digits_of, error_of, talk
+from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -98,12 +98,18 @@ async def test_requests_in_flight_and_idle_connections_end_well(house: House, cl
     assert await gateway.program.exit(5) == 0
 
 
+async def patient(gateway: Gateway, client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+    """Returns a request that is in flight and has a minute."""
+    sent = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000"))
+    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the request is in flight")
+    return sent
+
+
 @pytest.mark.usefixtures("said_ready")
 async def test_past_the_grace_the_rest_is_told_to_go_elsewhere(house: House, client: httpx.AsyncClient) -> None:
     """Nobody serves it: with its deadline far away, it gets a 503 and when to come again; its entry is taken back."""
     gateway = await house.gateway(drain_delay_s=0.1, drain_grace_s=1)
-    sent = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000"))
-    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the request is in flight")
+    sent = await patient(gateway, client)
     gateway.program.signal(signal.SIGTERM)
     answer = await sent
     assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
@@ -117,8 +123,7 @@ async def test_past_the_grace_the_rest_is_told_to_go_elsewhere(house: House, cli
 async def test_a_second_signal_ends_it_at_once(house: House, client: httpx.AsyncClient) -> None:
     """Whatever is in flight, and however long the delay and the grace. What it leaves in the queue runs in vain."""
     gateway = await house.gateway(drain_delay_s=30, drain_grace_s=30)
-    sent = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000"))
-    await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the request is in flight")
+    sent = await patient(gateway, client)
     gateway.program.signal(signal.SIGTERM)
     await wait_until(lambda: gateway.missing() == ["draining"], "it drains")
     gateway.program.signal(signal.SIGTERM)
