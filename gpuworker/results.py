@@ -68,11 +68,17 @@ class Results:
         """Measures what the engine can do: while more waits than runs. Otherwise it does what it is asked for.
 
         An entry counts with its last batch, so the batch after the last that had something behind it counts too.
-        Batches that ran side by side count for the time that they took together.
+        Batches that ran side by side count for the time that they took together. The time from one batch to the next
+        counts where neither could take all there was: nothing was waited for, so that is what the way between them
+        takes, and on a busy machine it takes long.
         """
-        busy = max(0.0, header["ended"] - max(self._ended, header["ended"] - header["seconds"]))
-        self._ended = max(self._ended, header["ended"])
-        counts, self._behind = header["behind"] or self._behind, header["behind"]
+        ended, behind = header["ended"], header["behind"]
+        began = ended - header["seconds"]
+        if behind and self._behind:
+            began -= header["gap"]
+        busy = max(0.0, ended - max(self._ended, began))
+        self._ended = max(self._ended, ended)
+        counts, self._behind = behind or self._behind, behind
         if counts:
             self._cost = DECAY * self._cost + cost
             self._seconds = DECAY * self._seconds + busy

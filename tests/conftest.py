@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -29,9 +30,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "redis: talks to a Redis server")
     config.addinivalue_line("markers", "buries: may leave dead letters after the test")
     config.addinivalue_line("markers", "long: is left to those who ask for slow tests")
-    config.addinivalue_line("markers", "alone: has the machine to itself in make chaos, since it measures times")
+    config.addinivalue_line("markers", "alone: no other test runs beside it, since it measures times")
     config.addinivalue_line("markers", "litters: may leave anything, which is removed")
     config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")
+
+
+@pytest.fixture(autouse=True)
+def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests run side by side, in as many processes as there are cores, but one that is `alone` does so with no other.
+
+    Who waits to be alone keeps the door shut: nobody comes in meanwhile, so it waits for those that are there already.
+    """
+    share = fcntl.LOCK_SH if request.node.get_closest_marker("alone") is None else fcntl.LOCK_EX
+    folder = tmp_path_factory.getbasetemp().parent  # one for all processes of the run
+    with (folder / "room").open("w") as room:
+        with (folder / "door").open("w") as door:
+            fcntl.flock(door, share)
+            fcntl.flock(room, share)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -194,7 +194,7 @@ class Worker:
         seconds = ran.ended_s - ran.began_s
         self.batches.append(ran)
         self._rate_tokens = RATE_DECAY * self._rate_tokens + ran.tokens
-        self._rate_s = RATE_DECAY * self._rate_s + seconds
+        self._rate_s = RATE_DECAY * self._rate_s + seconds + self._device.gap_s
         self._pace.ran(now, seconds, ran.size, ran.padded, ran.size)
         self._give(now, batch, ok=True)
         if self._device.gap_s:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -31,18 +30,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether the run was asked to take its time (`make chaos`)."""
     return "slow" in request.config.getoption("markexpr")
-
-
-@pytest.fixture(autouse=True)
-def room(request: pytest.FixtureRequest, thorough: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """At length, scenes run side by side, but those that measure how long others wait (`alone`) do so with no other."""
-    if not thorough:
-        yield
-        return
-    alone = request.node.get_closest_marker("alone") is not None
-    with (tmp_path_factory.getbasetemp().parent / "room").open("w") as lock:  # one for all processes of the run
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ async def test_the_reply_to_a_submit_is_lost(scene: Scene, proxy: FaultProxy) ->
     await far_gateway(scene, proxy)
     async with scene.load() as calls:
         struck = strike(proxy, scene, "submit", 0.2)
-        await asyncio.sleep(scene.times(3, 30))
+        await asyncio.sleep(scene.times(2, 30))
         await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     runs = await scene.total("redbatch_inputs_total") / len(calls)
@@ -93,7 +93,7 @@ async def test_the_reply_to_a_claim_is_lost(scene: Scene, proxy: FaultProxy) -> 
     await scene.seen()
     async with scene.load() as calls:
         struck = strike(proxy, scene, "claim", 0.1)
-        await asyncio.sleep(scene.times(3, 30))
+        await asyncio.sleep(scene.times(2, 30))
         await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     verdict = scene.judge("F8 claim's reply lost", calls, struck=struck.total())
@@ -109,7 +109,7 @@ async def test_a_cut_around_a_commit(scene: Scene, proxy: FaultProxy, before: bo
     await scene.seen()
     async with scene.load() as calls:
         struck = strike(proxy, scene, "commit", 0.2, before=before)
-        await asyncio.sleep(scene.times(3, 30))
+        await asyncio.sleep(scene.times(2, 30))
         await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
         end_strike(proxy)
     runs = await scene.total("redbatch_inputs_total") / len(calls)
@@ -122,7 +122,7 @@ async def test_a_cut_around_a_commit(scene: Scene, proxy: FaultProxy, before: bo
 async def test_all_connections_are_killed_again_and_again(scene: Scene) -> None:
     """F13: everybody's connection to Redis, several times a second. No call fails, and hardly any runs twice."""
     await scene.open()
-    rounds, killed = scene.times(20, 150), 0
+    rounds, killed = scene.times(12, 150), 0
     async with scene.load() as calls:
         for _ in range(rounds):
             await scene.pause(0.1, 0.3)

@@ -129,7 +129,7 @@ async def test_data_is_taken_away(own_scene: Scene, harm: str) -> None:
 async def take_away(scene: Scene, harm: str) -> None:
     """Takes data away under load, again and again. Nobody dies, so nothing need be found by its idleness."""
     await scene.open(reclaim_idle_ms=NEVER_MS)
-    strikes, struck, heals = scene.times(3, 20), 0, []
+    strikes, struck, heals = scene.times(2, 20), 0, []
     began = time.monotonic()
     async with scene.load() as calls:
         for _ in range(strikes):

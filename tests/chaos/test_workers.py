@@ -25,7 +25,7 @@ HANG_S = 1.0
 async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
     """F1: one of three workers is killed with -9 amid its work, again and again, and another takes its place."""
     await scene.open(workers=3)
-    kills, recoveries = scene.times(6, 100), []
+    kills, recoveries = scene.times(3, 100), []
     async with scene.load(clients=48) as calls:
         for _ in range(kills):
             victim, name = await scene.stop_amid_work()
@@ -79,7 +79,7 @@ async def until_ready(worker: Program) -> None:
 async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> None:
     """F2: the engine is killed, or hangs, amid its work; the worker still tells that it lives, and starts another."""
     await scene.open(workers=2, engine_hang_s=HANG_S)
-    strikes, restarts = scene.times(3, 30), []
+    strikes, restarts = scene.times(2, 30), []
     async with scene.load() as calls:
         for _ in range(strikes):
             worker, name = await scene.busy_worker()
@@ -109,7 +109,7 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
 async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) -> None:
     """F3: a worker is stopped until others have taken what it held; when it goes on, what it commits is refused."""
     await scene.open(workers=2)
-    strikes = scene.times(3, 30)
+    strikes = scene.times(2, 30)
     async with scene.load() as calls:
         for _ in range(strikes):
             worker, name = await scene.stop_amid_work()

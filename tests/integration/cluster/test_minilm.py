@@ -18,10 +18,10 @@ AT_ONCE = 64
 
 @pytest.mark.timeout(180)
 async def test_vectors_over_http_equal_those_of_the_library(house: House) -> None:
-    """A thousand mixed texts, 64 requests at once over two gateways: each has the vector of its own text."""
+    """Hundreds of mixed texts, 64 requests at once over two gateways: each has the vector of its own text."""
     await house.worker("minilm")
     gateways = [await house.gateway() for _ in range(2)]
-    requests = entries_of([text for text in mixed_texts(1_000) if text])
+    requests = entries_of([text for text in mixed_texts(400) if text])
     places = asyncio.Semaphore(AT_ONCE)
 
     async def ask(client: httpx.AsyncClient, number: int, texts: list[str]) -> list[list[float]]:

@@ -30,7 +30,9 @@ class Told:
         self.results = Results(self.context, cast("Committer", Nobody()))
         self.number = 0
 
-    def ran(self, ended: float, seconds: float, *, entries: int, behind: bool, cost: int = 10) -> float:
+    def ran(
+        self, ended: float, seconds: float, *, entries: int, behind: bool, cost: int = 10, gap: float = 0.0
+    ) -> float:
         """Has a batch end that completes so many entries; returns the rate after it."""
         done = []
         for _ in range(entries):
@@ -38,7 +40,7 @@ class Told:
             ref = Ref(0, f"{self.number}-0".encode(), 1, cost)
             self.context.hands.take(Entry(ref, 1, f"r{self.number}", 0, 10**12, "", "", b""), ("text",))
             done.append({"key": f"0/{self.number}-0", "n": 1, "began": ended - seconds, "seconds": seconds, "size": 1})
-        measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": 0.0, "dim": 1, "failed": [], "done": done}
+        measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "dim": 1, "failed": [], "done": done}
         self.results.take(measures | {"seconds": seconds, "ended": ended, "behind": behind}, bytes(4 * entries))
         return self.context.tokens_per_s
 
@@ -54,6 +56,22 @@ def test_batches_side_by_side_count_for_the_time_that_they_take_together() -> No
     told = Told()
     told.ran(10.0, 1.0, entries=5, behind=True)
     assert told.ran(10.0, 1.0, entries=5, behind=True) == pytest.approx(100.0, rel=0.1)
+
+
+def test_the_way_from_one_batch_to_the_next_counts_where_nothing_was_waited_for() -> None:
+    """Batches of half a second, half a second apart: ten tokens a second, while more waits than runs."""
+    told = Told()
+    for number in range(100):
+        rate = told.ran(10.0 + number, 0.5, entries=1, behind=True, gap=0.5)
+    assert rate == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_wait_for_more_does_not_count() -> None:
+    """Of two batches one leaves nothing behind: before the next one the engine may have waited for it to fill."""
+    told = Told()
+    for number in range(100):
+        rate = told.ran(10.0 + number, 0.5, entries=1, behind=bool(number % 2), gap=0.5)
+    assert rate == pytest.approx(20.0, rel=0.01)
 
 
 def test_an_entry_counts_with_its_last_batch_though_nothing_is_behind_that() -> None:
