@@ -128,8 +128,9 @@ async def test_an_outage_that_ends_in_a_refusal_is_over(
 ) -> None:
     """Redis is back, without the rights that scripts need. That request fails; once that is mended, the next do not."""
     grace_s = 0.5
-    gateway, _ = await asyncio.gather(far_house.gateway(redis_grace_s=grace_s), far_house.worker())
+    gateway, worker = await asyncio.gather(far_house.gateway(redis_grace_s=grace_s), far_house.worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    worker.signal(signal.SIGSTOP)  # it would end, and say why
     async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
         await raw.replicaof("127.0.0.1", "1")
         sent = asyncio.create_task(gateway.send(client, "a"))
@@ -138,6 +139,7 @@ async def test_an_outage_that_ends_in_a_refusal_is_over(
         assert (await sent).status_code == 500
         await raw.replicaof("NO", "ONE")
         await raw.execute_command("ACL", "SETUSER", "default", "+@all")
+    worker.signal(signal.SIGCONT)
     await asyncio.sleep(2 * grace_s)
     await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
 
