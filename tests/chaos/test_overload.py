@@ -20,8 +20,11 @@ PEAK = 1_000 * BATCH / (5 + 20 * (BATCH - 1))
 """Requests a second: batches that are full, one after the other."""
 
 TIMEOUT_MS = 2_000
-WARMUP_S = 6.0
+WARMUP_S = 8.0
 """Until then the fleet's rate is measured for the first time, and what was taken before has expired."""
+
+START_S = 2.0
+"""Until the load begins: a process has to start."""
 
 GOOD = 0.9
 IN_VAIN = 0.01
@@ -48,7 +51,7 @@ async def test_overload_is_refused_and_the_rest_served(scene: Scene, times: int,
     load = ["--rate", str(times * PEAK), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
     load += ["--duration", f"{seconds}s", "--warmup", f"{WARMUP_S}s"]
     running = asyncio.create_task(bench(scene.gateways[0].url, tmp_path / "out.json", *load))
-    await asyncio.sleep(WARMUP_S + 1.0)
+    await asyncio.sleep(START_S + WARMUP_S)
     ran, answered = await counts(scene)
     measured = (await running)["measured"]
     ran, answered = [after - before for after, before in zip(await counts(scene), (ran, answered), strict=True)]
