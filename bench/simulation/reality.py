@@ -131,8 +131,8 @@ def _at_once(requests: int) -> Case:
 
 DEAR_INPUTS = Formula(5, 3)
 DEAR_BATCHES = Formula(60, 0.6)
-"""A batch takes longer than the way of as many requests, on slow machines too: otherwise the machine, and not the model,
-would say when batches end, and of a machine the simulator knows no more than one line of waiting."""
+"""A batch takes longer than the way of as many requests, on slow machines too: otherwise the machine would say when
+batches end, not the model, and of a machine the simulator knows no more than one line of waiting."""
 
 CASES = {
     DEAR_INPUTS: {

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
 from tests.integration.gateway.house import digits, digits_of
 
@@ -37,7 +38,7 @@ async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> As
 async def _client(
     urls: Sequence[str], numbers: Iterator[int], over: asyncio.Event, calls: list[Call], timeout_s: float
 ) -> None:
-    async with httpx.AsyncClient(timeout=timeout_s + PATIENCE_S, trust_env=False) as client:
+    async with plain_http.client(timeout=timeout_s + PATIENCE_S) as client:
         while not over.is_set():
             number = next(numbers)
             text, began = f"text {number}", time.monotonic()

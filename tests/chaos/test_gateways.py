@@ -13,6 +13,7 @@ import pytest
 from shared import delivery
 from shared.messages import Heartbeat
 from shared.queue import Queue
+from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
 from tests.chaos.scene import LIVELY, Scene, metric, seconds_until, whole
@@ -44,7 +45,7 @@ async def test_a_gateway_is_killed(scene: Scene) -> None:
         for _ in range(kills):
             victim = await scene.house.gateway()
             await wait_until(lambda: not victim.missing(), "it sees the workers")  # noqa: B023 - awaited at once
-            async with httpx.AsyncClient(timeout=30) as client:
+            async with plain_http.client(timeout=30) as client:
                 sent = [
                     asyncio.create_task(victim.send(client, f"lost {i}", x_timeout_ms="3000")) for i in range(CLIENTS)
                 ]

@@ -13,6 +13,7 @@ import msgpack
 import psutil
 import pytest
 
+from tests import plain_http
 from tests.chaos.scene import Scene, whole
 from tests.integration.gateway.house import Gateway
 
@@ -101,7 +102,7 @@ ATTACKS: dict[str, tuple[Attack, bytes]] = {
 async def longest_wait_s(gateway: Gateway, over: asyncio.Event) -> list[float]:
     """Asks for /livez again and again; returns how long each answer took."""
     took = []
-    async with httpx.AsyncClient(timeout=10) as client:
+    async with plain_http.client(timeout=10) as client:
         while not over.is_set():
             asked = time.monotonic()
             assert (await client.get(f"{gateway.url}/livez")).status_code == httpx.codes.OK

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
 
 from shared import dead_letters
 from shared.queue import Queue
+from tests import plain_http
 from tests.chaos.scene import Scene, name_of, whole
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import error_of
@@ -70,7 +70,7 @@ async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: Queue
     executioner = Executioner(scene)
     killing = asyncio.create_task(executioner.run(over))
     try:
-        async with scene.load(clients=24, timeout_s=60) as calls, httpx.AsyncClient(timeout=70) as client:
+        async with scene.load(clients=24, timeout_s=60) as calls, plain_http.client(timeout=70) as client:
             answers = await asyncio.gather(
                 *(scene.gateways[0].send(client, f"{POISON} {i}", x_timeout_ms="60000") for i in range(number))
             )

@@ -16,6 +16,7 @@ import pytest
 
 from redbatch.local_redis import LocalRedis
 from shared.keys import GROUP
+from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.scene import Scene, whole
 from tests.integration.gateway.house import Gateway, error_of, lines_of
@@ -222,7 +223,7 @@ async def test_memory_is_full(own_scene: Scene) -> None:
     most = int((await scene.raw.info("memory"))["used_memory"]) + 12 * 2**20
     await scene.raw.config_set("maxmemory", most)
     peak, refused = 0, 0
-    async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+    async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         answers: list[asyncio.Task[httpx.Response]] = []
         for number in range(scene.times(300, 2_000)):
             answers.append(asyncio.create_task(gateway.send(client, f"{number} " * 12_000, x_timeout_ms="60000")))
@@ -266,7 +267,7 @@ async def test_connections_are_exhausted(own_scene: Scene) -> None:
     killed = int(await scene.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
     await wait_until(lambda: gateway.missing() == ["redis"], "the gateway has no connection")
     await asyncio.sleep(1.0)
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with plain_http.client(timeout=60) as client:
         took = [await refusal_s(gateway, client) for _ in range(50)]
         await scene.raw.config_set("maxclients", 1_000)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 import redis
 
 from redbatch.tune.stand import Stand, StandError
 from shared.keys import Keys
+from tests import plain_http
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ def test_a_worker_that_is_gone_counts_no_more() -> None:
     with Stand({"model": "null"}) as stand:
         for size in ("1", "2"):
             assert stand.serve({"max_batch_size": size}).device == "cpu"
-            answer = httpx.post(f"{stand.url}/embed", json={"texts": ["a", "b", "c"]})
+            answer = plain_http.post(f"{stand.url}/embed", json={"texts": ["a", "b", "c"]})
             assert answer.status_code == 200
             assert int(answer.headers["x-batch-size"]) <= int(size)
         with redis.Redis.from_url(stand._settings["redis_url"], protocol=2) as client:

@@ -21,6 +21,7 @@ import psutil
 import pytest
 import redis
 
+from tests import plain_http
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
@@ -75,7 +76,7 @@ class Up:
         """Sends what the printed curl line would send, and returns the vector."""
         words = shlex.split(self.fact("try it"))
         name, value = words[words.index("-H") + 1].split(": ")
-        async with httpx.AsyncClient() as client:
+        async with plain_http.client() as client:
             answer = await client.post(
                 words[2], content=words[words.index("-d") + 1], headers={name: value}, timeout=START_S
             )
@@ -275,6 +276,6 @@ async def test_the_callers_packages_do_not_win(environment: dict[str, str], fold
 async def test_every_setting_is_a_flag(start: Start) -> None:
     """A flag of `up` reaches the process that it is for."""
     up = await start("--max-input-chars", "3", "--max-batch-wait-ms", "1").ready()
-    async with httpx.AsyncClient() as client:
+    async with plain_http.client() as client:
         answer = await client.post(f"{up.fact('API').split()[0]}/embed", json={"text": "four"})
     assert answer.status_code == 413

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import httpx
-
 from api.dispatcher import Dispatcher, Embedded
 from shared.errors import RedbatchError
+from tests import plain_http
 from tests.integration.gateway.house import digits_of, lines_of
 from tests.processes import Program
 
@@ -64,5 +63,5 @@ class Crowd:
 def inputs_run(worker: Program) -> int:
     """Returns how many inputs a worker's model has run, as its metrics tell."""
     port = next(line["admin_port"] for line in lines_of(worker) if "admin_port" in line)
-    found = INPUTS.search(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
+    found = INPUTS.search(plain_http.get(f"http://127.0.0.1:{port}/metrics").text)
     return int(float(found.group(1))) if found else 0

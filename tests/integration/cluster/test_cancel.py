@@ -103,7 +103,7 @@ async def test_a_cancel_is_not_kept_waiting_by_new_requests(
     async def gone() -> bool:
         return not await has_first()
 
-    await wait_until(gone, "it is taken back", timeout_s=1)
+    await wait_until(gone, "it is taken back", timeout_s=5)
     load.cancel()
     with suppress(asyncio.CancelledError):
         await load

@@ -8,6 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests import plain_http
 from tests.integration.gateway.house import House
 from tests.integration.worker.test_minilm import encoded, entries_of, mixed_texts
 
@@ -32,7 +33,7 @@ async def test_vectors_over_http_equal_those_of_the_library(house: House) -> Non
             vectors: list[list[float]] = answer.json()["embeddings"]
             return vectors
 
-    async with httpx.AsyncClient(timeout=150, limits=httpx.Limits(max_connections=AT_ONCE)) as client:
+    async with plain_http.client(timeout=150, limits=httpx.Limits(max_connections=AT_ONCE)) as client:
         answers = await asyncio.gather(*(ask(client, i, texts) for i, texts in enumerate(requests)))
     found = np.asarray([vector for vectors in answers for vector in vectors], dtype=np.float32)
     expected = encoded([text for texts in requests for text in texts])

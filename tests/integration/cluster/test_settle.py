@@ -33,7 +33,7 @@ HARMS: dict[str, Harm] = {
 async def test_requests_survive_the_loss_of_the_queue(
     house: House, opened: Open, raw: redis.asyncio.Redis, harm: str, claimed: bool
 ) -> None:
-    """Within five seconds every request of two gateways is answered, with a waiter or by the bell."""
+    """Long before its deadline of a minute every request of two gateways is answered, with a waiter or by the bell."""
     one, two = await opened(), await opened()
     worker = await house.worker("simulated:base_ms=100,item_ms=0", max_batch_size=64)
     await wait_until(lambda: one.monitor.missing() == two.monitor.missing() == [], "both gateways see the worker")
@@ -54,7 +54,7 @@ async def test_requests_survive_the_loss_of_the_queue(
     harmed = time.monotonic()
     await running
     assert crowd.outcomes == {"ok": 60}
-    assert time.monotonic() - harmed < 5
+    assert time.monotonic() - harmed < 15
 
 
 async def test_a_reply_that_is_lost_before_the_gateway_knows_of_the_entry(
@@ -87,7 +87,7 @@ async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(
 ) -> None:
     """It held a batch when all was lost, and another worker answers: its own late commit touches nothing."""
     dispatcher = await opened()
-    hung = await house.worker("simulated:base_ms=300,item_ms=0")
+    hung = await house.worker("simulated:base_ms=1000,item_ms=0")
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     asked = asyncio.create_task(dispatcher.embed(["a", "b"], 20_000))
 

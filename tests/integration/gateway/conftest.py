@@ -14,6 +14,7 @@ from redbatch.local_redis import LocalRedis
 from shared import delivery
 from shared.messages import Heartbeat
 from shared.queue import Queue
+from tests import plain_http
 from tests.integration.gateway.house import Gateway, House
 from tests.processes import Processes
 from tests.servers import server_binary
@@ -54,7 +55,7 @@ async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPa
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client with as many connections as it needs."""
-    async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+    async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         yield client
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import redis
 
 from shared.keys import Keys
+from tests import plain_http
 from tests.leaks import find_leaks, remove
 from tests.processes import Processes, Program
 
@@ -76,7 +77,7 @@ class Gateway:
     def embed(self, body: object, **headers: str) -> httpx.Response:
         """Posts a body to /embed on a connection of its own; `x_timeout_ms` is the header X-Timeout-Ms."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx.post(f"{self.url}/embed", json=body, headers=named, timeout=60)
+        return plain_http.post(f"{self.url}/embed", json=body, headers=named, timeout=60)
 
     async def send(self, client: httpx.AsyncClient, text: str, **headers: str) -> httpx.Response:
         """Posts one text to /embed over a client's connections."""
@@ -89,7 +90,7 @@ class Gateway:
 
     def missing(self) -> list[str]:
         """Returns what /readyz says is missing."""
-        answer = httpx.get(f"{self.url}/readyz")
+        answer = plain_http.get(f"{self.url}/readyz")
         missing: list[str] = answer.json().get("missing", [])
         assert answer.status_code == (503 if missing else 200)
         return missing
@@ -146,7 +147,7 @@ def where(program: Program) -> Gateway:
 def metric(program: Program, name: str) -> float:
     """Returns the value of a metric of a gateway or a worker, 0 if it has none; it is named with its labels."""
     port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
-    lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+    lines = plain_http.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
     return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
 
@@ -155,7 +156,7 @@ def listens(program: Program) -> bool:
     if '"gateway starts"' not in program.output:
         return False
     try:
-        return httpx.get(f"{where(program).url}/livez").status_code == 200
+        return plain_http.get(f"{where(program).url}/livez").status_code == 200
     except httpx.TransportError:
         return False
 
@@ -165,7 +166,7 @@ def worker_is_ready(program: Program) -> bool:
     for line in lines_of(program):
         if "admin_port" in line:
             try:
-                return httpx.get(f"http://127.0.0.1:{line['admin_port']}/readyz").status_code == 200
+                return plain_http.get(f"http://127.0.0.1:{line['admin_port']}/readyz").status_code == 200
             except httpx.TransportError:
                 return False
     return False

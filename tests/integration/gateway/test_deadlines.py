@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-LATE_S = 0.5  # of which the product takes a hundredth, and a busy machine the rest
+LATE_S = 1.0  # of which the product takes a hundredth, and a busy machine the rest
 
 
 @pytest.mark.parametrize("timeout_ms", [50, 700])
@@ -33,12 +33,12 @@ async def test_without_an_answer_the_deadline_is_kept(
     async def empty() -> bool:
         return int(await raw.xlen(house.keys.lanes[0])) == 0
 
-    await wait_until(empty, "the entry is taken back", timeout_s=1)
+    await wait_until(empty, "the entry is taken back")
 
 
 async def test_a_model_that_is_too_slow_keeps_nobody_past_the_deadline(house: House) -> None:
     """The batch runs on; the client has its 504. The next request is served."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=900,item_ms=0"))
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=2500,item_ms=0"))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     began = time.monotonic()
     answer = await asyncio.to_thread(gateway.embed, {"text": "a"}, x_timeout_ms="300")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
@@ -44,7 +45,7 @@ class Load:
 
     async def _client(self, number: int) -> None:
         urls = list(self.urls)
-        async with httpx.AsyncClient(timeout=20, limits=httpx.Limits(max_connections=1)) as client:
+        async with plain_http.client(timeout=20, limits=httpx.Limits(max_connections=1)) as client:
             while self.on:
                 text = f"{number} {self.served}"
                 try:
@@ -63,18 +64,18 @@ class Load:
 
 async def test_a_gateway_drains_under_load(house: House) -> None:
     """SIGTERM: /readyz is 503 at once, answers close their connections, nothing fails, and it ends with 0."""
-    one, two, _ = await asyncio.gather(house.gateway(drain_delay_s=1), house.gateway(), house.worker())
+    one, two, _ = await asyncio.gather(house.gateway(drain_delay_s=3), house.gateway(), house.worker())
     await wait_until(lambda: one.missing() == two.missing() == [], "both gateways see the worker")
     load = Load([one.url, two.url])
     running = asyncio.create_task(load.run())
     await wait_until(lambda: load.served > 50, "the load runs")
     one.program.signal(signal.SIGTERM)
-    await wait_until(lambda: one.missing() == ["draining"], "the gateway is not ready", timeout_s=0.3)
-    assert httpx.get(f"{one.admin}/readyz").json()["missing"] == ["draining"]
+    await wait_until(lambda: one.missing() == ["draining"], "the gateway is not ready", timeout_s=1)
+    assert plain_http.get(f"{one.admin}/readyz").json()["missing"] == ["draining"]
     assert one.embed({"text": "late"}).headers["connection"] == "close"
     await wait_until(lambda: load.closed >= CLIENTS, "each client has gone on to the other gateway")
     seen = load.served
-    assert await one.program.exit(5) == 0
+    assert await one.program.exit(10) == 0
     await wait_until(lambda: load.served > seen + 50, "the load goes on")
     load.on = False
     await running
@@ -83,7 +84,7 @@ async def test_a_gateway_drains_under_load(house: House) -> None:
 
 async def test_requests_in_flight_and_idle_connections_end_well(house: House, client: httpx.AsyncClient) -> None:
     """What was taken before SIGTERM is answered after the listener closed; idle connections close without a word."""
-    model = "simulated:base_ms=700,item_ms=0"
+    model = "simulated:base_ms=1500,item_ms=0"
     gateway, _ = await asyncio.gather(house.gateway(drain_delay_s=0.1), house.worker(model))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -138,7 +139,9 @@ async def test_a_gateway_leaves_a_shared_listener_under_load(house: House) -> No
         with inheriting(listen, env) as one, inheriting(listen, env) as two:
             await house.worker()
             url = f"http://127.0.0.1:{listen.getsockname()[1]}"
-            await wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200, "a gateway is ready", timeout_s=10)
+            await wait_until(
+                lambda: plain_http.get(f"{url}/readyz").status_code == 200, "a gateway is ready", timeout_s=10
+            )
             load = Load([url])
             running = asyncio.create_task(load.run())
             await wait_until(lambda: load.served > 200, "the load runs")

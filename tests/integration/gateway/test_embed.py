@@ -7,6 +7,7 @@ import secrets
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.integration.gateway.house import Gateway, digits, digits_of, right, talk
 
 pytestmark = pytest.mark.redis
@@ -44,7 +45,7 @@ def test_any_character_is_a_text(served: Gateway, text: str) -> None:
 def test_a_body_without_a_content_type_is_taken_for_json(served: Gateway) -> None:
     """As with curl --json, or with nothing said; a charset may stand there too."""
     for headers in ({}, {"content-type": "application/json; charset=utf-8"}, {"content-type": "application/x+json"}):
-        answer = httpx.post(f"{served.url}/embed", content=b'{"text": "a"}', headers=headers)
+        answer = plain_http.post(f"{served.url}/embed", content=b'{"text": "a"}', headers=headers)
         assert answer.status_code == 200
 
 

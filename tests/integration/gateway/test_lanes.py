@@ -43,8 +43,9 @@ async def ask(client: httpx.AsyncClient, gateway: Gateway, texts: list[str], **n
 async def test_a_priority_names_the_lane(house: House, client: httpx.AsyncClient, raw: redis.asyncio.Redis) -> None:
     """By the body or the header; what is neither of the two is refused."""
     gateway = await house.gateway()
+    asked = {"text": "a", "timeout_ms": 50_000}
     sent = [
-        asyncio.create_task(client.post(f"{gateway.url}/embed", json={"text": "a"} | body, headers=headers))
+        asyncio.create_task(client.post(f"{gateway.url}/embed", json=asked | body, headers=headers))
         for body, headers in (
             ({}, {}),
             ({"priority": "bulk"}, {}),

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
+from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, right
 from tests.waiting import wait_until
 
@@ -75,10 +76,11 @@ async def test_a_worker_that_hangs_fills_the_queue_and_no_more(house: House, cli
 
 def metric(gateway: Gateway, name: str) -> float:
     """Returns a gauge of a gateway."""
-    lines = httpx.get(f"{gateway.admin}/metrics").text.splitlines()
+    lines = plain_http.get(f"{gateway.admin}/metrics").text.splitlines()
     return next(float(line.split(" ")[1]) for line in lines if line.startswith(f"{name} "))
 
 
+@pytest.mark.alone
 async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, client: httpx.AsyncClient) -> None:
     """Far more than the worker does within the deadline: what is taken is answered, the rest hears when to come again.
 

@@ -9,6 +9,7 @@ import socket
 import httpx
 import pytest
 
+from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, error_of, talk
 
 pytestmark = pytest.mark.redis
@@ -19,7 +20,7 @@ LIMIT = 2_000_000
 
 def post(served: Gateway, content: bytes, kind: str = "application/json") -> httpx.Response:
     """Posts bytes to /embed."""
-    return httpx.post(f"{served.url}/embed", content=content, headers={"content-type": kind})
+    return plain_http.post(f"{served.url}/embed", content=content, headers={"content-type": kind})
 
 
 def raw_error(answer: bytes) -> tuple[int, str]:
@@ -148,7 +149,7 @@ def test_a_body_that_is_not_json_is_a_415(served: Gateway, kind: str) -> None:
 @pytest.mark.parametrize("path", ["/", "/embed/", "/nothing", "/embed/x", "/%00", "/%ff", "/%ed%a0%80", "/..;/a"])
 def test_an_unknown_path_is_a_404(served: Gateway, path: str) -> None:
     """In the same shape, whatever the path is made of."""
-    answer = httpx.post(f"{served.url}{path}", json={"text": "a"}, headers={"x-request-id": "r-1"})
+    answer = plain_http.post(f"{served.url}{path}", json={"text": "a"}, headers={"x-request-id": "r-1"})
     assert (answer.status_code, error_of(answer)["code"]) == (404, "not_found")
     assert answer.headers["x-request-id"] == "r-1"
 

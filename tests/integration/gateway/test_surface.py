@@ -10,6 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
+from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits_of, lines_of
 from tests.waiting import wait_until
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.redis
 
 def test_health_is_exactly_ok(served: Gateway) -> None:
     """For people and simple probes."""
-    answer = httpx.get(f"{served.url}/health")
+    answer = plain_http.get(f"{served.url}/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
@@ -26,14 +27,14 @@ def test_health_is_exactly_ok(served: Gateway) -> None:
 def test_both_ports_tell_the_same_health(served: Gateway, path: str) -> None:
     """The main port and the admin port."""
     for base in (served.url, served.admin):
-        answer = httpx.get(f"{base}{path}")
+        answer = plain_http.get(f"{base}{path}")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -> None:
     """Both documents are there; FastAPI's own validation errors appear nowhere."""
-    assert httpx.get(f"{served.url}/docs").status_code == 200
-    answer = httpx.get(f"{served.url}/openapi.json")
+    assert plain_http.get(f"{served.url}/docs").status_code == 200
+    answer = plain_http.get(f"{served.url}/openapi.json")
     assert answer.status_code == 200
     for word in ("HTTPValidationError", "ValidationError", '"422"', '"detail"'):
         assert word not in answer.text
@@ -47,11 +48,11 @@ def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -
 def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
     """They count what was answered; the main port, which the world sees, has none."""
     served.embed({"texts": ["a", "b"]})
-    text = httpx.get(f"{served.admin}/metrics").text
+    text = plain_http.get(f"{served.admin}/metrics").text
     assert re.search(r'^redbatch_requests_total\{code="200",route="/embed"\} [1-9]', text, re.MULTILINE)
     assert "redbatch_redis_up 1.0" in text
     assert 'redbatch_workers{state="ready"} 1.0' in text
-    assert httpx.get(f"{served.url}/metrics").status_code == 404
+    assert plain_http.get(f"{served.url}/metrics").status_code == 404
 
 
 async def test_the_id_in_redis_is_never_the_clients(
@@ -60,7 +61,7 @@ async def test_the_id_in_redis_is_never_the_clients(
     """Two clients with one X-Request-Id must not meet at one reply key: the entries' ids are random, 128 bits."""
     gateway = await house.gateway()
     given = "0123456789abcdef" * 2
-    sent = [gateway.send(client, "a", x_request_id=given, x_timeout_ms="500") for _ in range(20)]
+    sent = [gateway.send(client, "a", x_request_id=given, x_timeout_ms="2000") for _ in range(20)]
     asked = asyncio.gather(*sent)
 
     async def ids() -> set[bytes]:
@@ -85,8 +86,8 @@ async def test_logs_are_json_and_hold_neither_texts_nor_vectors(house: House) ->
     mark = "zqxjv-marker"
     for body in ({"text": mark}, {"texts": [mark, 1]}, {"text": [mark]}, {"text": mark * 9}, {mark: mark}):
         gateway.embed(body, x_request_id="seen-in-logs")
-    httpx.post(f"{gateway.url}/embed", content=b'{"text": "zqxjv-marker')
-    httpx.post(f"{gateway.url}/embed", content=b"zqxjv-marker", headers={"content-type": "text/plain"})
+    plain_http.post(f"{gateway.url}/embed", content=b'{"text": "zqxjv-marker')
+    plain_http.post(f"{gateway.url}/embed", content=b"zqxjv-marker", headers={"content-type": "text/plain"})
     lines = lines_of(gateway.program)
     assert all({"ts", "level", "msg", "service"} <= set(line) for line in lines)
     assert {line.get("request_id") for line in lines} >= {"seen-in-logs"}

@@ -116,10 +116,10 @@ async def test_a_reply_lives_until_its_deadline_and_the_grace(
     entries = await worker.claim()
     before = await worker.now_ms()
     await worker.commit(entries, grace_ms=5_000)
-    after = await worker.now_ms()
     deadline = submitted.now_ms + 30_000
     ttl = await raw.pttl(keys.reply(early.request_id))
-    assert deadline + 5_000 - after - 50 <= ttl <= deadline + 5_000 - before
+    after = await worker.now_ms()
+    assert deadline + 5_000 - after <= ttl <= deadline + 5_000 - before
     assert 0 < await raw.pttl(keys.reply(late.request_id)) <= 5_001
 
 

@@ -88,9 +88,9 @@ async def test_of_many_reclaims_at_once_one_gets_each_entry(
     """Two workers that look for abandoned entries at the same time do not get the same ones."""
     await gateway.add(*(request() for _ in range(60)))
     entries = await worker.claim()
-    await idle_for(lane, 200, count=60)
+    await idle_for(lane, 1_000, count=60)
     taken = await asyncio.gather(
-        *(each.reclaim(idle_ms=200, owner="", most=10) for _ in range(4) for each in (worker, other))
+        *(each.reclaim(idle_ms=1_000, owner="", most=10) for _ in range(4) for each in (worker, other))
     )
     ids = [entry.ref.entry_id for batch in taken for entry in batch]
     assert sorted(ids) == sorted(entry.ref.entry_id for entry in entries)

@@ -19,6 +19,7 @@ from shared.keys import GROUP, RELEASED, Keys
 from shared.messages import EMBED, Body, Draft, Failure, Ref, Reply, Vectors
 from shared.queue import Link, Queue
 from shared.submission import Submission, cancel, pulse
+from tests import plain_http
 from tests.integration.queue.actors import Gateway
 from tests.processes import Processes, Program, heartbeat_of, worker_ready
 from tests.waiting import wait_until
@@ -195,7 +196,7 @@ def _draft(body: Body, n: int) -> Draft:
 async def admin(program: Program, path: str) -> httpx.Response:
     """Asks a worker's admin port, which it has told in its first log line."""
     port = program.logged("worker starts")[0]["admin_port"]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+    async with plain_http.client(base_url=f"http://127.0.0.1:{port}") as client:
         return await client.get(path)
 
 

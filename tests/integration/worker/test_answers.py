@@ -41,7 +41,7 @@ async def test_bulk_that_is_the_share_of_another_worker_is_left_to_it(house: Hou
     """While it waits for interactive entries beside what it has left, a worker takes no more of it."""
     other = Worker(house.queue.link("other"), house.keys, "other")
     await other.beat(ttl_ms=20_000)
-    await house.worker("simulated:base_ms=2000,item_ms=0")
+    await house.worker("simulated:base_ms=2000,item_ms=0", heartbeat_ttl_s=60)  # in which it counts others, too
     refs = await house.gateway.add(*(request(lane=BULK) for _ in range(8)))
     most = 0
     for _ in range(50):
@@ -85,7 +85,7 @@ async def test_what_it_does_not_understand_stays_for_others(house: House, foreig
     body = Body("rerank" if foreign == "operation" else EMBED, ("text",))
     request_id = f"foreign-{foreign}"
     now = int((await house.raw.time())[0]) * 1_000
-    fields: dict[str, Any] = {"id": request_id, "n": 1, "pos": 0, "cost": 1, "deadline_ms": now + 3_000}
+    fields: dict[str, Any] = {"id": request_id, "n": 1, "pos": 0, "cost": 1, "deadline_ms": now + 5_000}
     flat = [part for pair in fields.items() for part in pair]
     version = 1 if foreign == "operation" else 2
     await house.raw.execute_command("XADD", house.lane, "*", *flat, "v", version, "body", encode_body(body))
@@ -144,7 +144,7 @@ async def test_what_has_expired_is_answered_and_never_run(house: House) -> None:
 
 async def test_a_cancelled_entry_is_not_run(house: House) -> None:
     """It is gone from the stream while it waits its turn in the worker's hands: the engine never sees it."""
-    worker = await house.worker("simulated:base_ms=600,item_ms=0", renew_ms=50)
+    worker = await house.worker("simulated:base_ms=1000,item_ms=0", renew_ms=50)
     first = await house.ask("first")
     await wait_until(house.has_begun, "the first batch runs")
     refs = await house.gateway.add(*(house.submission(Body(EMBED, (f"no {i}",))) for i in range(3)))
@@ -162,7 +162,7 @@ async def test_a_cancelled_entry_is_not_run(house: House) -> None:
 
 async def test_waits_for_a_fuller_batch_as_long_as_it_is_told(house: House) -> None:
     """Entries that arrive one by one within the wait share one batch."""
-    await house.worker(max_batch_wait_ms=500)
+    await house.worker(max_batch_wait_ms=2_000)
     asked = [await house.ask(f"text {i}") for i in range(3)]
     for each in asked:
         reply = await house.answer(each.request_id)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 SLOW = "simulated:base_ms=300,item_ms=0"
 LIVELY: dict[str, Any] = {"heartbeat_s": 0.2, "heartbeat_ttl_s": 1.0, "reclaim_idle_ms": 500, "renew_ms": 100}
-LARGEST_GAP_MS = 2_500
+LARGEST_GAP_MS = 4_500
 
 
 def fork_server(worker: Program) -> psutil.Process:
@@ -80,8 +80,8 @@ async def new_engine(worker: Program, killed: list[psutil.Process], ready_before
     await wait_until(lambda: len(worker.logged("engine ready")) > ready_before, "an engine is ready", timeout_s=20)
     ready = time.monotonic() - began
     print(f"\nnew engine: started {started:.2f} s, ready {ready:.2f} s after the kill")  # noqa: T201 - a measure
-    assert started < 3
-    assert ready < 8
+    assert started < 6
+    assert ready < 15
     assert worker.running
 
 
@@ -105,7 +105,7 @@ async def test_another_worker_answers_for_a_dead_one(house: House) -> None:
         rows = await house.pending()
         return bool(rows) and {row["consumer"] for row in rows}.isdisjoint(mine)
 
-    await wait_until(taken_over, "the other worker has taken them", poll_s=0.002)
+    await wait_until(taken_over, "the other worker has taken them", timeout_s=60, poll_s=0.002)
     attempts = {row["message_id"].decode(): row["times_delivered"] - 1 for row in await house.pending()}
     assert begun
     assert attempts == {name: int(name in begun) for name in held & attempts.keys()}
@@ -130,7 +130,7 @@ async def test_a_dead_engine_is_replaced_at_once(house: House, model: str) -> No
 
 async def test_a_hung_engine_is_replaced(house: House) -> None:
     """It is stopped in a batch: within its bound it is killed, another runs the batch, and heartbeats go on."""
-    worker = await house.worker("simulated:base_ms=50,item_ms=0", engine_hang_s=0.5)
+    worker = await house.worker("simulated:base_ms=50,item_ms=0", engine_hang_s=2, max_batch_size=1)
     await house.check(await house.ask_many([["before"]]))
     asked = await house.ask_many([[f"text {i}"] for i in range(50)])
     await wait_until(house.has_begun, "a batch runs")
@@ -139,7 +139,7 @@ async def test_a_hung_engine_is_replaced(house: House) -> None:
         engine.send_signal(signal.SIGSTOP)
         await house.check(asked)
     assert await metric(worker, "redbatch_engine_hangs_total") == 1
-    assert [each["after_s"] >= 0.5 for each in worker.logged("engine hangs: killed")] == [True]
+    assert [each["after_s"] >= 2 for each in worker.logged("engine hangs: killed")] == [True]
     assert not engine.is_running()
 
 
@@ -210,7 +210,7 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
 
     It is kept as a dead letter. Run again by hand, when it kills no more, it is answered.
     """
-    worker = await house.worker(SLOW)
+    worker = await house.worker("simulated:base_ms=700,item_ms=0")
     neighbours: list[Asked] = await house.ask_many([[f"before {i}"] for i in range(2)])
     killer = await house.ask("kills")
     rows: Any = await house.raw.xrevrange(house.lane, count=1)
@@ -256,7 +256,7 @@ async def test_a_worker_that_comes_back_under_its_name_counts_the_attempt(house:
         counts = {row["message_id"].decode(): row["times_delivered"] - 1 for row in await house.pending()}
         return {name for name, count in counts.items() if count} == begun
 
-    await wait_until(counted, "the attempt is counted", timeout_s=10)
+    await wait_until(counted, "the attempt is counted", timeout_s=60)
     await house.check(asked)
 
 

@@ -38,27 +38,27 @@ async def test_an_idle_worker_leaves_at_once(house: House, number: int) -> None:
 async def test_what_has_begun_is_finished_and_the_rest_given_back(house: House) -> None:
     """The batch that runs is committed by the one who leaves; all else is run by another, at once."""
     first = await house.worker(SLOW, max_batch_size=2)
-    asked = await house.ask_many([[f"text {i}"] for i in range(40)])
+    asked = await house.ask_many([[f"text {i}"] for i in range(400)])
     await wait_until(house.has_begun, "a batch runs")
-    second = await house.worker(SLOW)
+    second = await house.worker(SLOW, reclaim_idle_ms=60_000)
     left_at = time.monotonic()
-    assert await stopped(first) < 3
+    assert await stopped(first) < 10
     owners = {row["consumer"].decode() for row in await house.pending()}
     assert owners <= {"released", *await house.names()}
     await house.check(asked)
-    assert time.monotonic() - left_at < 6
+    assert time.monotonic() - left_at < 20
     assert await house.empty()
-    assert 0 < await metric(second, "redbatch_reclaimed_total") < 40
+    assert 0 < await metric(second, "redbatch_reclaimed_total") < 400
     assert first.logged("worker drained")[0]["left"] == 0
     await wait_until(house.only_living_names, "the group names nobody who has left")
 
 
 async def test_the_grace_time_is_kept(house: House) -> None:
     """A batch that takes longer is left to another worker, and the exit code is still 0."""
-    first = await house.worker("simulated:base_ms=3000,item_ms=0", drain_grace_s=0.3, heartbeat_ttl_s=1.5)
+    first = await house.worker("simulated:base_ms=10000,item_ms=0", drain_grace_s=0.3, heartbeat_ttl_s=1.5)
     asked = await house.ask_many([["long"]])
     await wait_until(house.has_begun, "a batch runs")
-    assert await stopped(first) < 2
+    assert await stopped(first) < 6
     assert await house.raw.xlen(house.lane) == 1
     await house.worker(reclaim_idle_ms=300, heartbeat_ttl_s=1.5)
     await house.check(asked)
@@ -69,5 +69,5 @@ async def test_one_that_still_loads_leaves_as_well(house: House) -> None:
     """Nothing was claimed, so nothing has to be given back."""
     worker = await house.worker("minilm", ready=False)
     await wait_until(lambda: bool(worker.logged("worker starts")), "it has started", timeout_s=20)
-    assert await stopped(worker) < 3
+    assert await stopped(worker) < 10
     assert worker.session() == []
