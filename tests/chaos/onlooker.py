@@ -1,0 +1,32 @@
+"""Asks a gateway's /livez again and again, from a process of its own: what else the tests do cannot delay it.
+
+`python -m tests.chaos.onlooker PORT` does so until its standard input ends; then it prints how long each answer took.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import sys
+import time
+
+LOOK_S = 0.005
+
+
+def main() -> None:
+    """Looks on."""
+    took = []
+    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=10)
+    while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+        asked = time.monotonic()
+        connection.request("GET", "/livez")
+        answer = connection.getresponse()
+        answer.read()
+        took.append(time.monotonic() - asked)
+        assert answer.status == http.HTTPStatus.OK
+    print(json.dumps(took))  # noqa: T201 - what it was asked for
+
+
+if __name__ == "__main__":
+    main()
