@@ -68,13 +68,12 @@ class Results:
         """Measures what the engine can do: while more waits than runs. Otherwise it does what it is asked for.
 
         An entry counts with its last batch, so the batch after the last that had something behind it counts too.
-        Batches that ran side by side count for the time that they took together. The time from one batch to the next
-        counts where neither could take all there was: nothing was waited for, so that is what the way between them
-        takes, and on a busy machine it takes long.
+        Batches that ran side by side count for the time that they took together. Without a wait for fuller batches the
+        time from one to the next counts as well, where neither could take all there was: on a busy machine it is long.
         """
         ended, behind = header["ended"], header["behind"]
         began = ended - header["seconds"]
-        if behind and self._behind:
+        if behind and self._behind and self._context.settings.max_batch_wait_ms == 0:
             began -= header["gap"]
         busy = max(0.0, ended - max(self._ended, began))
         self._ended = max(self._ended, ended)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -21,6 +22,9 @@ from tests.servers import Version, parse_version, require, server_binary
 
 pytest_plugins = ["tests.chaos.table"]
 
+ROOM, DOOR = Path(__file__), Path(__file__).with_name("__init__.py")
+"""Two files that all processes which test this checkout have, to be locked."""
+
 settings.register_profile("redbatch", deadline=None)  # a busy machine is no failure
 settings.load_profile("redbatch")
 
@@ -35,19 +39,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")
 
 
-@pytest.fixture(autouse=True)
-def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests run side by side, in as many processes as there are cores, but one that is `alone` does so with no other.
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around all fixtures, and around what watches a test's time
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests run side by side, in several processes, but one that is `alone` does so with no other.
 
     Who waits to be alone keeps the door shut: nobody comes in meanwhile, so it waits for those that are there already.
     """
-    share = fcntl.LOCK_SH if request.node.get_closest_marker("alone") is None else fcntl.LOCK_EX
-    folder = tmp_path_factory.getbasetemp().parent  # one for all processes of the run
-    with (folder / "room").open("w") as room:
-        with (folder / "door").open("w") as door:
+    share = fcntl.LOCK_SH if item.get_closest_marker("alone") is None else fcntl.LOCK_EX
+    with ROOM.open("rb") as room:
+        with DOOR.open("rb") as door:
             fcntl.flock(door, share)
             fcntl.flock(room, share)
-        yield
+        return (yield)
 
 
 @pytest.fixture(scope="session")

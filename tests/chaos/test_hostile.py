@@ -112,6 +112,8 @@ async def onlooker(gateway: Gateway) -> AsyncIterator[list[float]]:
     pipe = asyncio.subprocess.PIPE
     command = [sys.executable, "-m", "tests.chaos.onlooker", str(gateway.port)]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
+    assert process.stdout is not None
+    await process.stdout.readline()  # it looks
     try:
         yield took
     finally:
@@ -122,7 +124,7 @@ async def onlooker(gateway: Gateway) -> AsyncIterator[list[float]]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_hostile_clients(scene: Scene, name: str) -> None:
-    """F21: hundreds of them at once are told off with a 4xx; memory is bounded, and nobody else waits for them."""
+    """F21: 20 or 200 of them at once are told off with a 4xx; memory is bounded, and nobody else waits for them."""
     attack, status = ATTACKS[name]
     gateway = await scene.house.gateway(body_timeout_s=3)
     scene.gateways.append(gateway)
@@ -137,12 +139,12 @@ async def test_hostile_clients(scene: Scene, name: str) -> None:
             answers += await asyncio.gather(*(attack(gateway) for _ in range(number)))
         more_mb = process.memory_info().rss / 1e6 - before_mb
     told_off = sum(answer.startswith(b"HTTP/1.1 " + status) for answer in answers)
+    assert len(took) >= LEAST_LOOKS
     p99_ms = 1e3 * sorted(took)[int(0.99 * (len(took) - 1))]
     found = {"attacks": len(answers), "told_off": told_off, "livez_p99_ms": round(p99_ms), "more_mb": round(more_mb)}
     verdict = scene.judge(f"F21 {name}", calls, **found)
     assert told_off == len(answers)
     assert whole(verdict)
-    assert len(took) >= LEAST_LOOKS
     assert p99_ms <= 1e3 * BLOCKED_S
     assert more_mb <= MORE_MB
 

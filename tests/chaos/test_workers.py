@@ -19,8 +19,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 RESTART_S = 0.5
-HANG_S, SHARED_HANG_S = 1.0, 2.0
-"""An engine that makes no progress for so long hangs: at length, and beside other tests, where it may stand still."""
+HANG_S, BRIEF_HANG_S = 1.0, 2.0
+"""An engine that makes no progress for so long hangs: in `make chaos`, and in the short form."""
 
 
 async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
@@ -79,7 +79,7 @@ async def until_ready(worker: Program) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
 async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> None:
     """F2: the engine is killed, or hangs, amid its work; the worker still tells that it lives, and starts another."""
-    hang_s = HANG_S if scene.thorough else SHARED_HANG_S
+    hang_s = HANG_S if scene.thorough else BRIEF_HANG_S
     await scene.open(workers=2, engine_hang_s=hang_s)
     strikes, restarts = scene.times(2, 30), []
     async with scene.load() as calls:

@@ -67,7 +67,7 @@ def tune(tmp_path: Path) -> Tune:
 
 
 async def test_a_tight_budget_and_a_loose_one(tune: Tune) -> None:
-    """No batch takes less than 5 ms, so 4 ms is more than can be had; 5 s is enough for anything."""
+    """No batch takes less than 5 ms, so 4 ms is more than can be had; 5 s is enough for anything. Of the wait alone."""
     search = ("--search", "max_batch_wait_ms", "--max-batch-size", "4")
     assert await tune.end(await tune.start("--p95-ms", "4", *SMALL, *search)) == 1, tune.said
     tight = tune.written()

@@ -44,7 +44,7 @@ class Connections:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_5000_clients_at_once_each_get_their_own_vector(
     house: House, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:

@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-LATE_S = 1.0  # of which the product takes a hundredth, and a busy machine the rest
+LATE_S = 1.0  # of which the product takes a few milliseconds, and a busy machine the rest
 
 
 @pytest.mark.parametrize("timeout_ms", [50, 700])

@@ -1,7 +1,8 @@
-"""What an engine is measured to do: under load, and for the time that its batches took together."""
+"""What an engine is measured to do: under load, for the time that its batches and the way between them took."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -25,8 +26,9 @@ class Nobody:
 class Told:
     """Frames of an engine, one after the other, and the rate that comes of them."""
 
-    def __init__(self) -> None:
-        self.context = Context(cast("Any", None), "w", cast("Any", None), cast("Any", None), RedisClock(), Hands())
+    def __init__(self, *, wait_ms: float | str = 0) -> None:
+        settings = SimpleNamespace(max_batch_wait_ms=wait_ms)
+        self.context = Context(cast("Any", settings), "w", cast("Any", None), cast("Any", None), RedisClock(), Hands())
         self.results = Results(self.context, cast("Committer", Nobody()))
         self.number = 0
 
@@ -58,20 +60,31 @@ def test_batches_side_by_side_count_for_the_time_that_they_take_together() -> No
     assert told.ran(10.0, 1.0, entries=5, behind=True) == pytest.approx(100.0, rel=0.1)
 
 
-def test_the_way_from_one_batch_to_the_next_counts_where_nothing_was_waited_for() -> None:
-    """Batches of half a second, half a second apart: ten tokens a second, while more waits than runs."""
-    told = Told()
+@pytest.mark.parametrize(("wait_ms", "expected"), [(0, 10.0), (20.0, 20.0), ("auto", 20.0)])
+def test_the_way_from_one_batch_to_the_next_counts_where_nothing_is_waited_for(
+    wait_ms: float | str, expected: float
+) -> None:
+    """Batches of ten tokens and half a second, half a second apart, while more waits than runs."""
+    told = Told(wait_ms=wait_ms)
     for number in range(100):
         rate = told.ran(10.0 + number, 0.5, entries=1, behind=True, gap=0.5)
-    assert rate == pytest.approx(10.0, rel=0.01)
+    assert rate == pytest.approx(expected, rel=0.01)
 
 
-def test_a_wait_for_more_does_not_count() -> None:
-    """Of two batches one leaves nothing behind: before the next one the engine may have waited for it to fill."""
+def test_idle_time_does_not_count() -> None:
+    """Of two batches one leaves nothing behind: before the next one there was nothing more to do."""
     told = Told()
     for number in range(100):
         rate = told.ran(10.0 + number, 0.5, entries=1, behind=bool(number % 2), gap=0.5)
     assert rate == pytest.approx(20.0, rel=0.01)
+
+
+def test_a_gap_in_which_another_runner_was_busy_does_not_count_again() -> None:
+    """A runner idle for 3 s ends half a second after the other's batch of a second."""
+    told = Told()
+    told.ran(10.0, 1.0, entries=1, behind=True)
+    rate = told.ran(10.5, 0.5, entries=1, behind=True, gap=3.0)
+    assert rate == pytest.approx((0.9 * 10 + 10) / (0.9 * 1.0 + 0.5))
 
 
 def test_an_entry_counts_with_its_last_batch_though_nothing_is_behind_that() -> None:
