@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from api import metrics
 from api.answer import embed_body, timing_headers
 from api.body import BodyUnread, parse_embed, read_body
+from api.connection import PEER, Peer
 from api.errors import error_body, retry_headers, status_of
 from api.last_words import LastWords
 from api.openapi import EMBED_REQUEST, EMBED_RESPONSES, HEALTH_RESPONSES, JSON
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 CLIENT_CLOSED_REQUEST = 499
-WATCH_AFTER_S = 0.02
-"""A request that is answered sooner is not watched for a client that leaves: watching costs a task."""
-
 LARGE_BODY_BYTES = 64 * 1024
 """Larger ones may take tens of milliseconds to parse: one is parsed at a time, and half of the time is for others."""
 
@@ -77,30 +75,35 @@ async def embed(request: Request) -> Response:
     except Exception:
         log.exception("request failed", request_id=request_id)
         response = error_response(InternalError("Something went wrong; the logs say what."), request_id)
-    metrics.REQUESTS.labels("/embed", response.status_code).inc()
+    metrics.answered("/embed", response.status_code).inc()
     metrics.DURATION.observe(time.monotonic() - began)
     return response
 
 
 async def _embed(request: Request, request_id: str) -> Response:
     state: State = request.app.state.redbatch
+    peer: Peer = request.scope["state"][PEER]
     body = await read_body(request, state.settings.max_body_bytes, state.settings.body_timeout_s)
     if len(body) < LARGE_BODY_BYTES:
         asked = parse_embed(body, request.headers, state.settings)
     else:
         async with state.parsing, breathing_space():
+            if peer.gone:
+                raise ClientDisconnect
             asked = parse_embed(body, request.headers, state.settings)
-    watch = DisconnectWatch(request)
+    peer.watch()
     try:
+        if peer.gone:
+            raise ClientDisconnect
         embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms, asked.lane)
     except asyncio.CancelledError:
-        if watch.gone:
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        if peer.gone:
+            raise ClientDisconnect from None
         if state.draining:  # its grace is over
             raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
         raise
     finally:
-        watch.stop()
+        peer.unwatch()
     headers = {"x-request-id": request_id, **timing_headers(embedded)}
     return Response(embed_body(embedded, single=asked.single), 200, headers, JSON)
 
@@ -113,34 +116,6 @@ async def breathing_space() -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.sleep(time.monotonic() - began)
-
-
-class DisconnectWatch:
-    """Cancels the current task when the client of its request leaves."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._owner = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
-        self.gone = False
-
-    def stop(self) -> None:
-        """Watches no more. What refers to each other in a circle would stay in memory until the next collection."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-        self._task = self._owner = None
-
-    def _start(self) -> None:
-        self._task = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
-        self.gone = True
-        if self._owner is not None:
-            self._owner.cancel()
 
 
 @router.get("/health", summary="Health, for people and simple probes")

@@ -13,6 +13,7 @@ import uvicorn
 import uvloop
 
 from api.app import Front, make_app
+from api.connection import Connection
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from api.state import State
@@ -71,7 +72,8 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     state = State(settings, Dispatcher(settings))
     config = uvicorn.Config(
         Front(make_app(state), state),
-        http="httptools",
+        http=Connection,
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,

@@ -76,6 +76,15 @@ async def test_the_entries_of_a_client_that_leaves_are_taken_back(house: House, 
     await wait_until(lambda: lane.has(0), "that is taken back too")
 
 
+async def test_the_client_of_a_long_body_is_seen_to_leave(house: House, lane: Lane) -> None:
+    """Its 300 KB are more than is read at once: the connection is read on all the same."""
+    gateway = await house.gateway()
+    connection = begin(gateway, *("x" * 3_000 for _ in range(100)))
+    await wait_until(lambda: lane.has(4), "the request is in the queue")
+    connection.close()
+    await wait_until(lambda: lane.has(0), "the entries are taken back", timeout_s=5)
+
+
 async def test_a_cancel_that_finds_its_connection_broken_is_repeated(
     house: House, lane: Lane, raw: redis.asyncio.Redis
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import socket
 
 import httpx
 import pytest
@@ -47,6 +49,27 @@ def test_a_body_without_a_content_type_is_taken_for_json(served: Gateway) -> Non
     for headers in ({}, {"content-type": "application/json; charset=utf-8"}, {"content-type": "application/x+json"}):
         answer = plain_http.post(f"{served.url}/embed", content=b'{"text": "a"}', headers=headers)
         assert answer.status_code == 200
+
+
+def test_a_client_that_asks_first_whether_to_send_is_told_to(served: Gateway) -> None:
+    """`Expect: 100-continue`, as curl sends it with a long body: the word must not wait for the answer."""
+    body = b'{"text": "a"}'
+    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+        connection.sendall(head % len(body))
+        assert connection.recv(1_000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert connection.recv(1_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_requests_that_do_not_wait_for_answers_get_them_in_order(served: Gateway) -> None:
+    """Three sent at once on one connection (pipelined)."""
+    bodies = [b'{"text": "%d"}' % i for i in range(3)]
+    head = b"POST /embed HTTP/1.1\r\nHost: x\r\nX-Request-Id: %d\r\nContent-Length: %d\r\n\r\n"
+    sent = b"".join(head % (i, len(body)) + body for i, body in enumerate(bodies))
+    answers = talk(served.port, sent.replace(b"Id: 2\r\n", b"Id: 2\r\nConnection: close\r\n"))
+    assert re.findall(rb"x-request-id: (\d)", answers) == [b"0", b"1", b"2"]
+    assert answers.count(b"HTTP/1.1 200 ") == len(bodies)
 
 
 def test_a_chunked_body_is_a_body(served: Gateway) -> None:
