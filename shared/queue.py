@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -121,10 +122,12 @@ class Link:
 
     async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:  # noqa: ANN401
         try:
-            await self._send(command)
+            writer = await self._writer()
+            writer.write(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]  # its stub: a tuple of one
             # redis-py's own timeout of a read returns None and leaves the late reply to the next call.
-            async with asyncio.timeout(timeout_s):
-                return await self._connection.read_response(timeout=None if timeout_s is None else math.inf)
+            async with asyncio.timeout(self._connection.socket_timeout if timeout_s is None else timeout_s):
+                await writer.drain()
+                return await self._connection.read_response(timeout=math.inf)
         except NoScriptError:
             raise
         except ResponseError as error:
@@ -138,18 +141,17 @@ class Link:
             await self._close()
             raise
 
-    async def _send(self, command: Sequence[Argument]) -> None:
+    async def _writer(self) -> asyncio.StreamWriter:
+        """Returns where commands go, connected. redis-py's send_command makes a task for each command: see _cancels."""
         if not self._connection.is_connected:
             cancels = _cancels()
             await self._open()
             if _cancels() > cancels:
                 raise asyncio.CancelledError
-        writer = self._connection._writer  # noqa: SLF001 - send_command makes a task for each command: see _cancels
-        if writer is None:
+        writer = self._connection._writer  # noqa: SLF001 - it has no other door
+        if writer is None or writer.is_closing():  # it was reset while nobody used it: uvloop would raise RuntimeError
             raise ConnectionError("not connected")
-        writer.writelines(self._connection.pack_command(*command))
-        async with asyncio.timeout(self._connection.socket_timeout):
-            await writer.drain()
+        return writer
 
     async def _open(self) -> None:
         await self._connection.connect()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -145,6 +147,9 @@ class FaultProxy:
         return b""
 
     def _cut(self, pair: _Pair, *, orphan: bool) -> None:
+        if not pair.client.transport.is_closing():
+            sock = pair.client.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an orderly end
         pair.client.transport.abort()
         if not orphan:
             pair.server.close()

@@ -1,0 +1,40 @@
+"""A link on the event loop that gateways and workers run on, which tells of a lost connection in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+
+from shared.errors import RedisUnreachable
+from shared.queue import Link, Queue
+from shared.settings import QueueSettings
+from tests.proxy import FaultProxy
+
+pytestmark = pytest.mark.redis
+
+SETTLED_S = 0.1
+
+
+async def _after_a_reset(redis_url: str, queue_name: str, ask: Callable[[Link], Awaitable[object]]) -> None:
+    async with FaultProxy(redis_url) as proxy:
+        queue = Queue(QueueSettings(redis_url=proxy.url), queue_name, "far")
+        link = queue.link("idle")
+        await link.ping()
+        proxy.cut()
+        await asyncio.sleep(SETTLED_S)
+        with pytest.raises(RedisUnreachable):
+            await ask(link)
+        await ask(link)
+        await queue.close()
+
+
+@pytest.mark.parametrize("ask", [Link.ping, lambda link: link.pop("nothing", 0.01)], ids=["ping", "pop"])
+def test_a_connection_that_was_reset_while_nobody_used_it(
+    redis_url: str, queue_name: str, ask: Callable[[Link], Awaitable[object]]
+) -> None:
+    """It is as good as one that breaks in use: Redis is out of reach for one call, and the next has a new one."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_after_a_reset(redis_url, queue_name, ask))
