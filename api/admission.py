@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shared.errors import NoWorker, Overloaded, RedbatchError, RedisUnreachable
 from shared.messages import MOST_TOKENS
@@ -17,8 +18,7 @@ JITTER = 0.5
 """Refused clients come back spread over this share of the wait, not all at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(NamedTuple):
     """What a gateway knows of the rest.
 
     `redis_down_s` is how long Redis has not answered (0 while it does). `worker_unseen_s` is how long ago the last

@@ -7,8 +7,8 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -36,8 +36,7 @@ CHARS_PER_TOKEN = 4
 SPECIAL_TOKENS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(NamedTuple):
     """The vectors of a request, as entries in order, with means over its entries of their times (ms)."""
 
     vectors: tuple[Vectors, ...]
@@ -110,6 +109,7 @@ class Dispatcher:
 
     async def start(self) -> None:
         """Asks for the state of the queue once, then works in the background."""
+        metrics.IN_FLIGHT.set_function(lambda: len(self._requests))
         await self.monitor.poll()
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
         parts = (self._submitter.run, bell, self._replies.run_missed, self.monitor.run, self.monitor.beat)
@@ -148,7 +148,6 @@ class Dispatcher:
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))
-        metrics.IN_FLIGHT.inc()
         timer = loop.call_at(request.deadline, self._expire, request)
         try:
             return _embedded(await request.answer)
@@ -165,8 +164,9 @@ class Dispatcher:
         """What is known of the rest. Redis is away as well while it answers questions and refuses writes."""
         known = self.monitor.cluster()
         since = self._submitter.repeating_since
-        repeating_s = 0.0 if since is None else asyncio.get_running_loop().time() - since
-        return replace(known, redis_down_s=max(known.redis_down_s, repeating_s))
+        if since is None:
+            return known
+        return known._replace(redis_down_s=max(known.redis_down_s, asyncio.get_running_loop().time() - since))
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from answering: redis, worker."""
@@ -182,7 +182,6 @@ class Dispatcher:
     def _forget(self, request: InFlight) -> None:
         """Lets go of a request. What is still in the stream is taken back; nobody waits for it."""
         del self._requests[request.request_id]
-        metrics.IN_FLIGHT.dec()
         request.close()
         if refs := request.outstanding():
             self._submitter.cancel(refs.values(), None if request.rings else request.request_id)
@@ -207,7 +206,7 @@ def _embedded(vectors: list[Vectors]) -> Embedded:
     number = len(timings)
     return Embedded(
         tuple(vectors),
-        sum(each.queue_ms for each in timings) / number,
-        sum(each.inference_ms for each in timings) / number,
-        max(each.batch_size for each in timings),
+        sum([each.queue_ms for each in timings]) / number,
+        sum([each.inference_ms for each in timings]) / number,
+        max([each.batch_size for each in timings]),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -29,28 +29,26 @@ RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Order:
-    """Some entries of a request, to be added. `exempt` ones were accepted before and were lost."""
+    """Some entries of a request, to be added. `exempt` ones were accepted before and were lost.
+
+    Attributes:
+        inputs, tokens: number of inputs, and their estimated tokens.
+        size: bytes of all bodies.
+    """
 
     request: InFlight
     drafts: tuple[Draft, ...]
     exempt: bool = False
+    inputs: int = field(init=False)
+    tokens: int = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def inputs(self) -> int:
-        """Number of inputs."""
-        return sum(draft.n for draft in self.drafts)
-
-    @property
-    def tokens(self) -> int:
-        """Estimated tokens of all inputs."""
-        return sum(draft.cost for draft in self.drafts)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all bodies."""
-        return sum(len(draft.body) for draft in self.drafts)
+    def __post_init__(self) -> None:
+        self.inputs = sum([draft.n for draft in self.drafts])
+        self.tokens = sum([draft.cost for draft in self.drafts])
+        self.size = sum([len(draft.body) for draft in self.drafts])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
+from typing import NamedTuple
 
 from gpuworker.costs import Costs
 from gpuworker.waits import Forming, Outlook
@@ -69,8 +70,7 @@ class Limits:
     bulk_age_bound_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """An input that waits: its length in tokens, since when, until when; how often its run began before; its entry.
 
     And whether it is `bulk`.

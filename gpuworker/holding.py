@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuworker.credits import Held
 from shared.keys import LANES
@@ -108,7 +108,7 @@ class Hands:
         """Counts an attempt for each entry that was begun and not answered when the engine died."""
         for holding in self._by_key.values():
             if holding.began is not None and not holding.answered:
-                holding.entry = replace(holding.entry, attempts=holding.entry.attempts + 1)
+                holding.entry = holding.entry._replace(attempts=holding.entry.attempts + 1)
                 holding.began = None
 
     def unanswered(self) -> list[Holding]:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from shared import scripts
 from shared.codec import MAX_INPUTS
@@ -86,8 +87,7 @@ class Renewed:
     elsewhere: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A reply for an entry, encoded. One that `died_of` something becomes a dead letter as well."""
 
     entry: Entry

@@ -1,4 +1,6 @@
-"""What gateways and workers tell each other, as frozen values.
+"""What gateways and workers tell each other, as values that do not change.
+
+Most of what each request has of its own is a named tuple: one is made in a third of the time of a frozen dataclass.
 
 A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first
 input; replies carry it back, and the first answer for a position is the one that counts.
@@ -7,6 +9,7 @@ input; replies carry it back, and the first answer for a position is the one tha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 VERSION = 1
 """Version of the entry and reply format. A worker hands back entries of a version it does not know."""
@@ -27,8 +30,7 @@ class Body:
     options: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An entry before it is in the stream."""
 
     position: int
@@ -37,8 +39,7 @@ class Draft:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """Where an entry is: its lane (index into `keys.LANES`) and its stream id; with what it weighs."""
 
     lane: int
@@ -47,8 +48,7 @@ class Ref:
     cost: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An entry as a worker claimed it. `attempts` counts the runs of it that began and did not end."""
 
     ref: Ref
@@ -62,8 +62,7 @@ class Entry:
     attempts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """How a reply came about: milliseconds in the queue, milliseconds in the model, inputs in its batch."""
 
     queue_ms: float = 0.0
@@ -71,8 +70,7 @@ class Timing:
     batch_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
+class Vectors(NamedTuple):
     """The answer to an entry: n vectors of `dim` little-endian float32, back to back."""
 
     request_id: str
@@ -83,8 +81,7 @@ class Vectors:
     timing: Timing = Timing()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """The other answer: an error code of shared.errors and a message for the client."""
 
     request_id: str

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -31,8 +32,7 @@ class Bound:
     tokens: int = MOST_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(NamedTuple):
     """Some entries of one request, ready to go into its lane.
 
     `budget_ms` is the time left to its deadline; `most_tokens` may be in its lane, with it, or it would come too late.
@@ -50,8 +50,7 @@ class Submission:
     most_tokens: int = MOST_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """What became of a submission: `ok` with a Ref for each draft; `full`, `late` or `slow` with none.
 
     `tokens` are those that a `slow` one would have had before it.

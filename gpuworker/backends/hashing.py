@@ -40,9 +40,9 @@ class HashingBackend:
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
-        self.ahead = True
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
+        self.ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
 
     def tokenize(self, texts: Sequence[str]) -> list[Digest]:
         """Hashes each text; it counts as one token."""

@@ -149,7 +149,7 @@ class Pipeline:
     def _may_prepare(self) -> bool:
         """A batch is made ahead only when no runner is free, none is ready, and a full one can be."""
         busy = self._running == self._backend.runners and self._ready is None
-        return busy and bool(self._shelf) and self._plan().full
+        return busy and self._plan().full
 
     # -- the runners --------------------------------------------------------------------------------------------------
 
@@ -239,8 +239,7 @@ class Pipeline:
     def _run_batch(self, batch: Batch, idle_since: float, *, alone: bool) -> float:
         """Runs a batch and hands back what it gave. Returns when it had run, before that was handed back."""
         now = time.monotonic()
-        items = batch.items
-        tokens = batch.tokens
+        items, tokens = batch.items, batch.tokens
         ran = Ran(len(batch.rows), len(items), tokens, tokens if self._packed else batch.padded)
         ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
         with self._lock:
@@ -289,7 +288,7 @@ class Pipeline:
             for row, vector in zip(batch.rows, vectors, strict=True):
                 for item in row.items:
                     work = item.work
-                    work.rows[item.index] = vector
+                    work.rows[item.at] = vector
                     work.left -= 1
                     if work.left == 0 and self._close(work):
                         ran.done.append(work)
@@ -324,6 +323,8 @@ class Pipeline:
     # -- the shelf, under the lock ------------------------------------------------------------------------------------
 
     def _plan(self) -> Plan:
+        if not self._shelf:
+            return Plan()
         limits = self._pace.limits(self._shelf.tokens, self._running_tokens)
         return self._shelf.plan(limits, time.monotonic(), busy=self._running > 0, suspect_ran=self._suspect_ran)
 

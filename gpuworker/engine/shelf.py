@@ -32,7 +32,7 @@ class Shelf:
     def add(self, items: Iterable[Item]) -> None:
         """Puts inputs on the shelf, each beside those with the same text. A suspect joins nobody."""
         for item in items:
-            key: object = (item.work.key, item.index) if item.waiting.suspect else item.text
+            key: object = (item.work.key, item.at) if item.waiting.suspect else item.text
             row = self._rows.get(key)
             if row is None:
                 self._rows[key] = Row([item])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuworker.batching import Waiting
 
@@ -38,12 +38,11 @@ class Work:
         self.left = len(self.texts)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One input that waits, tokenized; `shelved` is when it became ready to run."""
+class Item(NamedTuple):
+    """One input that waits, tokenized: where it stands `at` in its entry, and when it was ready to run (`shelved`)."""
 
     work: Work
-    index: int
+    at: int
     encoded: Encoded
     waiting: Waiting
     shelved: float
@@ -51,7 +50,7 @@ class Item:
     @property
     def text(self) -> str:
         """The input."""
-        return self.work.texts[self.index]
+        return self.work.texts[self.at]
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class Row:
             return first
         since = min(item.waiting.since for item in self.items)
         deadline = min(item.waiting.deadline for item in self.items)
-        return replace(first, since=since, deadline=deadline, bulk=all(item.waiting.bulk for item in self.items))
+        return first._replace(since=since, deadline=deadline, bulk=all(item.waiting.bulk for item in self.items))
 
 
 @dataclass(frozen=True, slots=True)

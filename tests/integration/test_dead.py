@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number:
         drafts = (Draft(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
         gateway = Gateway(queue.link("submit"), queue.keys)
         await gateway.add(*(Submission(f"request-{i}", drafts, BUDGET_MS) for i in range(number)))
-        await worker.bury([replace(each, attempts=3) for each in await worker.claim()], most=100)
+        await worker.bury([each._replace(attempts=3) for each in await worker.claim()], most=100)
         await worker.leave()
     finally:
         await queue.close()

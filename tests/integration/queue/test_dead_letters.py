@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ async def test_an_entry_given_up_is_answered_and_kept(
     asked = request(n=2, tenant="acme")
     await gateway.add(asked)
     before = await worker.now_ms()
-    (entry,) = [replace(each, attempts=3) for each in await worker.claim()]
+    (entry,) = [each._replace(attempts=3) for each in await worker.claim()]
     assert await worker.bury([entry]) == [True]
     (letter,) = await dead(queue)
     assert (letter.request_id, letter.inputs, letter.attempts) == (asked.request_id, 2, 3)
@@ -115,7 +114,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     asked = request(n=2, cost=7, tenant="acme", bell="rb:{q}:bell:gone")
     await gateway.add(asked)
     (entry,) = await worker.claim()
-    await worker.bury([replace(entry, attempts=3)])
+    await worker.bury([entry._replace(attempts=3)])
     (letter,) = await dead(queue)
     outcome, ref = await dead_letters.requeue(queue.link("dead"), queue.keys, letter.letter_id, "again", 5_000)
     assert outcome == "ok"

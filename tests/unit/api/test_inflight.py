@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from dataclasses import replace
 
 import pytest
 
@@ -46,7 +45,7 @@ async def test_the_first_answer_for_a_position_counts() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        replace(vectors(0), request_id="b" * 32),
+        vectors(0)._replace(request_id="b" * 32),
         vectors(0, n=1),
         vectors(0, n=3),
         vectors(1),
