@@ -147,6 +147,8 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         full = False
         batch = _batch(waiting, first, then, limits, now)
         seconds = _seconds(waiting, batch, limits)
+    if more and (alone := _in_time_alone(waiting, late, limits, now)):
+        batch, seconds = alone, _seconds(waiting, alone, limits)
     expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
     return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
 
@@ -166,6 +168,12 @@ def _batch(
     choose, fill = (_packed, _fill_packed) if limits.packed else (_padded, _fill_padded)
     batch = choose(waiting, first, limits, oldest if overdue else None)
     return batch + fill(waiting, then, limits, batch) if then else batch
+
+
+def _in_time_alone(waiting: Sequence[Waiting], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:
+    """The oldest of those that came too late in a batch, and would not with nothing beside them; none if all would."""
+    rest = [i for i in late if waiting[i].deadline > now + _seconds(waiting, (i,), limits)]
+    return (min(rest, key=lambda i: (waiting[i].since, i)),) if rest else ()
 
 
 def _seconds(waiting: Sequence[Waiting], batch: tuple[int, ...], limits: Limits) -> float:

@@ -117,6 +117,14 @@ def test_what_would_come_late_makes_way(waiting: list[Waiting], limits: Limits, 
     assert not late or (late == set(made.batch) and not in_time)
 
 
+def test_one_that_came_late_only_beside_others_runs_alone() -> None:
+    """Rather than one that is late whatever happens."""
+    waiting = [Waiting(1, 0.0, 1.05), Waiting(5, 0.0, 1.2), Waiting(5, 0.0, 1.05)]
+    limits = Limits(2, 10, age_bound_s=0.0, overhead_tokens=1.0, costs=Costs(0.0, 0.02))
+    made = plan(waiting, limits, NOW)
+    assert (made.batch, made.expired) == ((0,), ())
+
+
 @given(waitings(), bounds, COSTS)
 def test_only_what_would_come_late_expires_early(waiting: list[Waiting], limits: Limits, costs: Costs) -> None:
     """And never everything: without a batch, nobody would learn that it takes less by now."""
