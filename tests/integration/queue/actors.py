@@ -14,7 +14,7 @@ from shared import delivery, submission
 from shared.codec import decode_reply, encode_body, encode_reply
 from shared.delivery import Allowance, Answer, Claimed, Committing
 from shared.keys import INTERACTIVE, Keys
-from shared.messages import EMBED, MOST_TOKENS, Body, Draft, Entry, Failure, Heartbeat, Ref
+from shared.messages import EMBED, Body, Draft, Entry, Failure, Heartbeat, Ref
 from shared.queue import Link
 from shared.submission import Bound, Submission, SubmitReply
 
@@ -35,27 +35,23 @@ async def soon(what: Awaitable[T]) -> T:
     return await what
 
 
-def request(  # noqa: PLR0913 - one keyword for each thing that some test varies
+def request(  # noqa: PLR0913 - one keyword for each thing that many tests vary
     *,
     request_id: str = "",
     entries: int = 1,
     n: int = 1,
     cost: int = 10,
     budget_ms: int = BUDGET_MS,
-    exempt: bool = False,
     bell: str = "",
-    tenant: str = "",
-    traceparent: str = "",
-    most_tokens: int = MOST_TOKENS,
     lane: int = INTERACTIVE,
 ) -> Submission:
-    """Returns a request of some entries with n inputs each, ready to be submitted."""
+    """Returns a request of some entries with n inputs each; what few tests vary, they replace."""
     request_id = request_id or uuid.uuid4().hex
     drafts = [
         Draft(at * n, n, cost, encode_body(Body(EMBED, tuple(f"{request_id} {at * n + i}" for i in range(n)))))
         for at in range(entries)
     ]
-    return Submission(request_id, tuple(drafts), budget_ms, lane, exempt, bell, tenant, traceparent, most_tokens)
+    return Submission(request_id, tuple(drafts), budget_ms, lane, bell=bell)
 
 
 def answer(entry: Entry, said: str = "done", died_of: str = "") -> Answer:

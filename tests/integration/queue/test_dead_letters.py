@@ -30,7 +30,7 @@ async def test_an_entry_given_up_is_answered_and_kept(
     queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
     """Its letter says what it was, how often it began, of what it died, where and when; the lane is clean."""
-    asked = request(n=2, tenant="acme")
+    asked = request(n=2)._replace(tenant="acme")
     await gateway.add(asked)
     before = await worker.now_ms()
     (entry,) = [each._replace(attempts=3) for each in await worker.claim()]
@@ -111,7 +111,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
     """Under the new id, with a new deadline, its attempts forgotten. The letter stays: it may not be answered."""
-    asked = request(n=2, cost=7, tenant="acme", bell="rb:{q}:bell:gone")
+    asked = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme")
     await gateway.add(asked)
     (entry,) = await worker.claim()
     await worker.bury([entry._replace(attempts=3)])

@@ -91,7 +91,7 @@ async def test_only_its_own_lane_makes_a_request_late(gateway: Gateway, worker: 
     """What the others take is in the rate that its gateway goes by."""
     await gateway.add(request(lane=BULK, cost=1_000), request(cost=100))
     tries = [(INTERACTIVE, 109), (INTERACTIVE, 110), (BULK, 1_009), (BULK, 1_010)]
-    reply = await gateway.submit(*(request(lane=lane, cost=10, most_tokens=most) for lane, most in tries))
+    reply = await gateway.submit(*(request(lane=lane, cost=10)._replace(most_tokens=most) for lane, most in tries))
     found = [(each.status, each.tokens) for each in reply.outcomes]
     assert found == [("slow", 100), ("ok", 0), ("slow", 1_000), ("ok", 0)]
     await worker.commit(await worker.claim())
@@ -103,7 +103,7 @@ async def test_an_empty_lane_is_idle_only_if_nothing_goes_before_it(
 ) -> None:
     """Bulk that cannot be in time beside interactive requests is refused, though it would be the first of its lane."""
     await gateway.add(request(lane=there, cost=100))
-    reply = await gateway.submit(request(lane=comes, cost=10, most_tokens=9))
+    reply = await gateway.submit(request(lane=comes, cost=10)._replace(most_tokens=9))
     assert [(each.status, each.tokens) for each in reply.outcomes] == [(status, 0)]
     await worker.commit(await worker.claim())
 

@@ -59,7 +59,7 @@ async def test_after_flushall_everything_is_absent(
     queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
     """A gateway learns that all its requests are lost, adds them again past the bound, and they are answered."""
-    asked = [request(exempt=True) for _ in range(3)]
+    asked = [request()._replace(exempt=True) for _ in range(3)]
     refs = await gateway.add(*asked)
     await raw.flushall()
     link = queue.link("settle")

@@ -34,7 +34,9 @@ async def test_redis_cli_shows_text_fields_first_and_the_body_last(
     gateway: Gateway, worker: Worker, redis_url: str, lane: Lane
 ) -> None:
     """`redis-cli XRANGE` prints every field but the body as plain text, in the documented order."""
-    asked = request(request_id="abc", n=2, cost=7, bell=gateway.keys.bell("g"), tenant="acme", traceparent="00-1-2-01")
+    asked = request(request_id="abc", n=2, cost=7, bell=gateway.keys.bell("g"))._replace(
+        tenant="acme", traceparent="00-1-2-01"
+    )
     await gateway.add(asked)
     cli = bundled("redis-cli")
     assert cli is not None
@@ -58,7 +60,7 @@ async def test_fields_that_say_nothing_are_left_out(gateway: Gateway, worker: Wo
 
 async def test_a_claimed_entry_is_what_was_submitted(gateway: Gateway, worker: Worker) -> None:
     """Every entry of a request arrives with its position, its weight and its body."""
-    asked = request(entries=3, n=2, cost=9, traceparent="00-1-2-01", bell=gateway.keys.bell("g"))
+    asked = request(entries=3, n=2, cost=9, bell=gateway.keys.bell("g"))._replace(traceparent="00-1-2-01")
     refs = await gateway.add(asked)
     entries = await worker.claim()
     assert [entry.ref for entry in entries] == refs
@@ -108,7 +110,7 @@ async def test_a_request_is_added_whole_or_not_at_all(gateway: Gateway, worker: 
 async def test_exempt_requests_pass_the_bound(gateway: Gateway, worker: Worker, lane: Lane) -> None:
     """What was accepted once is added again however full the queue is, and it counts."""
     await gateway.add(request(n=5))
-    reply = await gateway.submit(request(n=1), request(n=3, exempt=True), bound=5)
+    reply = await gateway.submit(request(n=1), request(n=3)._replace(exempt=True), bound=5)
     assert [each.status for each in reply.outcomes] == ["full", "ok"]
     assert (await lane.backlog())[0] == 8
     assert await drain(worker) == 2
@@ -116,8 +118,8 @@ async def test_exempt_requests_pass_the_bound(gateway: Gateway, worker: Worker, 
 
 async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worker: Worker, lane: Lane) -> None:
     """It hears how many tokens are there; those that fit are taken, in the same call too, and count at once."""
-    first, second, third = (request(cost=10, most_tokens=25) for _ in range(3))
-    last = request(cost=30, most_tokens=50)
+    first, second, third = (request(cost=10)._replace(most_tokens=25) for _ in range(3))
+    last = request(cost=30)._replace(most_tokens=50)
     reply = await gateway.submit(first, second, third, last)
     assert [(each.status, len(each.refs), each.tokens) for each in reply.outcomes] == [
         ("ok", 1, 0),
@@ -126,14 +128,16 @@ async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worke
         ("ok", 1, 0),
     ]
     assert await lane.backlog() == (3, 50)
-    reply = await gateway.submit(request(cost=1, most_tokens=50), request(cost=1, most_tokens=0, exempt=True))
+    reply = await gateway.submit(
+        request(cost=1)._replace(most_tokens=50), request(cost=1)._replace(most_tokens=0, exempt=True)
+    )
     assert [(each.status, each.tokens) for each in reply.outcomes] == [("slow", 50), ("ok", 0)]
     assert await drain(worker) == 4
 
 
 async def test_on_an_empty_queue_no_request_is_slow(gateway: Gateway, worker: Worker) -> None:
     """The estimate may be wrong, and there is nothing to wait for that would make it better."""
-    reply = await gateway.submit(request(cost=1_000, most_tokens=1), request(cost=1, most_tokens=900))
+    reply = await gateway.submit(request(cost=1_000)._replace(most_tokens=1), request(cost=1)._replace(most_tokens=900))
     assert [each.status for each in reply.outcomes] == ["ok", "slow"]
     assert await drain(worker) == 1
 
@@ -141,7 +145,7 @@ async def test_on_an_empty_queue_no_request_is_slow(gateway: Gateway, worker: Wo
 @pytest.mark.parametrize("budget_ms", [0, -5])
 async def test_a_request_without_time_left_is_late(gateway: Gateway, lane: Lane, budget_ms: int) -> None:
     """A request whose deadline passed on the way is not added, not even an exempt one."""
-    reply = await gateway.submit(request(budget_ms=budget_ms), request(budget_ms=budget_ms, exempt=True))
+    reply = await gateway.submit(request(budget_ms=budget_ms), request(budget_ms=budget_ms)._replace(exempt=True))
     assert [(each.status, each.refs) for each in reply.outcomes] == [("late", ()), ("late", ())]
     assert await lane.length() == 0
 
