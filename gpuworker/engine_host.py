@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from typing import cast
 
 import structlog
 
@@ -72,7 +73,7 @@ class EngineHost:
         self._on_death = on_death
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._wire: _Wire | None = None
         self._was_ready = False
         self.heard = 0.0
         self.ready = False
@@ -88,7 +89,7 @@ class EngineHost:
             try:
                 await self._one_engine()
             finally:
-                self.ready, self._writer = False, None
+                self.ready, self._wire = False, None
             metrics.ENGINE_RESTARTS.inc()
             deaths = 1 if self._was_ready else deaths + 1
             log.warning("engine died", model=self._options.model, deaths_in_a_row=deaths)
@@ -97,12 +98,9 @@ class EngineHost:
                 await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not burn the host
 
     def send(self, header: frames.Header) -> None:
-        """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready.
-
-        Of an engine that dies the transport may be closed a moment before its end is read here.
-        """
-        if self._writer is not None and self.ready and not self._writer.is_closing():
-            self._writer.write(frames.encode(header))
+        """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
+        if self._wire is not None and self.ready:
+            self._wire.write(frames.encode(header))
 
     def kill(self) -> None:
         """Has the fork server kill the engine; the next one is started as after any death."""
@@ -128,13 +126,13 @@ class EngineHost:
         self._was_ready = False
         ours = await self._fork()
         ours.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=ours, limit=frames.MAX_FRAME_BYTES)
-        self._writer = writer
+        loop = asyncio.get_running_loop()
+        wire = self._wire = _Wire(self._handle, loop.create_future())
+        await loop.create_connection(lambda: wire, sock=ours)
         try:
-            while (frame := await frames.read_async(reader)) is not None:
-                self._handle(*frame)
+            await wire.ended
         finally:
-            writer.close()
+            wire.close()
 
     async def _fork(self) -> socket.socket:
         """Has the fork server start an engine; returns this side of their socket pair."""
@@ -183,3 +181,42 @@ class EngineHost:
         theirs.close()
         self._control = ours
         return ours
+
+
+class _Wire(asyncio.Protocol):
+    """The worker's end of the socket: each frame is handled as it comes, without a task in between.
+
+    `ended` is done when the engine is gone, with the error if a frame could not be handled.
+    """
+
+    def __init__(self, handle: Callable[[frames.Header, bytes], None], ended: asyncio.Future[None]) -> None:
+        self._handle = handle
+        self._reader = frames.Reader()
+        self._transport: asyncio.Transport | None = None
+        self.ended = ended
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                self._handle(*frame)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end raises it
+            if not self.ended.done():
+                self.ended.set_exception(error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a killed engine's end is an end
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def write(self, data: bytes) -> None:
+        """Writes soon; not to an engine that has died, whose end may not have been read yet."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Hangs up."""
+        if self._transport is not None:
+            self._transport.close()

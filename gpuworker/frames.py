@@ -12,19 +12,22 @@ Times are seconds of the monotonic clock, which processes of one host share.
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import struct
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 
 _HEAD = struct.Struct("!II")
+_RECEIVED_BYTES = 256 * 2**10
 MAX_FRAME_BYTES = 1 << 30
 
 FORK, KILL = b"f", b"k"
 """What a fork server is told: to start an engine on the socket that comes with it, or to kill those that it has."""
 
 Header = dict[str, Any]
+Frame = tuple[Header, bytes]
 
 
 class FrameError(ValueError):
@@ -37,14 +40,50 @@ def encode(header: Header, payload: bytes = b"") -> bytes:
     return b"".join((_HEAD.pack(len(packed), len(payload)), packed, payload))
 
 
-def _sizes(head: bytes) -> tuple[int, int]:
-    sizes: tuple[int, int] = _HEAD.unpack(head)
-    if sum(sizes) > MAX_FRAME_BYTES:
-        raise FrameError(f"a frame of {sum(sizes)} bytes is over the limit")
-    return sizes
+class Reader:
+    """Puts frames together from bytes as they come: no I/O, so that it reads for threads and event loops alike."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Takes in the next bytes and returns the frames that are whole by them.
+
+        Raises:
+            FrameError: what came is no frame, or one over the limit; the rest cannot be read either.
+        """
+        buffer = self._buffer
+        buffer += data
+        found: list[Frame] = []
+        at = 0
+        while len(buffer) >= at + _HEAD.size:
+            header_size, payload_size = _HEAD.unpack_from(buffer, at)
+            if header_size + payload_size > MAX_FRAME_BYTES:
+                raise FrameError(f"a frame of {header_size + payload_size} bytes is over the limit")
+            start = at + _HEAD.size
+            middle, end = start + header_size, start + header_size + payload_size
+            if len(buffer) < end:
+                break
+            found.append((_header(buffer[start:middle]), bytes(buffer[middle:end])))
+            at = end
+        del buffer[:at]
+        return found
 
 
-def _header(packed: bytes) -> Header:
+def receive(sock: socket.socket) -> Iterator[Frame]:
+    """Yields the frames that come over a socket, to its end, however it ended. Raises FrameError."""
+    reader = Reader()
+    while True:
+        try:
+            data = sock.recv(_RECEIVED_BYTES)
+        except ConnectionError:  # with something for it left unread, the end of a killed process is a reset
+            return
+        if not data:
+            return
+        yield from reader.feed(data)
+
+
+def _header(packed: bytes | bytearray) -> Header:
     try:
         header = msgpack.unpackb(packed, max_ext_len=0)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
@@ -52,28 +91,3 @@ def _header(packed: bytes) -> Header:
     if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
         raise FrameError("a frame is a map with a kind")
     return header
-
-
-def read(stream: BinaryIO) -> tuple[Header, bytes] | None:
-    """Reads a frame, or returns None at the end of the stream, however it ended."""
-    try:
-        head = stream.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            return None
-        header_size, payload_size = _sizes(head)
-        body = stream.read(header_size + payload_size)
-    except ConnectionError:
-        return None
-    if len(body) < header_size + payload_size:
-        return None
-    return _header(body[:header_size]), body[header_size:]
-
-
-async def read_async(stream: asyncio.StreamReader) -> tuple[Header, bytes] | None:
-    """Reads a frame, or returns None at the end of the stream."""
-    try:
-        header_size, payload_size = _sizes(await stream.readexactly(_HEAD.size))
-        header = _header(await stream.readexactly(header_size))
-        return header, await stream.readexactly(payload_size) if payload_size else b""
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None

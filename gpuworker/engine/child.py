@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
-from typing import BinaryIO
 
 import numpy as np
 from setproctitle import setproctitle
@@ -60,8 +59,8 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
     outbox.send(ready | {"max_batch_tokens": max_tokens})
-    with sock.makefile("rb") as stream:
-        _receive(stream, pipeline, outbox)
+    for header, _ in frames.receive(sock):
+        _take(header, pipeline, outbox)
 
 
 class Outbox:
@@ -132,19 +131,17 @@ def encode_ran(ran: Ran, dim: int) -> bytes:
     return frames.encode(header, payload)
 
 
-def _receive(stream: BinaryIO, pipeline: Pipeline, outbox: Outbox) -> None:
-    while (frame := frames.read(stream)) is not None:
-        header, _ = frame
-        kind = header["kind"]
-        if kind == "add":
-            pipeline.add(
-                Work(each["key"], each["inputs"], each["since"], each["deadline"], each["attempts"], each["bulk"])
-                for each in header["entries"]
-            )
-        elif kind == "drop":
-            pipeline.drop(header["keys"])
-        elif kind == "drain":
-            outbox.send({"kind": "unbegun", "keys": pipeline.drain()})
+def _take(header: frames.Header, pipeline: Pipeline, outbox: Outbox) -> None:
+    kind = header["kind"]
+    if kind == "add":
+        pipeline.add(
+            Work(each["key"], each["inputs"], each["since"], each["deadline"], each["attempts"], each["bulk"])
+            for each in header["entries"]
+        )
+    elif kind == "drop":
+        pipeline.drop(header["keys"])
+    elif kind == "drain":
+        outbox.send({"kind": "unbegun", "keys": pipeline.drain()})
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import socket
 import struct
+from itertools import accumulate, pairwise
 from typing import Any
 
 import msgpack
@@ -23,12 +22,9 @@ VALUES = st.recursive(
 HEADERS = st.dictionaries(st.text(), VALUES, max_size=5).map(lambda extra: extra | {"kind": "add"})
 
 
-async def read_async(data: bytes) -> tuple[dict[str, Any], bytes] | None:
-    """Reads from a stream that holds these bytes and has ended."""
-    stream = asyncio.StreamReader()
-    stream.feed_data(data)
-    stream.feed_eof()
-    return await frames.read_async(stream)
+def read(data: bytes) -> list[frames.Frame]:
+    """Returns the frames in these bytes."""
+    return frames.Reader().feed(data)
 
 
 def framed(header: bytes, payload: bytes = b"") -> bytes:
@@ -37,36 +33,40 @@ def framed(header: bytes, payload: bytes = b"") -> bytes:
 
 
 @given(HEADERS, st.binary(max_size=200))
-def test_both_readers_return_what_was_written(header: dict[str, Any], payload: bytes) -> None:
-    """A frame comes back whole, by either way of reading."""
-    data = frames.encode(header, payload)
-    assert frames.read(io.BytesIO(data)) == (header, payload)
-    assert asyncio.run(read_async(data)) == (header, payload)
+def test_a_frame_comes_back_as_it_was_written(header: dict[str, Any], payload: bytes) -> None:
+    """Both its parts are whole."""
+    assert read(frames.encode(header, payload)) == [(header, payload)]
+
+
+@given(st.lists(st.tuples(HEADERS, st.binary(max_size=40)), max_size=4), st.lists(st.integers(0, 400), max_size=8))
+def test_frames_come_however_they_are_cut(sent: list[frames.Frame], cuts: list[int]) -> None:
+    """Each comes with its last byte: not before, and not later."""
+    data = b"".join(frames.encode(*frame) for frame in sent)
+    ends = list(accumulate(len(frames.encode(*frame)) for frame in sent))
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    reader, found = frames.Reader(), []
+    for start, stop in pairwise(places):
+        found += reader.feed(data[start:stop])
+        assert len(found) == sum(end <= stop for end in ends)
+    assert found == sent
+
+
+def test_frames_come_from_a_socket_until_its_end() -> None:
+    """Half a frame is none: whoever wrote it is dead."""
+    writer, reader = socket.socketpair()
+    with reader:
+        writer.sendall(frames.encode({"kind": "a"}, b"12") + frames.encode({"kind": "b"}) + b"\0\0")
+        writer.close()
+        assert list(frames.receive(reader)) == [({"kind": "a"}, b"12"), ({"kind": "b"}, b"")]
 
 
 def test_a_writer_that_was_killed_is_the_end() -> None:
     """With something for it left unread, its end of the socket is reset, not closed."""
     writer, reader = socket.socketpair()
-    with reader, reader.makefile("rb") as stream:
+    with reader:
         reader.sendall(b"for the writer")
         writer.close()
-        assert frames.read(stream) is None
-
-
-def test_frames_follow_each_other() -> None:
-    """A reader takes exactly one frame and leaves the next."""
-    stream = io.BytesIO(frames.encode({"kind": "a"}, b"12") + frames.encode({"kind": "b"}))
-    assert frames.read(stream) == ({"kind": "a"}, b"12")
-    assert frames.read(stream) == ({"kind": "b"}, b"")
-    assert frames.read(stream) is None
-
-
-@pytest.mark.parametrize("length", range(len(frames.encode({"kind": "drain"}, b"1234"))))
-async def test_a_stream_that_ends_within_a_frame_has_ended(length: int) -> None:
-    """Whoever wrote half a frame is dead: what came of it is no frame."""
-    data = frames.encode({"kind": "drain"}, b"1234")[:length]
-    assert frames.read(io.BytesIO(data)) is None
-    assert await read_async(data) is None
+        assert list(frames.receive(reader)) == []
 
 
 @pytest.mark.parametrize(
@@ -85,28 +85,23 @@ async def test_a_stream_that_ends_within_a_frame_has_ended(length: int) -> None:
         b"\x81\xa4kind\xa1\xff",
     ],
 )
-async def test_what_is_no_header_is_refused(header: bytes) -> None:
+def test_what_is_no_header_is_refused(header: bytes) -> None:
     """Only a map with a kind is a header; nothing else is guessed at."""
     with pytest.raises(frames.FrameError, match=r"header|kind"):
-        frames.read(io.BytesIO(framed(header, b"12")))
-    with pytest.raises(frames.FrameError, match=r"header|kind"):
-        await read_async(framed(header, b"12"))
+        read(framed(header, b"12"))
 
 
-async def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
+def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
     """Its announced size alone is enough, so no memory is given to it."""
-    head = struct.pack("!II", 8, frames.MAX_FRAME_BYTES)
     with pytest.raises(frames.FrameError, match="over the limit"):
-        frames.read(io.BytesIO(head))
-    with pytest.raises(frames.FrameError, match="over the limit"):
-        await read_async(head)
+        read(struct.pack("!II", 8, frames.MAX_FRAME_BYTES))
 
 
 @given(st.binary(max_size=64))
 def test_noise_is_nothing_or_an_error(noise: bytes) -> None:
     """Whatever bytes come, the reader neither hangs nor fails in another way."""
     try:
-        found = frames.read(io.BytesIO(noise))
+        found = read(noise)
     except frames.FrameError:
         return
-    assert found is None or isinstance(found[0]["kind"], str)
+    assert all(isinstance(header["kind"], str) for header, _ in found)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -47,13 +47,7 @@ def ends() -> Iterator[tuple[Outbox, socket.socket]]:
 
 def read(theirs: socket.socket, number: int) -> list[tuple[frames.Header, bytes]]:
     """Reads so many frames, as a worker does."""
-    found = []
-    with theirs.makefile("rb") as stream:
-        for _ in range(number):
-            frame = frames.read(stream)
-            assert frame is not None
-            found.append(frame)
-    return found
+    return list(islice(frames.receive(theirs), number))
 
 
 def test_frames_of_several_threads_come_whole_and_in_order() -> None:
@@ -103,9 +97,7 @@ def test_what_is_sent_at_once_is_there_when_it_returns() -> None:
     with theirs:
         with ours:
             Outbox(ours).send({"kind": "begun", "keys": ["a"]})
-        with theirs.makefile("rb") as stream:
-            assert frames.read(stream) == ({"kind": "begun", "keys": ["a"]}, b"")
-            assert frames.read(stream) is None
+        assert list(frames.receive(theirs)) == [({"kind": "begun", "keys": ["a"]}, b"")]
 
 
 def test_an_engine_without_a_worker_ends() -> None:
@@ -125,9 +117,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     one.began, one.seconds, one.size = 1.0, 0.5, 3
     two.began, two.seconds, two.size = 2.0, 0.75, 4
     ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
-    frame = frames.read(io.BytesIO(encode_ran(ran, dim=4)))
-    assert frame is not None
-    header, payload = frame
+    [(header, payload)] = frames.Reader().feed(encode_ran(ran, dim=4))
     assert np.array_equal(np.frombuffer(payload, dtype="<f4").reshape(3, 4), vectors)
     assert header == {
         "kind": "ran",
@@ -153,6 +143,6 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
 
 def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
     """Its frame says so, and is read."""
-    frame = frames.read(io.BytesIO(encode_ran(Ran(failed=[Failed("c", "input_failed", "It failed.")]), dim=4)))
-    assert frame is not None
-    assert (frame[0]["done"], frame[1]) == ([], b"")
+    ran = Ran(failed=[Failed("c", "input_failed", "It failed.")])
+    [(header, payload)] = frames.Reader().feed(encode_ran(ran, dim=4))
+    assert (header["done"], payload) == ([], b"")
