@@ -8,10 +8,9 @@ nobody; the next call opens a new one. Nothing is repeated here: only the caller
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
@@ -24,6 +23,7 @@ from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.scripts import Script
 from shared.settings import QueueSettings
+from shared.wire import Wire
 
 Argument = str | bytes | int | float
 
@@ -58,10 +58,11 @@ class Link:
     Args:
         pool: where connections come from, with their options.
         name: what CLIENT LIST shows.
+        timeout_s: how long to wait for an answer, unless a call says otherwise.
         identified: whether to learn the connection's id at Redis, so that it can be killed after it broke.
     """
 
-    def __init__(self, pool: ConnectionPool, name: str, *, identified: bool = False) -> None:
+    def __init__(self, pool: ConnectionPool, name: str, timeout_s: float, *, identified: bool = False) -> None:
         self._pool = pool
         self._name = name
         self._identified = identified
@@ -70,6 +71,8 @@ class Link:
         self._lock = asyncio.Lock()
         self._connection: AbstractConnection = pool.make_connection()
         self._connection.client_name = name
+        self._timeout_s = timeout_s
+        self._wire: Wire | None = None
 
     async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - as the command has it
         """Sends one command and returns its reply.
@@ -121,49 +124,45 @@ class Link:
         await self._close()
 
     async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:  # noqa: ANN401
+        """Raises NoScriptError as well."""
         try:
-            writer = await self._writer()
-            writer.write(hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]  # its stub: a tuple of one
-            # redis-py's own timeout of a read returns None and leaves the late reply to the next call.
-            async with asyncio.timeout(self._connection.socket_timeout if timeout_s is None else timeout_s):
-                await writer.drain()
-                return await self._connection.read_response(timeout=math.inf)
-        except NoScriptError:
-            raise
-        except ResponseError as error:
-            if any(word in _text(error) for word in _ELSEWHERE):
-                await self._close()
-            raise _translated(error) from None
+            wire = self._wire or await self._open()
+            reply = await wire.exchange(command, self._timeout_s if timeout_s is None else timeout_s)
         except (RedisError, OSError, TimeoutError) as error:
             await self._close()
             raise RedisUnreachable(f"Redis did not answer ({type(error).__name__}): try again.") from error
         except BaseException:
             await self._close()
             raise
+        if isinstance(reply, hiredis.ReplyError):
+            if any(word in str(reply) for word in _ELSEWHERE):
+                await self._close()
+            raise _translated(str(reply))
+        return reply
 
-    async def _writer(self) -> asyncio.StreamWriter:
-        """Returns where commands go, connected. redis-py's send_command makes a task for each command: see _cancels."""
-        if not self._connection.is_connected:
-            cancels = _cancels()
-            await self._open()
-            if _cancels() > cancels:
-                raise asyncio.CancelledError
-        writer = self._connection._writer  # noqa: SLF001 - it has no other door
-        if writer is None or writer.is_closing():  # it was reset while nobody used it: uvloop would raise RuntimeError
-            raise ConnectionError("not connected")
-        return writer
-
-    async def _open(self) -> None:
+    async def _open(self) -> Wire:
+        """Connects, and says and learns who this is. From there on redis-py has no part in it."""
+        cancels = _cancels()
         await self._connection.connect()
+        if _cancels() > cancels:
+            raise asyncio.CancelledError
+        stream = self._connection._writer  # noqa: SLF001 - it has no other door
+        if stream is None:
+            raise ConnectionError("not connected")
+        wire = Wire(cast("asyncio.Transport", stream.transport))
         if self._identified:
-            await self._connection.send_command("CLIENT", "INFO", check_health=False)
-            info = await self._connection.read_response()
+            info = await wire.exchange(("CLIENT", "INFO"), self._timeout_s)
+            if not isinstance(info, bytes):
+                raise ConnectionError("Redis does not say who this connection is")
             self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
+        self._wire = wire
+        return wire
 
     async def _close(self) -> None:
         if self._identity:
             self._left_behind.append(self._identity)
             self._identity = {}
+        self._wire = None
         await self._connection.disconnect(nowait=True)
 
 
@@ -173,19 +172,16 @@ def _cancels() -> int:
     return task.cancelling() if task is not None else 0
 
 
-def _text(error: ResponseError) -> str:
-    return f"{error.status_code or ''} {error}".strip()  # redis-py takes the codes that it knows out of the text
-
-
-def _translated(error: ResponseError) -> Exception:
-    text = _text(error)
+def _translated(text: str) -> Exception:
+    if text.startswith("NOSCRIPT"):
+        return NoScriptError(text)
     if "NOGROUP" in text or "UNBLOCKED the stream key" in text:
         return GroupMissing(text)
     if "STALE" in text:
         return ScriptRefused(text)
     if any(word in text for word in _REFUSALS):
         return RedisUnreachable(f"Redis refuses to serve: {text[:120]}")
-    return error
+    return ResponseError(text)
 
 
 class Queue:
@@ -217,7 +213,8 @@ class Queue:
 
     def link(self, purpose: str, *, identified: bool = False) -> Link:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
-        link = Link(self._pool, f"{self._client}:{purpose}", identified=identified)
+        name = f"{self._client}:{purpose}"
+        link = Link(self._pool, name, self.settings.redis_timeout_s, identified=identified)
         self._links.append(link)
         return link
 
