@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple
@@ -46,8 +45,7 @@ SMALL_BATCH = 8
 """A batch of so many times its fixed part is not split: that part takes a ninth of its time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Bounds of a batch.
 
     `max_tokens` counts padding, of which a `packed` batch has none. `wait_s` is from a batch's first input; where it is
@@ -89,8 +87,7 @@ class Waiting(NamedTuple):
         return self.attempts > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """Whether the device is busy, whether the last batch that began was a suspect's, and whether bulk is next."""
 
     busy: bool = False
@@ -101,8 +98,7 @@ class Turn:
 ANYONES = Turn()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The next batch and the inputs that expire, as indices into what was waiting.
 
     Their deadline has passed, or will have within the `seconds` that the batch takes. No batch and a `wake_at`: wait
@@ -121,15 +117,15 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
 
     While the device is busy, no suspect begins; when one is due, nothing does, so that the device comes free.
     """
-    expired = tuple(i for i, each in enumerate(waiting) if each.deadline <= now)
-    live = [i for i, each in enumerate(waiting) if each.deadline > now]
-    if not live:
-        return Plan(expired=expired)
-    shared = [i for i in live if not waiting[i].suspect]
-    suspects = [i for i in live if waiting[i].suspect]
+    shared: list[int] = []
+    suspects: list[int] = []
+    over: list[int] = []
+    for i, each in enumerate(waiting):
+        (over if each.deadline <= now else suspects if each.suspect else shared).append(i)
+    expired = tuple(over)
     due = min((waiting[i].since + SUSPECT_BOUND_S for i in suspects), default=inf)
     if not shared or (now >= due and not turn.suspect_ran):
-        if turn.busy:
+        if turn.busy or not suspects:
             return Plan(expired=expired)
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
@@ -163,11 +159,13 @@ def _lanes(waiting: Sequence[Waiting], shared: Sequence[int], *, bulk_first: boo
 def _batch(
     waiting: Sequence[Waiting], first: list[int], then: list[int], limits: Limits, now: float
 ) -> tuple[int, ...]:
+    if limits.packed:
+        batch = _packed(waiting, first, limits)
+        return batch + _fill_packed(waiting, then, limits, batch) if then else batch
     oldest = min(first, key=lambda i: waiting[i].since)
     overdue = now - waiting[oldest].since >= limits.age_bound_s
-    choose, fill = (_packed, _fill_packed) if limits.packed else (_padded, _fill_padded)
-    batch = choose(waiting, first, limits, oldest if overdue else None)
-    return batch + fill(waiting, then, limits, batch) if then else batch
+    batch = _padded(waiting, first, limits, oldest if overdue else None)
+    return batch + _fill_padded(waiting, then, limits, batch) if then else batch
 
 
 def _in_time_alone(waiting: Sequence[Waiting], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:
@@ -194,7 +192,7 @@ def share(total_tokens: int, runners: int, limits: Limits) -> int:
     return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))
 
 
-def _packed(waiting: Sequence[Waiting], shared: list[int], limits: Limits, _oldest: int | None) -> tuple[int, ...]:
+def _packed(waiting: Sequence[Waiting], shared: list[int], limits: Limits) -> tuple[int, ...]:
     order = sorted(shared, key=lambda i: waiting[i].since)
     number = tokens = 0
     for i in order[: limits.max_size]:

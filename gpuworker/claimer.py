@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 import structlog
 
@@ -41,7 +40,7 @@ FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
 """When to look again after the share of others was left to them."""
 
-QUIET_S = 0.001
+QUIET_S = 0.0003
 """A worker that had to wait so long for an entry waits for the next one too, without asking for more at once.
 
 Unless the entry is older than that wait: then it is Redis that takes so long, and more may lie there."""
@@ -145,7 +144,7 @@ class Claimer:
         elif claimed.left[INTERACTIVE]:  # the share of others
             await wait_for_event(context.hands.freed, SHARE_PAUSE_S)
         else:
-            await self._await_entry(replace(allowance, bulk_entries=0) if claimed.left[BULK] else allowance)
+            await self._await_entry(allowance._replace(bulk_entries=0) if claimed.left[BULK] else allowance)
 
     def _took(self, claimed: Claimed, *, led: bool) -> None:
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)

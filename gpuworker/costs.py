@@ -8,7 +8,7 @@ part, that part is taken to be zero.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FORGET = 0.02
 """Share of what is known that one more batch replaces."""
@@ -20,8 +20,7 @@ LEAST_S = 1e-6
 """No batch takes less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(NamedTuple):
     """What a batch takes: `fixed_s`, and `token_s` for each of its tokens, padding included."""
 
     fixed_s: float

@@ -5,22 +5,20 @@ It holds enough to sort by length and to keep its engine busy, and no more: what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 HORIZON_S = 1.0
 """At most this much of the engine's work is held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """What a worker has claimed and not answered: of all lanes, or of the interactive one."""
 
     entries: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+class Credit(NamedTuple):
     """What it may claim now."""
 
     entries: int

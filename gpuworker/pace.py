@@ -8,8 +8,6 @@ leave that before a deadline; and the plan, to tell what would come too late.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpuworker.batching import Limits, share
 from gpuworker.costs import CostFit
 from gpuworker.returns import Returns
@@ -45,9 +43,9 @@ class Pace:
         """Returns the limits of a batch that is planned now, with so much that waits and runs."""
         limits, costs = self._limits, self._fit.costs
         if limits.wait_s:
-            return replace(limits, costs=costs)  # who waits for full batches wants them full
+            return limits._replace(costs=costs)  # who waits for full batches wants them full
         max_tokens = share(waiting_tokens + running_tokens, self._runners, limits)
-        return replace(limits, max_tokens=max_tokens, costs=costs, outlook=self._outlook() if self._adapts else None)
+        return limits._replace(max_tokens=max_tokens, costs=costs, outlook=self._outlook() if self._adapts else None)
 
     @property
     def max_tokens(self) -> int:
@@ -56,7 +54,7 @@ class Pace:
 
     def ran_out(self, padded_tokens: int) -> None:
         """Takes in that there was no memory for a batch of so many tokens: from now on, half of that is the most."""
-        self._limits = replace(self._limits, max_tokens=max(1, min(self._limits.max_tokens, padded_tokens // 2)))
+        self._limits = self._limits._replace(max_tokens=max(1, min(self._limits.max_tokens, padded_tokens // 2)))
 
     @property
     def full_s(self) -> float:
@@ -84,10 +82,10 @@ class Pace:
         self._longest = max(self._longest, padded_tokens / size)
         if not self._limits.packed and self._fit.costs is not None:
             learnt = max(self._least_overhead, self._fit.costs.overhead_tokens)
-            self._limits = replace(self._limits, overhead_tokens=min(learnt, self._limits.max_tokens))
+            self._limits = self._limits._replace(overhead_tokens=min(learnt, self._limits.max_tokens))
         if self._waits:
             reserve_s = WEIGHT * seconds + (1 - WEIGHT) * self._limits.reserve_s
-            self._limits = replace(self._limits, reserve_s=reserve_s)
+            self._limits = self._limits._replace(reserve_s=reserve_s)
         if self._adapts:
             self._each += WEIGHT * (padded_tokens / size - self._each)
             self._returns.finished(now, answered)

@@ -12,7 +12,7 @@ for the share that will not, against a whole batch that these then have to sit o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuworker.costs import Costs
 
@@ -20,8 +20,7 @@ MARGIN = 1.25
 """A wait ends a little after those waited for are due: without them it was in vain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forming:
+class Forming(NamedTuple):
     """What a batch would be made of now: so many inputs, each of which takes `each` tokens.
 
     That is the length of the longest or, where batches are `packed`, the mean of all.
@@ -32,8 +31,7 @@ class Forming:
     packed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """What there is to wait for.
 
     Attributes:

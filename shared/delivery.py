@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from shared import scripts
@@ -29,8 +29,7 @@ _UNBOUNDED = 2**31
 _Raw = tuple[bytes, list[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """Entries that are now this worker's, and Redis' clock at that moment.
 
     `malformed` ones can only be discarded. `left` entries of each lane, in the order of keys.LANES, wait on: for other
@@ -43,8 +42,7 @@ class Claimed:
     left: tuple[int, ...] = (0,) * len(LANES)
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(NamedTuple):
     """How much a claim may take: entries, tokens, and of each lane a share among `workers`, what is held counting.
 
     Bulk has what all of it leaves of `bulk_entries` and `bulk_tokens`; `bulk_owed` tokens of it go before the
@@ -156,7 +154,7 @@ async def claim(link: Link, keys: Keys, worker: str, allowance: Allowance) -> Cl
     args.append(allowance.bulk_held)
     now_ms, lanes, left = await link.run(scripts.CLAIM, keys.lanes, args)
     parsed = [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws]
-    return replace(_claimed(now_ms, parsed), left=tuple(left))
+    return _claimed(now_ms, parsed)._replace(left=tuple(left))
 
 
 async def await_entry(

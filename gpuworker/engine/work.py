@@ -78,8 +78,7 @@ class Row:
         return first._replace(since=since, deadline=deadline, bulk=all(item.waiting.bulk for item in self.items))
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Rows that run at once, collated; or the error that collating them raised."""
 
     rows: tuple[Row, ...]

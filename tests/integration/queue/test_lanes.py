@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from shared import dead_letters, delivery, submission
@@ -33,9 +31,9 @@ async def test_interactive_entries_go_before_bulk(gateway: Gateway, worker: Work
     """Those that came later too; bulk has what they leave of the bounds."""
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(5)))
-    first = await claim(worker, replace(FREE, entries=4))
+    first = await claim(worker, FREE._replace(entries=4))
     assert (lanes_of(first.entries), first.left) == ((4, 0), (1, 10))
-    second = await claim(worker, replace(FREE, tokens=40))
+    second = await claim(worker, FREE._replace(tokens=40))
     assert (lanes_of(second.entries), second.left) == ((1, 3), (0, 7))
     await worker.commit((*first.entries, *second.entries, *await worker.claim()))
 
@@ -44,11 +42,11 @@ async def test_bulk_has_bounds_of_its_own(gateway: Gateway, worker: Worker) -> N
     """In entries and in tokens; what is interactive does not count for them."""
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(5)))
-    none = await claim(worker, replace(FREE, bulk_entries=0))
+    none = await claim(worker, FREE._replace(bulk_entries=0))
     assert (lanes_of(none.entries), none.left) == ((5, 0), (0, 10))
-    few = await claim(worker, replace(FREE, bulk_entries=3))
+    few = await claim(worker, FREE._replace(bulk_entries=3))
     assert (lanes_of(few.entries), few.left) == ((0, 3), (0, 7))
-    little = await claim(worker, replace(FREE, bulk_tokens=20))
+    little = await claim(worker, FREE._replace(bulk_tokens=20))
     assert (lanes_of(little.entries), little.left) == ((0, 2), (0, 5))
     await worker.commit((*none.entries, *few.entries, *little.entries, *await worker.claim()))
 
@@ -57,11 +55,11 @@ async def test_what_bulk_is_owed_goes_first(gateway: Gateway, worker: Worker) ->
     """So many tokens of it, one entry at least, then the interactive ones, within the bounds of both."""
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(50)))
-    some = await claim(worker, replace(FREE, entries=20, bulk_owed=30))
+    some = await claim(worker, FREE._replace(entries=20, bulk_owed=30))
     assert lanes_of(some.entries) == (17, 3)
-    one = await claim(worker, replace(FREE, entries=5, bulk_owed=1))
+    one = await claim(worker, FREE._replace(entries=5, bulk_owed=1))
     assert lanes_of(one.entries) == (4, 1)
-    bounded = await claim(worker, replace(FREE, entries=5, bulk_entries=0, bulk_owed=1))
+    bounded = await claim(worker, FREE._replace(entries=5, bulk_entries=0, bulk_owed=1))
     assert lanes_of(bounded.entries) == (5, 0)
     await worker.commit((*some.entries, *one.entries, *bounded.entries, *await worker.claim()))
 
@@ -158,7 +156,7 @@ async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Ga
     await gateway.add(*(request(lane=BULK) for _ in range(10)))
     held = await worker.claim()
     await gateway.add(request())
-    found = await claim(worker, replace(FREE, workers=2, bulk_held=len(held)))
+    found = await claim(worker, FREE._replace(workers=2, bulk_held=len(held)))
     assert lanes_of(found.entries) == (1, 0)
     await worker.commit((*held, *found.entries))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -37,7 +36,7 @@ def waitings(draw: st.DrawFn) -> list[Waiting]:
 
 ATTEMPTS = st.sampled_from([0, 0, 0, 0, 1, 2])
 bounds = st.builds(
-    Limits,
+    lambda **given: Limits(**given),  # noqa: PLW0108 - of a named tuple builds() would fill what has a default too
     max_size=st.integers(1, 10),
     max_tokens=st.integers(1, 60),
     wait_s=st.sampled_from([0.0, 0.1, 0.5, 2.0]),
@@ -107,7 +106,7 @@ COSTS = st.builds(Costs, st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([0.0
 @given(waitings(), bounds, COSTS)
 def test_what_would_come_late_makes_way(waiting: list[Waiting], limits: Limits, costs: Costs) -> None:
     """A batch ends before the deadline of each of its inputs, unless nothing that is left would, run alone."""
-    made = plan(waiting, replace(limits, wait_s=0.0, costs=costs), NOW)
+    made = plan(waiting, limits._replace(wait_s=0.0, costs=costs), NOW)
     if not made.batch or any(waiting[i].suspect for i in made.batch):
         return
     assert made.seconds == costs.seconds(padded(waiting, made.batch))
@@ -128,7 +127,7 @@ def test_one_that_came_late_only_beside_others_runs_alone() -> None:
 @given(waitings(), bounds, COSTS)
 def test_only_what_would_come_late_expires_early(waiting: list[Waiting], limits: Limits, costs: Costs) -> None:
     """And never everything: without a batch, nobody would learn that it takes less by now."""
-    made = plan(waiting, replace(limits, wait_s=0.0, costs=costs), NOW)
+    made = plan(waiting, limits._replace(wait_s=0.0, costs=costs), NOW)
     early = [i for i in made.expired if waiting[i].deadline > NOW]
     assert len(set(made.expired)) == len(made.expired)
     assert not set(made.expired) & set(made.batch)
@@ -172,7 +171,7 @@ def test_no_suspect_begins_on_a_busy_device(waiting: list[Waiting], limits: Limi
 @given(waitings(), bounds)
 def test_after_a_suspect_others_have_their_turn(waiting: list[Waiting], limits: Limits) -> None:
     """However long the next suspect has waited."""
-    batch = plan(waiting, replace(limits, wait_s=0.0), NOW, Turn(suspect_ran=True)).batch
+    batch = plan(waiting, limits._replace(wait_s=0.0), NOW, Turn(suspect_ran=True)).batch
     others = [i for i in live(waiting) if not waiting[i].suspect]
     assert bool(batch) == bool(live(waiting))
     assert not others or not any(waiting[i].suspect for i in batch)
@@ -181,7 +180,7 @@ def test_after_a_suspect_others_have_their_turn(waiting: list[Waiting], limits: 
 @given(waitings(), bounds)
 def test_without_a_wait_an_idle_engine_always_works(waiting: list[Waiting], limits: Limits) -> None:
     """With a wait of 0 there is a batch whenever an input may still run."""
-    limits = replace(limits, wait_s=0.0)
+    limits = limits._replace(wait_s=0.0)
     made = plan(waiting, limits, NOW)
     assert bool(made.batch) == bool(live(waiting))
     assert made.wake_at is None
@@ -365,7 +364,7 @@ def test_little_of_a_batch_is_padding() -> None:
 @given(waitings(), bounds)
 def test_a_packed_batch_goes_in_the_order_of_arrival(waiting: list[Waiting], limits: Limits) -> None:
     """Nothing is padded: the oldest go, as many as fit by the sum of their tokens, and one more would not fit."""
-    limits = replace(limits, packed=True, wait_s=0.0)
+    limits = limits._replace(packed=True, wait_s=0.0)
     batch = plan(waiting, limits, NOW).batch
     shared = [i for i in live(waiting) if not waiting[i].suspect]
     if not batch or waiting[batch[0]].suspect:

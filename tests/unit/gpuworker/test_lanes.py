@@ -29,7 +29,7 @@ waitings = st.lists(
     max_size=30,
 )
 bounds = st.builds(
-    Limits,
+    lambda **given: Limits(**given),  # noqa: PLW0108 - of a named tuple builds() would fill what has a default too
     max_size=st.integers(1, 10),
     max_tokens=st.integers(1, 60),
     age_bound_s=st.sampled_from([0.0, 0.2, 100.0]),

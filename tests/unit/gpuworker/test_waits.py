@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,15 +53,15 @@ def test_joining_saves_the_fixed_part_less_what_padding_it_takes(outlook: Outloo
 @given(outlooks, formings, nows)
 def test_without_a_fixed_part_nobody_waits(outlook: Outlook, forming: Forming, now: float) -> None:
     """Where two batches take no longer than one of both, there is nothing to gain."""
-    free = replace(outlook, costs=Costs(0.0, outlook.costs.token_s))
+    free = outlook._replace(costs=Costs(0.0, outlook.costs.token_s))
     assert free.until(forming, now) == pytest.approx(now, abs=1e-9)
 
 
 @given(outlooks, formings, nows)
 def test_nobody_waits_for_nobody(outlook: Outlook, forming: Forming, now: float) -> None:
     """When all that were answered have come back, or none ever does, the batch goes."""
-    assert replace(outlook, out=0).until(forming, now) == now
-    assert replace(outlook, share=0.0).until(forming, now) == now
+    assert outlook._replace(out=0).until(forming, now) == now
+    assert outlook._replace(share=0.0).until(forming, now) == now
 
 
 def test_what_comes_back_soon_is_waited_for() -> None:
@@ -75,10 +73,10 @@ def test_what_comes_back_soon_is_waited_for() -> None:
 @pytest.mark.parametrize(
     "outlook",
     [
-        replace(ECHO, delay_s=0.030),
-        replace(ECHO, costs=Costs(0.001, 0.0001)),
-        replace(ECHO, share=0.4),
-        replace(ECHO, each=500.0),
+        ECHO._replace(delay_s=0.030),
+        ECHO._replace(costs=Costs(0.001, 0.0001)),
+        ECHO._replace(share=0.4),
+        ECHO._replace(each=500.0),
     ],
     ids=["too late", "a cheap batch", "most stay away", "much padding"],
 )
@@ -89,7 +87,7 @@ def test_what_is_not_worth_it_is_not_waited_for(outlook: Outlook) -> None:
 
 def test_packed_batches_have_no_padding_to_fear() -> None:
     """Long inputs among short ones are waited for where nothing is padded."""
-    assert replace(ECHO, each=250.0).until(replace(EIGHT, packed=True), ENDED) > ENDED
+    assert ECHO._replace(each=250.0).until(EIGHT._replace(packed=True), ENDED) > ENDED
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -108,12 +106,12 @@ def test_a_plan_waits_as_the_outlook_says() -> None:
     made = plan(waiting(8), LIMITS, ENDED)
     assert made.batch == ()
     assert made.wake_at == ECHO.until(EIGHT, ENDED)
-    back = replace(LIMITS, outlook=replace(ECHO, out=0))
+    back = LIMITS._replace(outlook=ECHO._replace(out=0))
     assert len(plan(waiting(16), back, ENDED + BACK_S).batch) == 16
 
 
 @pytest.mark.parametrize(
-    "limits", [replace(LIMITS, max_size=8), replace(LIMITS, max_size=12), replace(LIMITS, max_tokens=200)]
+    "limits", [LIMITS._replace(max_size=8), LIMITS._replace(max_size=12), LIMITS._replace(max_tokens=200)]
 )
 def test_a_batch_that_is_full_or_would_overflow_goes_at_once(limits: Limits) -> None:
     """Eight of at most eight; and eight that the other eight would not fit beside, in number or in tokens."""
@@ -125,7 +123,7 @@ def test_a_wait_leaves_time_to_run_before_a_deadline(
     number: int, left_s: float, outlook: Outlook, reserve_s: float, packed: bool
 ) -> None:
     """Never past the oldest deadline less the time that the batch is expected to take."""
-    limits = replace(LIMITS, outlook=outlook, reserve_s=reserve_s, packed=packed)
+    limits = LIMITS._replace(outlook=outlook, reserve_s=reserve_s, packed=packed)
     deadline = ENDED + left_s
     made = plan([*waiting(number), Waiting(20, ENDED - 0.01, deadline)], limits, ENDED)
     if made.wake_at is not None:
