@@ -61,9 +61,9 @@ class Wire(asyncio.Protocol):
             return
         if reply is _NOTHING:
             return
-        if self._reply is None:  # nobody asked, so nobody could tell whose the next reply is
+        if self._reply is None or self._reader.has_data():  # nobody asked, so nobody could tell whose the next one is
             self._transport.abort()
-        elif not self._reply.done():
+        if self._reply is not None and not self._reply.done():
             self._reply.set_result(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
