@@ -22,7 +22,7 @@ from shared.codec import CodecError, decode_body
 from shared.delivery import Abandoned, Allowance, Claimed
 from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import EMBED, VERSION, Entry, Ref
+from shared.messages import EMBED, PLAIN, VERSION, Entry, Ref
 from shared.queue import BLOCK_S, GroupMissing, Link
 
 log = structlog.get_logger()
@@ -238,7 +238,7 @@ class Claimer:
                 holding, InternalError.code, "The entry's body does not hold as many inputs as it says."
             )
             return None
-        holding.inputs = body.inputs
+        holding.inputs, holding.options = body.inputs, body.options
         return holding
 
     def bring(self, holdings: Iterable[Holding]) -> None:
@@ -259,6 +259,7 @@ class Claimer:
                 {
                     "key": key_of(entry),
                     "inputs": holding.inputs,
+                    "options": None if holding.options is PLAIN else holding.options,
                     # The bounds on how long an input is passed over count for a suspect from when it came back.
                     "since": time.monotonic() if suspect else self._submitted(entry),
                     "deadline": clock.monotonic(entry.deadline_ms),

@@ -1,13 +1,14 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  add {entries: [{key, inputs, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
+From the worker:  add {entries: [{key, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
-                  ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s,
-                       max_batch_tokens, dim,
-                       done: [{key, n, began, seconds, size}], paused: [key], failed: [{key, code, message}]}
+                  ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s, max_batch_tokens,
+                       done: [{key, n, dim, tokens, began, seconds, size}], paused: [key],
+                       failed: [{key, code, message}]}
                        + float32 vectors of `done`, in order
                   failed {message}: the model cannot be loaded
-Times are seconds of the monotonic clock, which processes of one host share.
+Options are those of shared.messages, in their order, or nil. Times are seconds of the monotonic clock, which processes
+of one host share.
 """
 
 from __future__ import annotations

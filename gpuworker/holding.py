@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuworker.credits import Held
 from shared.keys import LANES
-from shared.messages import Entry
+from shared.messages import PLAIN, Entry, Input, Options
 
 
 def key_of(entry: Entry) -> str:
@@ -19,13 +19,14 @@ def key_of(entry: Entry) -> str:
 
 @dataclass(slots=True)
 class Holding:
-    """One entry in this worker's hands. `answered` ones wait for their commit alone.
+    """One entry in this worker's hands, and what its body asks for. `answered` ones wait for their commit alone.
 
     `began` is when its run began (monotonic clock), None before that.
     """
 
     entry: Entry
-    inputs: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    options: Options = PLAIN
     began: float | None = None
     answered: bool = False
 
@@ -53,7 +54,7 @@ class Hands:
         """Returns everything held."""
         return list(self._by_key.values())
 
-    def take(self, entry: Entry, inputs: tuple[str, ...]) -> Holding:
+    def take(self, entry: Entry, inputs: tuple[Input, ...]) -> Holding:
         """Takes an entry in hand."""
         holding = Holding(entry, inputs)
         self._by_key[key_of(entry)] = holding

@@ -36,9 +36,9 @@ class Results:
 
     def _answer_done(self, header: Header, payload: bytes) -> int:
         cost = at = 0
-        dim = int(header["dim"])
         for done in header["done"]:
-            size = done["n"] * dim * 4
+            n, dim = done["n"], done["dim"]
+            size = n * dim * 4
             data, at = payload[at : at + size], at + size
             holding = self._context.hands.get(done["key"])
             if holding is None or holding.answered:
@@ -51,7 +51,8 @@ class Results:
             queued = max(0.0, done["began"] - submitted)
             metrics.QUEUE_WAIT.observe(queued)
             timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"])
-            self._committer.answer(holding, Vectors(entry.request_id, entry.position, done["n"], dim, data, timing))
+            reply = Vectors(entry.request_id, entry.position, n, dim, data, timing, done["tokens"])
+            self._committer.answer(holding, reply)
         return cost
 
     def _measure(self, header: Header, cost: int) -> None:

@@ -6,18 +6,24 @@ What comes from Redis is untrusted: every decoder checks types and sizes and rai
 from __future__ import annotations
 
 import math
+import struct
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgpack
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shared.messages import VERSION, Body, Failure, Reply, Timing, Vectors
+from shared.messages import PLAIN, VERSION, Body, Failure, Options, Reply, Timing, Vectors
 
 MAX_BODY_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 256 * 2**20
 MAX_INPUTS = 1_024
 MAX_DIM = 65_536
 
+MAX_PROMPT_NAME = 256
+
 T = TypeVar("T")
+_OPTIONS = TypeAdapter(Options, config=ConfigDict(strict=True))
 
 
 class CodecError(ValueError):
@@ -72,8 +78,24 @@ def encode_body(body: Body) -> bytes:
     Raises:
         UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot carry.
     """
-    packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": body.options})
+    options = {} if body.options is PLAIN else _said(body.options)
+    packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": options})
     return packed
+
+
+def encode_ids(ids: Sequence[int]) -> bytes:
+    """Returns token ids as an input. Raises struct.error: one is below 0 or over 32 bits."""
+    return struct.pack(f"<{len(ids)}I", *ids)
+
+
+def decode_ids(data: bytes) -> list[int]:
+    """Returns the token ids that an input holds."""
+    return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def _said(options: Options) -> dict[str, object]:
+    """Returns those that are not left to the model."""
+    return {name: value for name, value in options._asdict().items() if value != Options._field_defaults[name]}
 
 
 def decode_body(data: bytes) -> Body:
@@ -84,9 +106,31 @@ def decode_body(data: bytes) -> Body:
     """
     value = _unpack(data, MAX_BODY_BYTES)
     inputs = _field(value, "inputs", list)
-    if not inputs or not all(isinstance(text, str) for text in inputs):
-        raise CodecError("field 'inputs' is not a list of one or more strings")
-    return Body(op=_field(value, "op", str), inputs=tuple(inputs), options=_field(value, "options", dict))
+    if not inputs or not all(isinstance(each, str) or _are_ids(each) for each in inputs):
+        raise CodecError("field 'inputs' is not a list of one or more texts or token ids")
+    return Body(_field(value, "op", str), tuple(inputs), decode_options(_field(value, "options", dict)))
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) > 0 and len(value) % 4 == 0
+
+
+def decode_options(given: dict[str, Any]) -> Options:
+    """Returns the options of a body.
+
+    Raises:
+        CodecError: one is unknown, which must not be passed over in silence, or none of its kind.
+    """
+    if not given:
+        return PLAIN
+    try:
+        options = _OPTIONS.validate_python(given)
+    except ValidationError:
+        raise CodecError("field 'options' holds one that is unknown, or has a wrong value") from None
+    dimensions = 1 if options.dimensions is None else options.dimensions
+    if not 1 <= dimensions <= MAX_DIM or len(options.prompt_name or "") > MAX_PROMPT_NAME:
+        raise CodecError("field 'options' holds one that is out of bounds")
+    return options
 
 
 def encode_reply(reply: Reply) -> bytes:
@@ -101,6 +145,7 @@ def encode_reply(reply: Reply) -> bytes:
             "queue_ms": float(timing.queue_ms),
             "inference_ms": float(timing.inference_ms),
             "batch": timing.batch_size,
+            "tokens": reply.tokens,
             "data": reply.data,
         }
     packed: bytes = msgpack.packb(head)
@@ -126,4 +171,4 @@ def decode_reply(data: bytes) -> Reply:
     if len(vectors) != n * dim * 4:
         raise CodecError(f"{len(vectors)} bytes are not {n} vectors of {dim} float32")
     timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), _count(value, "batch", 0, 2**31))
-    return Vectors(request_id, position, n, dim, vectors, timing)
+    return Vectors(request_id, position, n, dim, vectors, timing, _count(value, "tokens", 0, 2**53))

@@ -8,8 +8,8 @@ input; replies carry it back, and the first answer for a position is the one tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 VERSION = 1
 """Version of the entry and reply format. A worker hands back entries of a version it does not know."""
@@ -21,13 +21,36 @@ EMBED = "embed"
 """The operation that turns each input into one vector."""
 
 
+Input = str | bytes
+"""A text; or, as uint32 in little-endian order, the ids of its tokens as the model's own tokenizer gives them."""
+
+
+class Options(NamedTuple):
+    """How inputs become vectors.
+
+    `prompt_name` picks one of the model's prompts, which goes before each text; None is the one that the model has for
+    any text. `normalize` makes vectors of length 1, or leaves them as they are; None does what the model does.
+    `dimensions` keeps so many of the first numbers of each vector, before that. An input that is longer than the model
+    takes is cut at the end that `truncate` names; with "no" it is refused.
+    """
+
+    prompt_name: str | None = None
+    normalize: bool | None = None
+    dimensions: int | None = None
+    truncate: Literal["right", "left", "no"] = "right"
+
+
+PLAIN = Options()
+"""What the model does by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """The work itself: an operation on some inputs."""
 
     op: str
-    inputs: tuple[str, ...]
-    options: dict[str, object] = field(default_factory=dict)
+    inputs: tuple[Input, ...]
+    options: Options = PLAIN
 
 
 class Draft(NamedTuple):
@@ -71,7 +94,10 @@ class Timing(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The answer to an entry: n vectors of `dim` little-endian float32, back to back."""
+    """The answer to an entry: n vectors of `dim` little-endian float32, back to back; and of how many `tokens` of it.
+
+    The model has read these, special ones included; what was cut is not among them.
+    """
 
     request_id: str
     position: int
@@ -79,6 +105,7 @@ class Vectors(NamedTuple):
     dim: int
     data: bytes
     timing: Timing = Timing()
+    tokens: int = 0
 
 
 class Failure(NamedTuple):

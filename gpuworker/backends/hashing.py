@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuworker.backends.base import InputRefused
+from shared.messages import PLAIN, Input, Options
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -22,7 +25,7 @@ MAX_BATCH_TOKENS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """SHA-256 of a text."""
+    """SHA-256 of an input."""
 
     digest: bytes
     tokens: int = 1
@@ -30,6 +33,8 @@ class Digest:
 
 class HashingBackend:
     """Vectors are SHA-256 of the UTF-8 text: its 32 bytes each divided by 255 as float32, repeated 12 times.
+
+    Of token ids it is that of their bytes. It has no prompts, and takes inputs of any length.
 
     A batch of n takes `base_ms + item_ms * (n - 1)` milliseconds of sleep; for `null` both are 0.
     """
@@ -40,19 +45,23 @@ class HashingBackend:
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
+        self.normalizes = False
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
         self.ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
 
-    def tokenize(self, texts: Sequence[str]) -> list[Digest]:
-        """Hashes each text; it counts as one token."""
-        return [Digest(hashlib.sha256(text.encode()).digest()) for text in texts]
+    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Digest]:
+        """Hashes each input; it counts as one token. Raises InputRefused: a prompt is asked for."""
+        if options.prompt_name is not None:
+            raise InputRefused("prompt_name: this model has no prompts.")
+        contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
+        return [Digest(hashlib.sha256(content).digest()) for content in contents]
 
     def collate(self, inputs: Sequence[Digest]) -> bytes:
         """Joins the digests."""
         return b"".join([each.digest for each in inputs])
 
-    def run(self, batch: bytes, *, alone: bool) -> NDArray[np.float32]:  # noqa: ARG002 - the formula is the same
+    def run(self, batch: bytes, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - all the same
         """Returns the vectors after the simulated time."""
         n = len(batch) // 32
         if self._base_s or self._item_s:

@@ -7,7 +7,6 @@ Any other model is given whole texts, and `encode` itself does the work.
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,16 +18,19 @@ import torch
 from joblib import cpu_count
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from gpuworker.backends import packing, prepacking
+from gpuworker.backends.base import InputRefused
+from gpuworker.backends.reading import Reader, Tokenized
 from gpuworker.models import Model, ModelError
+from shared.messages import PLAIN, Input, Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
     from gpuworker.engine_options import EngineOptions
 
@@ -45,18 +47,6 @@ CHARS_PER_TOKEN = 4
 PROBE = ["a", "two words", "the quick brown fox jumps over the lazy dog", "one two three four five " * 9, "b"]
 PROBE_TOLERANCE = 1e-5
 """A model is served without padding if the vectors of these texts differ by no more than float32 does anyway."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tokenized:
-    """An input as token ids."""
-
-    ids: list[int]
-
-    @property
-    def tokens(self) -> int:
-        """Its length."""
-        return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +99,8 @@ class SentenceBackend:
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = self._fast_tokenizer()
         self._tokenizer_inputs = [] if self._tokenizer is None else self._tokenizer.model_input_names
-        self._cutter = None if self._tokenizer is None else _cutter(self._tokenizer)
-        self._prompt = self._model.prompts.get(self._model.default_prompt_name or "", "") or ""
+        self._reader = None if self._tokenizer is None else Reader(self._tokenizer, self._model)
+        self.normalizes = _normalizes(self._model)
         self.packs = on_cpu and self._pack()
         self._cast(dtype)
         if options.prepack and on_cpu:
@@ -154,12 +144,19 @@ class SentenceBackend:
             return None
         return tokenizer
 
-    def tokenize(self, texts: Sequence[str]) -> Sequence[Tokenized | Whole]:
-        """Returns token ids with the model's special tokens, cut to its longest sequence."""
-        if self._cutter is None:
-            return [Whole(text) for text in texts]
-        encoded = self._cutter.encode_batch_fast([self._prompt + text for text in texts])
-        return [Tokenized(each.ids) for each in encoded]
+    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> Sequence[Tokenized | Whole]:
+        """Returns token ids with the model's special tokens, cut to its longest sequence.
+
+        Raises:
+            InputRefused: see gpuworker.backends.base.
+        """
+        if self._reader is not None:
+            return self._reader.read(inputs, options)
+        if options._replace(dimensions=None, normalize=options.normalize and None) != PLAIN:
+            raise InputRefused("This model takes texts as they are: without prompt_name, truncate, or normalize=false.")
+        if any(isinstance(each, bytes) for each in inputs):
+            raise InputRefused("This model takes texts, no token ids.")
+        return [Whole(each) for each in inputs if isinstance(each, str)]
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors by name, or texts
         """Returns padded tensors on the device, or the texts."""
@@ -180,8 +177,8 @@ class SentenceBackend:
             features["token_type_ids"] = torch.zeros_like(features["input_ids"])
         return {**features, "places": np.argsort(order)}
 
-    def run(self, batch: Any, *, alone: bool) -> NDArray[np.float32]:  # noqa: ANN401
-        """Returns what `encode` returns for these texts."""
+    def run(self, batch: Any, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ANN401
+        """Returns what `encode` returns for these texts, `raw` without the step that normalizes."""
         if self.device == "cpu":
             torch.set_num_threads(self._threads[alone])
         if self._tokenizer is None:
@@ -189,7 +186,10 @@ class SentenceBackend:
         features = {**batch, "modality": "text"}
         places = features.pop("places", None)
         with torch.inference_mode():
-            found: NDArray[np.float32] = self._model(features)["sentence_embedding"].float().cpu().numpy()
+            steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
+            for step in steps:
+                features = step(features)
+            found: NDArray[np.float32] = features["sentence_embedding"].float().cpu().numpy()
         return found if places is None else found[places]
 
     def free_memory(self) -> None:
@@ -210,13 +210,10 @@ class SentenceBackend:
         return vectors.astype("float32", copy=False)
 
 
-def _cutter(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
-    """Returns what stands behind a tokenizer, set for good to cut long texts and to pad none.
-
-    Transformers sets that anew in each call, which takes longer than a short text itself.
-    """
-    tokenizer("", truncation="longest_first")
-    return copy.deepcopy(tokenizer.backend_tokenizer)
+def _normalizes(model: SentenceTransformer) -> bool:
+    """Whether the last step of a model is to give its vectors length 1."""
+    last = model[-1]
+    return isinstance(last, Normalize) and last.module_output_name == "sentence_embedding"
 
 
 def dtype_of(name: str, device: str) -> torch.dtype:

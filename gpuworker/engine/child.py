@@ -9,7 +9,6 @@ import sys
 import threading
 from dataclasses import asdict
 
-import numpy as np
 from setproctitle import setproctitle
 
 from gpuworker import frames
@@ -19,6 +18,7 @@ from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
+from shared.messages import PLAIN, Options
 
 _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
@@ -51,7 +51,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     )
     told = Told(
         begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),
-        ran=lambda ran: outbox.put(encode_ran(ran, backend.dim)),
+        ran=lambda ran: outbox.put(encode_ran(ran)),
         settle=outbox.flush,
     )
     pipeline = Pipeline(backend, limits, told)
@@ -104,8 +104,9 @@ class Outbox:
             os._exit(0)  # the worker is gone, and with it everybody who waits for this engine
 
 
-def encode_ran(ran: Ran, dim: int) -> bytes:
+def encode_ran(ran: Ran) -> bytes:
     """Returns the frame that says what a batch gave."""
+    rows = [[row for row in work.rows if row is not None] for work in ran.done]
     header = {
         "kind": "ran",
         "size": ran.size,
@@ -118,24 +119,37 @@ def encode_ran(ran: Ran, dim: int) -> bytes:
         "behind": ran.behind,
         "full_s": ran.full_s,
         "max_batch_tokens": ran.max_tokens,
-        "dim": dim,
         "done": [
-            {"key": work.key, "n": len(work.texts), "began": work.began, "seconds": work.seconds, "size": work.size}
-            for work in ran.done
+            {
+                "key": work.key,
+                "n": len(each),
+                "dim": len(each[0]),
+                "tokens": work.tokens,
+                "began": work.began,
+                "seconds": work.seconds,
+                "size": work.size,
+            }
+            for work, each in zip(ran.done, rows, strict=True)
         ],
         "paused": ran.paused,
         "failed": [asdict(failure) for failure in ran.failed],
     }
-    rows = [row for work in ran.done for row in work.rows if row is not None]
-    payload = np.asarray(rows, dtype="<f4").tobytes() if rows else b""
-    return frames.encode(header, payload)
+    return frames.encode(header, b"".join([row.tobytes() for each in rows for row in each]))
 
 
 def _take(header: frames.Header, pipeline: Pipeline, outbox: Outbox) -> None:
     kind = header["kind"]
     if kind == "add":
         pipeline.add(
-            Work(each["key"], each["inputs"], each["since"], each["deadline"], each["attempts"], each["bulk"])
+            Work(
+                each["key"],
+                each["inputs"],
+                each["since"],
+                each["deadline"],
+                each["attempts"],
+                each["bulk"],
+                Options(*each["options"]) if each["options"] else PLAIN,
+            )
             for each in header["entries"]
         )
     elif kind == "drop":

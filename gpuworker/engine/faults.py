@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from gpuworker.backends.base import InputRefused
 from gpuworker.engine.work import Failed, Work
+from shared.errors import InputFailed, InvalidRequest
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -15,5 +17,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def failure_of(work: Work, error: Exception) -> Failed:
-    """Returns how an entry fails of it. Names the kind of error alone: its text may hold the input's."""
-    return Failed(work.key, "input_failed", f"The model failed on this input ({type(error).__name__}).")
+    """Returns how an entry fails of it. Of an unforeseen error it names the kind: its text may hold the input's."""
+    if isinstance(error, InputRefused):
+        return Failed(work.key, InvalidRequest.code, str(error))
+    return Failed(work.key, InputFailed.code, f"The model failed on this input ({type(error).__name__}).")

@@ -12,15 +12,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Limits, Plan, Waiting
+from gpuworker.batching import Limits, Plan
 from gpuworker.engine.faults import failure_of, is_out_of_memory
+from gpuworker.engine.finish import finish
+from gpuworker.engine.intake import items_of
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
 from gpuworker.lanes import Turns
 from gpuworker.pace import Pace
+from shared.messages import PLAIN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,9 +77,9 @@ class Pipeline:
             self._works.update((work.key, work) for work in waiting)
         while waiting:
             some = [waiting.popleft()]
-            texts = len(some[0].texts)
-            while waiting and texts + len(waiting[0].texts) <= MOST_TEXTS:
-                texts += len(waiting[0].texts)
+            texts = len(some[0].inputs)
+            while waiting and texts + len(waiting[0].inputs) <= MOST_TEXTS:
+                texts += len(waiting[0].inputs)
                 some.append(waiting.popleft())
             self._tokenize(some)
 
@@ -103,11 +107,11 @@ class Pipeline:
         broken: list[tuple[Work, Exception]] = []
         items: list[Item] = []
         try:
-            items = self._items(works)
+            items = items_of(self._backend, works)
         except Exception:  # noqa: BLE001 - one of them is to blame: find out which
             for work in works:
                 try:
-                    items += self._items([work])
+                    items += items_of(self._backend, [work])
                 except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
                     broken.append((work, error))
         with self._lock:
@@ -119,17 +123,6 @@ class Pipeline:
             self._preparing.notify()
         if failed:
             self._ran(Ran(failed=failed))
-
-    def _items(self, works: list[Work]) -> list[Item]:
-        encoded = iter(self._backend.tokenize([text for work in works for text in work.texts]))
-        now = time.monotonic()
-        items = []
-        for work in works:
-            for index in range(len(work.texts)):
-                each = next(encoded)
-                waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
-                items.append(Item(work, index, each, waiting, now))
-        return items
 
     # -- the preparer -------------------------------------------------------------------------------------------------
 
@@ -259,7 +252,7 @@ class Pipeline:
         for work in ran.done:
             work.seconds, work.size = ran.seconds, ran.size
         with self._lock:
-            self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.texts) for work in ran.done))
+            self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.inputs) for work in ran.done))
             ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens
             for work in works.values():
                 work.runs -= 1
@@ -276,8 +269,10 @@ class Pipeline:
         """
         failed: list[Failed] = []
         no_memory = False
+        raw = any(item.work.options.normalize is False for item in batch.items)
+        finished = partial(finish, normalizes=self._backend.normalizes, raw=raw)
         try:
-            vectors = self._vectors(batch, alone=alone)
+            vectors = self._vectors(batch, alone=alone, raw=raw)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
             no_memory = is_out_of_memory(error)
             failed = [failure_of(item.work, error) for item in batch.items]
@@ -288,7 +283,8 @@ class Pipeline:
             for row, vector in zip(batch.rows, vectors, strict=True):
                 for item in row.items:
                     work = item.work
-                    work.rows[item.at] = vector
+                    plain = work.options is PLAIN and not raw
+                    work.rows[item.at] = vector if plain else finished(vector, work.options)
                     work.left -= 1
                     if work.left == 0 and self._close(work):
                         ran.done.append(work)
@@ -312,10 +308,10 @@ class Pipeline:
                 works = [item.work for item in batch.items]
                 ran.failed += [each for work, each in zip(works, failed, strict=True) if self._close(work)]
 
-    def _vectors(self, batch: Batch, *, alone: bool) -> NDArray[np.float32]:
+    def _vectors(self, batch: Batch, *, alone: bool, raw: bool) -> NDArray[np.float32]:
         if batch.error is not None:
             raise batch.error
-        vectors = self._backend.run(batch.collated, alone=alone)
+        vectors = self._backend.run(batch.collated, alone=alone, raw=raw)
         if len(vectors) != len(batch.rows):
             raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
         return vectors

@@ -1,4 +1,4 @@
-"""The tokenized inputs that wait for a batch. Identical texts stand there as one, and are computed once."""
+"""The tokenized inputs that wait for a batch. Those with the same content stand there as one, and are computed once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Shelf:
         return sum(row.encoded.tokens for row in self._rows.values())
 
     def add(self, items: Iterable[Item]) -> None:
-        """Puts inputs on the shelf, each beside those with the same text. A suspect joins nobody."""
+        """Puts inputs on the shelf, each beside those with the same content. A suspect joins nobody."""
         for item in items:
-            key: object = (item.work.key, item.at) if item.waiting.suspect else item.text
+            key: object = (item.work.key, item.at) if item.waiting.suspect else item.content
             row = self._rows.get(key)
             if row is None:
                 self._rows[key] = Row([item])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuworker.batching import Waiting
+from shared.messages import PLAIN, Input, Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,14 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Work:
-    """An entry in the engine: its texts, and how far they have come. `runs` counts its batches that run now."""
+    """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
+
+    `tokens` is what the model reads of all of them.
+    """
 
     key: str
-    texts: Sequence[str]
+    inputs: Sequence[Input]
     since: float
     deadline: float
     attempts: int = 0
     bulk: bool = False
+    options: Options = PLAIN
+    tokens: int = 0
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
     left: int = 0
     runs: int = 0
@@ -34,8 +40,8 @@ class Work:
     over: bool = False
 
     def __post_init__(self) -> None:
-        self.rows = [None] * len(self.texts)
-        self.left = len(self.texts)
+        self.rows = [None] * len(self.inputs)
+        self.left = len(self.inputs)
 
 
 class Item(NamedTuple):
@@ -48,14 +54,16 @@ class Item(NamedTuple):
     shelved: float
 
     @property
-    def text(self) -> str:
-        """The input."""
-        return self.work.texts[self.at]
+    def content(self) -> object:
+        """What the model reads of it: inputs for which this is the same have the same vector."""
+        given, options = self.work.inputs[self.at], self.work.options
+        read_alike = options is PLAIN or options._replace(normalize=None, dimensions=None) == PLAIN
+        return given if read_alike else (given, options.prompt_name, options.truncate)
 
 
 @dataclass(slots=True)
 class Row:
-    """One text of a batch, and the inputs that it answers: all that wait with this text."""
+    """One text of a batch, and the inputs that it answers: all that wait with the same content."""
 
     items: list[Item]
 

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from shared.codec import CodecError, decode_body
+from shared.codec import CodecError, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
 
 DIGEST_DIGITS = 16
@@ -31,7 +31,7 @@ def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
         "worker": letter.worker,
         "error": letter.error,
     }
-    return found | {"texts": texts_of(letter)} if with_text else found
+    return found | {"texts": inputs_of(letter)} if with_text else found
 
 
 def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
@@ -58,26 +58,33 @@ def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
     """Returns one dead letter whole. Its texts are hidden unless asked for: length and digest tell them apart."""
     facts = as_dict(letter).items()
     lines = [Text.assemble((f"  {name.replace('_', ' '):<10}  ", "bold"), str(value)) for name, value in facts]
-    texts = texts_of(letter)
-    if texts is None:
+    inputs = inputs_of(letter)
+    if inputs is None:
         lines.append(Text("  texts       not kept: too long, or not what this version reads", style="dim"))
         return Group(*lines)
-    for index, text in enumerate(texts):
-        shown = _printable(text) if with_text else f"{len(text):,} characters, SHA-256 {_digest(text)}…"
+    for index, each in enumerate(inputs):
+        shown = _shown(each, with_text=with_text)
         lines.append(Text.assemble((f"  text {index:<5}  ", "bold"), shown))
     if not with_text:
         lines.append(Text("  --show-text shows them", style="dim"))
     return Group(*lines)
 
 
-def texts_of(letter: DeadLetter) -> list[str] | None:
-    """Returns the inputs; None when they were not kept, or cannot be read."""
+def inputs_of(letter: DeadLetter) -> list[str | list[int]] | None:
+    """Returns the inputs, texts or token ids; None when they were not kept, or cannot be read."""
     if letter.body is None:
         return None
     try:
-        return list(decode_body(letter.body).inputs)
+        inputs = decode_body(letter.body).inputs
     except CodecError:
         return None
+    return [decode_ids(each) if isinstance(each, bytes) else each for each in inputs]
+
+
+def _shown(given: str | list[int], *, with_text: bool) -> str:
+    if isinstance(given, list):
+        return f"token ids {given}" if with_text else f"{len(given):,} token ids"
+    return _printable(given) if with_text else f"{len(given):,} characters, SHA-256 {_digest(given)}…"
 
 
 def _printable(text: str) -> str:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuworker.backends.base import InputRefused
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
+from shared.messages import PLAIN, Input, Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +55,7 @@ class Scripted:
     max_batch_tokens: int = 1_000
     packs: bool = False
     runners: int = 1
+    normalizes: bool = False
     ahead: bool = True
     batches: list[list[str]] = field(default_factory=list)
     collated: list[list[str]] = field(default_factory=list)
@@ -66,11 +69,14 @@ class Scripted:
     def __post_init__(self) -> None:
         self.free.set()
 
-    def tokenize(self, texts: Sequence[str]) -> list[Text]:
-        """Wraps each text."""
+    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Text]:
+        """Wraps each text, behind the prompt's name if there is one; there is none named `missing`."""
+        texts = [str(each) for each in inputs]
         if any("!token" in text for text in texts):
             raise ValueError("a text that cannot be read")
-        return [Text(text) for text in texts]
+        if options.prompt_name == "missing":
+            raise InputRefused("there is no such prompt")
+        return [Text(f"{options.prompt_name}: {text}" if options.prompt_name else text) for text in texts]
 
     def collate(self, inputs: Sequence[Any]) -> list[str]:
         """Lists the texts."""
@@ -80,7 +86,7 @@ class Scripted:
             raise MemoryError("no room for this batch")
         return texts
 
-    def run(self, batch: list[str], *, alone: bool) -> NDArray[np.float32]:
+    def run(self, batch: list[str], *, alone: bool, raw: bool = False) -> NDArray[np.float32]:
         """Returns the vectors once it is free to."""
         self.batches.append(batch)
         self.alone.append(alone)
@@ -93,7 +99,8 @@ class Scripted:
         if any("!run" in text for text in batch):
             raise RuntimeError("a text that cannot be run")
         vectors = [vector_of(text) for text in batch if "!less" not in text]
-        return np.asarray(vectors, dtype=np.float32).reshape(len(vectors), DIM)
+        rows = np.asarray(vectors, dtype=np.float32).reshape(len(vectors), DIM)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True) if self.normalizes and not raw else rows
 
     def free_memory(self) -> None:
         """Counts that it was asked to."""
@@ -150,4 +157,4 @@ def work(key: str, *texts: str, since: float | None = None, timeout_s: float = L
 def right(answered: Work) -> bool:
     """Whether each row is the vector of the input at its place."""
     found = np.asarray(answered.rows, dtype=np.float32)
-    return np.array_equal(found, np.asarray([vector_of(text) for text in answered.texts], dtype=np.float32))
+    return np.array_equal(found, np.asarray([vector_of(str(text)) for text in answered.inputs], dtype=np.float32))

@@ -111,14 +111,16 @@ def test_an_engine_without_a_worker_ends() -> None:
 
 def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     """Those of what was done, as float32 without a change; what failed has a code and no vectors."""
-    vectors = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    vectors = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+    short = vectors[1, :3]
     one, two = (Work(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
-    one.rows[:], two.rows[:] = list(vectors[:2]), list(vectors[2:])
+    one.rows[:], two.rows[:] = list(vectors), [short]
+    one.tokens, two.tokens = 7, 2
     one.began, one.seconds, one.size = 1.0, 0.5, 3
     two.began, two.seconds, two.size = 2.0, 0.75, 4
     ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
-    [(header, payload)] = frames.Reader().feed(encode_ran(ran, dim=4))
-    assert np.array_equal(np.frombuffer(payload, dtype="<f4").reshape(3, 4), vectors)
+    [(header, payload)] = frames.Reader().feed(encode_ran(ran))
+    assert payload == vectors.tobytes() + short.tobytes()
     assert header == {
         "kind": "ran",
         "size": 3,
@@ -131,10 +133,9 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "behind": False,
         "full_s": 0.0,
         "max_batch_tokens": 0,
-        "dim": 4,
         "done": [
-            {"key": "a", "n": 2, "began": 1.0, "seconds": 0.5, "size": 3},
-            {"key": "b", "n": 1, "began": 2.0, "seconds": 0.75, "size": 4},
+            {"key": "a", "n": 2, "dim": 4, "tokens": 7, "began": 1.0, "seconds": 0.5, "size": 3},
+            {"key": "b", "n": 1, "dim": 3, "tokens": 2, "began": 2.0, "seconds": 0.75, "size": 4},
         ],
         "paused": [],
         "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],
@@ -144,5 +145,5 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
 def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
     """Its frame says so, and is read."""
     ran = Ran(failed=[Failed("c", "input_failed", "It failed.")])
-    [(header, payload)] = frames.Reader().feed(encode_ran(ran, dim=4))
+    [(header, payload)] = frames.Reader().feed(encode_ran(ran))
     assert (header["done"], payload) == ([], b"")

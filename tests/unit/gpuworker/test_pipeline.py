@@ -179,7 +179,7 @@ async def test_an_entry_that_was_dropped_may_come_again(make_line: MakeLine) -> 
     line.add(work("first", "again"), work("other", "more"))
     line.backend.free.set()
     await answered(line, 2)
-    assert line.done["first"].texts == ("again",)
+    assert line.done["first"].inputs == ("again",)
     assert all(right(each) for each in line.done.values())
 
 

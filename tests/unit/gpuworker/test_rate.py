@@ -41,8 +41,18 @@ class Told:
             self.number += 1
             ref = Ref(0, f"{self.number}-0".encode(), 1, cost)
             self.context.hands.take(Entry(ref, 1, f"r{self.number}", 0, 10**12, "", "", b""), ("text",))
-            done.append({"key": f"0/{self.number}-0", "n": 1, "began": ended - seconds, "seconds": seconds, "size": 1})
-        measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "dim": 1, "failed": [], "done": done}
+            done.append(
+                {
+                    "key": f"0/{self.number}-0",
+                    "n": 1,
+                    "dim": 1,
+                    "tokens": 1,
+                    "began": ended - seconds,
+                    "seconds": seconds,
+                    "size": 1,
+                }
+            )
+        measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
         self.results.take(measures | {"seconds": seconds, "ended": ended, "behind": behind}, bytes(4 * entries))
         return self.context.tokens_per_s
 

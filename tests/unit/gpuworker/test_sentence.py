@@ -25,7 +25,8 @@ from transformers import (
     RobertaModel,
 )
 
-from gpuworker.backends.sentence import SentenceBackend, Tokenized, Whole, dtype_of
+from gpuworker.backends.reading import Tokenized
+from gpuworker.backends.sentence import SentenceBackend, Whole, dtype_of
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
 

@@ -11,13 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared import codec
-from shared.codec import CodecError, decode_body, decode_reply, encode_body, encode_reply
-from shared.messages import EMBED, Body, Failure, Timing, Vectors
+from shared.codec import CodecError, decode_body, decode_ids, decode_reply, encode_body, encode_ids, encode_reply
+from shared.messages import EMBED, PLAIN, Body, Failure, Options, Timing, Vectors
 
 TEXTS = st.text()  # every code point but surrogates
-OPTIONS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers(-9, 9) | st.text(), max_size=4)
+TOKEN_IDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8)
+OPTIONS = st.builds(
+    Options,
+    prompt_name=st.none() | st.text(max_size=codec.MAX_PROMPT_NAME),
+    normalize=st.none() | st.booleans(),
+    dimensions=st.none() | st.integers(1, codec.MAX_DIM),
+    truncate=st.sampled_from(["right", "left", "no"]),
+)
 BODIES = st.builds(
-    Body, op=st.text(min_size=1), inputs=st.lists(TEXTS, min_size=1, max_size=32).map(tuple), options=OPTIONS
+    Body,
+    op=st.text(min_size=1),
+    inputs=st.lists(TEXTS | TOKEN_IDS.map(encode_ids), min_size=1, max_size=32).map(tuple),
+    options=st.just(PLAIN) | OPTIONS,
 )
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
 POSITIONS = st.integers(0, 2**31)
@@ -33,7 +43,7 @@ def vectors(draw: st.DrawFn) -> Vectors:
     n, dim = draw(st.integers(1, 8)), draw(st.integers(1, 16))
     data = draw(st.binary(min_size=n * dim * 4, max_size=n * dim * 4))
     timing = Timing(draw(DURATIONS), draw(DURATIONS), draw(st.integers(0, 1_000)))
-    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, timing)
+    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, timing, draw(st.integers(0, 10**6)))
 
 
 REPLY: dict[str, Any] = {
@@ -46,6 +56,7 @@ REPLY: dict[str, Any] = {
     "queue_ms": 1.0,
     "inference_ms": 2.0,
     "batch": 2,
+    "tokens": 7,
 }
 FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "internal", "message": "no"}
 BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
@@ -53,7 +64,7 @@ BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
 
 @given(BODIES)
 def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
-    """Any op, any texts without surrogates, any options."""
+    """Any op, any texts without surrogates, any token ids, any options."""
     assert decode_body(encode_body(body)) == body
 
 
@@ -61,6 +72,13 @@ def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
 def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Failure) -> None:
     """Vectors byte for byte with their timing, failures with code and message."""
     assert decode_reply(encode_reply(reply)) == reply
+
+
+@given(TOKEN_IDS)
+def test_token_ids_come_back_as_they_went_in(ids: list[int]) -> None:
+    """Four bytes each."""
+    assert decode_ids(encode_ids(ids)) == ids
+    assert len(encode_ids(ids)) == 4 * len(ids)
 
 
 def test_a_lone_surrogate_cannot_be_encoded() -> None:
@@ -103,7 +121,8 @@ def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data:
     elif isinstance(found, Failure):
         assert {type(found.request_id), type(found.code), type(found.message)} == {str}
     else:
-        assert {type(text) for text in found.inputs} == {str}
+        assert {type(each) for each in found.inputs} <= {str, bytes}
+        assert isinstance(found.options, Options)
 
 
 @given(st.sampled_from([REPLY, FAILURE, BODY]), st.data())
@@ -139,8 +158,12 @@ def test_a_reply_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
         decode_reply(msgpack.packb(value))
 
 
-NO_OPTIONS: list[Any] = [[], None, "x"]
-NO_INPUTS: list[Any] = [[], "a", [1], ["a", b"b"], {"a": "b"}, None, ["a"] * 1_025]
+NO_OPTIONS: list[Any] = [
+    *([], None, "x", {"no_such": None}, {"normalize": 1}, {"truncate": "up"}, {"prompt_name": b"query"}),
+    *({"dimensions": value} for value in (0, -1, codec.MAX_DIM + 1, True, "3", 1.0)),
+    {"prompt_name": "x" * (codec.MAX_PROMPT_NAME + 1)},
+]
+NO_INPUTS: list[Any] = [[], "a", [1], ["a", b"b"], [b""], [b"12345"], {"a": "b"}, None, ["a"] * 1_025]
 WRONG_BODIES: list[dict[str, Any]] = [
     *({**BODY, "inputs": value} for value in NO_INPUTS),
     *({**BODY, "op": value} for value in (1, b"embed", None)),
@@ -151,7 +174,7 @@ WRONG_BODIES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("value", WRONG_BODIES, ids=lambda value: str(value)[:60])
 def test_a_body_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
-    """Inputs are one to 1,024 strings, op is a string, options are a map."""
+    """Inputs are one to 1,024 texts or token ids, op is a string, options are a map of those that are known."""
     with pytest.raises(CodecError):
         decode_body(msgpack.packb(value))
 

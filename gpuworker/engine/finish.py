@@ -1,0 +1,29 @@
+"""What an entry's options make of the model's vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shared.messages import Options
+
+
+def finish(vector: NDArray[np.float32], options: Options, *, normalizes: bool, raw: bool) -> NDArray[np.float32]:
+    """Returns a vector cut to its dimensions, and of length 1 where that is asked for; one of zeros stays as it is.
+
+    Args:
+        vector: of shape (dim,), as the model gave it.
+        options: of its entry.
+        normalizes: whether the model gives vectors of length 1.
+        raw: whether this one is from before that.
+    """
+    cut = vector[: options.dimensions]
+    wanted = normalizes if options.normalize is None else options.normalize
+    if not wanted or (normalizes and not raw and len(cut) == len(vector)):
+        return cut
+    length = np.linalg.norm(cut)
+    return cut / length if length > 0 else cut
