@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.errors import error_body
-from api.openapi import JSON
-from api.routes import embed, request_id_of, router
+from api.routes import SERVED, dialect_of, router
+from api.serving import error_response, request_id_of, serve
 from api.state import State
 from redbatch import __version__
+from shared.errors import MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-CODES = {404: "not_found", 405: "method_not_allowed"}
+METHOD_NOT_ALLOWED = 405
 
 
 def make_app(state: State) -> FastAPI:
@@ -44,18 +44,20 @@ def make_app(state: State) -> FastAPI:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Tells an unknown route or method in the one shape of errors."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    request_id = request_id_of(request)
-    message = f"{request.method} {request.url.path}: see /docs for what there is."
-    headers = {"x-request-id": request_id, **(getattr(error, "headers", None) or {})}
-    return Response(error_body(CODES.get(status, "http_error"), message, request_id), status, headers, JSON)
+    """Tells an unknown route or method in the words of whoever asks."""
+    kind = (
+        MethodNotAllowed if isinstance(error, HTTPException) and error.status_code == METHOD_NOT_ALLOWED else NotFound
+    )
+    told = kind(f"{request.method} {request.url.path}: see /docs for what there is.")
+    response = error_response(dialect_of(request.url.path), told, request_id_of(request))
+    response.headers.update(getattr(error, "headers", None) or {})
+    return response
 
 
 class Front:
     """What every request meets first.
 
-    POST /embed goes straight to its function: to find it by the framework's router and its middleware costs more CPU
+    What embeds goes straight to its function: to find it by the framework's router and its middleware costs more CPU
     than the rest of the gateway's work. Once the gateway drains, each answer says `Connection: close`, so that clients
     open their next connection elsewhere.
     """
@@ -69,12 +71,10 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["path"] == "/embed" and scope["method"] == "POST":
+        dialect = SERVED.get(scope["path"])
+        if dialect is not None and scope["method"] == "POST":
             scope["app"] = self._app
-            response = await embed(Request(scope, receive, send))
-            if self._state.draining:  # perhaps only since it was asked
-                response.headers["connection"] = "close"
-            await response(scope, receive, send)
+            await serve(scope, receive, send, dialect)
         else:
             await self._app(scope, receive, self._closing(send) if self._state.draining else send)
 

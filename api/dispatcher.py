@@ -24,7 +24,7 @@ from redbatch.tasks import end
 from shared.codec import encode_body
 from shared.errors import DeadlineExceeded, InvalidRequest
 from shared.keys import INTERACTIVE
-from shared.messages import EMBED, Body, Draft, Vectors
+from shared.messages import EMBED, PLAIN, Body, Draft, Input, Options, Vectors
 from shared.queue import Queue
 from shared.submission import Bound
 
@@ -33,24 +33,31 @@ log = structlog.get_logger()
 KEEP_PAUSE_S = 0.5
 LAST_CANCELS_S = 1.0
 CHARS_PER_TOKEN = 4
+BYTES_PER_ID = 4
 SPECIAL_TOKENS = 2
 
 
 class Embedded(NamedTuple):
-    """The vectors of a request, as entries in order, with means over its entries of their times (ms)."""
+    """The vectors of a request, as entries in order, with means over its entries of their times (ms).
+
+    `tokens` are those that the model has read.
+    """
 
     vectors: tuple[Vectors, ...]
     queue_ms: float
     inference_ms: float
     batch_size: int
+    tokens: int = 0
 
 
-def estimate_tokens(text: str) -> int:
-    """Returns about how many tokens a text has: the gateway holds no tokenizer, and a third off is good enough."""
-    return len(text) // CHARS_PER_TOKEN + SPECIAL_TOKENS
+def estimate_tokens(given: Input) -> int:
+    """Returns about how many tokens an input has: the gateway holds no tokenizer, and a third off is good enough."""
+    if isinstance(given, bytes):
+        return len(given) // BYTES_PER_ID
+    return len(given) // CHARS_PER_TOKEN + SPECIAL_TOKENS
 
 
-def split(inputs: Sequence[str], per_entry: int) -> list[Draft]:
+def split(inputs: Sequence[Input], per_entry: int, options: Options = PLAIN) -> list[Draft]:
     """Returns the entries of a request.
 
     Raises:
@@ -60,7 +67,7 @@ def split(inputs: Sequence[str], per_entry: int) -> list[Draft]:
     for start in range(0, len(inputs), per_entry):
         part = tuple(inputs[start : start + per_entry])
         try:
-            body = encode_body(Body(EMBED, part))
+            body = encode_body(Body(EMBED, part, options))
         except UnicodeEncodeError as error:
             raise InvalidRequest("An input holds a lone surrogate, which is no character.") from error
         drafts.append(Draft(start, len(part), sum(map(estimate_tokens, part)), body))
@@ -129,8 +136,17 @@ class Dispatcher:
         """Requests that wait for an answer."""
         return len(self._requests)
 
-    async def embed(self, inputs: Sequence[str], timeout_ms: int, lane: int = INTERACTIVE) -> Embedded:
+    async def embed(
+        self,
+        inputs: Sequence[Input],
+        timeout_ms: int,
+        lane: int = INTERACTIVE,
+        options: Options = PLAIN,
+        request_id: str = "",
+    ) -> Embedded:
         """Returns the vectors of the inputs, which go through that lane (index of keys.LANES).
+
+        A `request_id` that nobody can guess is that of its entries in Redis; without one they get one.
 
         When this call is cancelled, because the client left, the work is taken back.
 
@@ -143,8 +159,8 @@ class Dispatcher:
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
-        drafts = split(inputs, self._settings.inputs_per_entry)
-        request = InFlight(secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000, lane)
+        drafts = split(inputs, self._settings.inputs_per_entry, options)
+        request = InFlight(request_id or secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000, lane)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))
@@ -209,4 +225,5 @@ def _embedded(vectors: list[Vectors]) -> Embedded:
         sum([each.queue_ms for each in timings]) / number,
         sum([each.inference_ms for each in timings]) / number,
         max([each.batch_size for each in timings]),
+        sum([each.tokens for each in vectors]),
     )

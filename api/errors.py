@@ -9,6 +9,8 @@ import orjson
 from shared.errors import (
     BodyTimeout,
     DeadlineExceeded,
+    MethodNotAllowed,
+    NotFound,
     Overloaded,
     RedbatchError,
     RequestError,
@@ -19,6 +21,8 @@ from shared.errors import (
 
 STATUS: dict[type[RedbatchError], int] = {
     RequestError: 400,
+    NotFound: 404,
+    MethodNotAllowed: 405,
     BodyTimeout: 408,
     TooLarge: 413,
     UnsupportedMediaType: 415,

@@ -20,6 +20,7 @@ from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
+from shared.messages import Heartbeat
 from shared.queue import Link
 from shared.submission import Pulse
 
@@ -152,6 +153,10 @@ class Monitor:
             return now - self._down_since
         silent = 0.0 if self._asked_at is None else now - self._asked_at
         return silent if silent > SILENT_S else 0.0
+
+    def workers(self) -> tuple[Heartbeat, ...]:
+        """Returns the live workers, as last seen."""
+        return () if self._pulse is None else self._pulse.workers
 
     def full(self, lane: int) -> RedbatchError:
         """Returns the error for a request of a lane that found the queue full."""

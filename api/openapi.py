@@ -1,10 +1,12 @@
-"""What the OpenAPI page says of POST /embed, whose body is read by hand."""
+"""What the OpenAPI page says of the routes whose bodies are read by hand."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from api.body import MAX_TIMEOUT_MS, EmbedBody
+from api.asked import MAX_TIMEOUT_MS
+from api.native import EmbedBody
+from api.openai import EmbeddingsBody
 from shared.keys import LANES
 
 JSON = "application/json"
@@ -26,6 +28,43 @@ _ERROR: dict[str, Any] = {
         }
     }
 }
+_KEYS = ("message", "type", "param", "code")
+_OPENAI_ERROR: dict[str, Any] = {
+    "content": {
+        JSON: {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "required": list(_KEYS),
+                        "properties": {name: {"type": ["string", "null"]} for name in _KEYS},
+                    }
+                },
+            }
+        }
+    }
+}
+
+
+def _refusals(error: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Returns what may come in place of vectors, told in this shape."""
+    return {
+        400: {"description": "Malformed JSON, a missing or empty text, a wrong type", **error},
+        408: {"description": "The body did not arrive in time", **error},
+        413: {"description": "Body, inputs or characters over the limit", **error},
+        415: {"description": "The body is not JSON", **error},
+        429: {
+            "description": "Too much waits already, or Redis runs out of memory; `Retry-After` says when to come again",
+            **error,
+        },
+        500: {"description": "The model failed on an input", **error},
+        503: {"description": "Redis is out of reach, or no worker has lived for a while", **error},
+        504: {"description": "The deadline passed", **error},
+    }
+
+
 _VECTOR = {"type": "array", "items": {"type": "number"}}
 EMBED_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -45,39 +84,73 @@ EMBED_RESPONSES: dict[int | str, dict[str, Any]] = {
             }
         },
     },
-    400: {"description": "Malformed JSON, a missing or empty text, a wrong type", **_ERROR},
-    408: {"description": "The body did not arrive in time", **_ERROR},
-    413: {"description": "Body, inputs or characters over the limit", **_ERROR},
-    415: {"description": "The body is not JSON", **_ERROR},
-    429: {
-        "description": "Too much waits already, or Redis runs out of memory; `Retry-After` says when to come again",
-        **_ERROR,
-    },
-    500: {"description": "The model failed on an input", **_ERROR},
-    503: {"description": "Redis is out of reach, or no worker has lived for a while", **_ERROR},
-    504: {"description": "The deadline passed", **_ERROR},
+    **_refusals(_ERROR),
 }
+_HEADERS = [
+    {
+        "name": "X-Timeout-Ms",
+        "in": "header",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
+        "description": "Time for the answer.",
+    },
+    {
+        "name": "X-Priority",
+        "in": "header",
+        "schema": {"type": "string", "enum": list(LANES)},
+        "description": "Whether somebody waits for the answer.",
+    },
+    {
+        "name": "X-Request-Id",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "Comes back, and stands in logs.",
+    },
+]
 EMBED_REQUEST: dict[str, Any] = {
     "requestBody": {"required": True, "content": {JSON: {"schema": EmbedBody.model_json_schema()}}},
-    "parameters": [
-        {
-            "name": "X-Timeout-Ms",
-            "in": "header",
-            "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
-            "description": "Time for the answer.",
-        },
-        {
-            "name": "X-Priority",
-            "in": "header",
-            "schema": {"type": "string", "enum": list(LANES)},
-            "description": "Whether somebody waits for the answer.",
-        },
-        {
-            "name": "X-Request-Id",
-            "in": "header",
-            "schema": {"type": "string"},
-            "description": "Comes back, and stands in logs.",
-        },
-    ],
+    "parameters": _HEADERS,
 }
 HEALTH_RESPONSES: dict[int | str, dict[str, Any]] = {503: {"description": "Not now; the body says what is missing"}}
+EMBEDDINGS_REQUEST: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {JSON: {"schema": EmbeddingsBody.model_json_schema()}}},
+    "parameters": _HEADERS,
+}
+_USAGE = ("prompt_tokens", "total_tokens")
+EMBEDDINGS_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Vectors in the order given, as numbers or as float32 in base64",
+        "content": {
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["object", "data", "model", "usage"],
+                    "properties": {
+                        "object": {"const": "list"},
+                        "model": {"type": "string"},
+                        "data": {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "required": ["object", "index", "embedding"],
+                                "properties": {
+                                    "object": {"const": "embedding"},
+                                    "index": {"type": "integer"},
+                                    "embedding": {"oneOf": [_VECTOR, {"type": "string", "format": "byte"}]},
+                                },
+                            },
+                        },
+                        "usage": {
+                            "type": "object",
+                            "required": list(_USAGE),
+                            "properties": {name: {"type": "integer"} for name in _USAGE},
+                        },
+                    },
+                }
+            }
+        },
+    },
+    404: {"description": "No worker serves this model", **_OPENAI_ERROR},
+    **_refusals(_OPENAI_ERROR),
+}
+MODEL_RESPONSES: dict[int | str, dict[str, Any]] = {404: {"description": "No worker serves it", **_OPENAI_ERROR}}
+MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}, "description": "Its id."}

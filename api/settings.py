@@ -27,6 +27,11 @@ class GatewaySettings(QueueSettings):
     )
     max_inputs: int = Field(default=2_048, ge=1, le=1_000_000, description="Most inputs in one request.")
     max_body_bytes: int = Field(default=2_000_000, ge=1, description="Largest body of a request to /embed.")
+    max_v1_body_bytes: int = Field(
+        default=32 * 2**20,
+        ge=1,
+        description="Largest body of a request to /v1/embeddings.",
+    )
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Time for a request's body to arrive.")
     max_input_chars: int = Field(default=122_880, ge=1, description="Longest input, in characters.")
     inputs_per_entry: int = Field(

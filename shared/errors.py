@@ -3,6 +3,9 @@
 RedbatchError
 ├── RequestError          the client's fault: no retry helps
 │   ├── InvalidRequest        malformed JSON, missing or empty text, wrong type
+│   ├── NotFound              there is no such route
+│   │   └── ModelNotFound         no worker has announced this model
+│   ├── MethodNotAllowed      the route has other methods
 │   ├── UnsupportedMediaType  the body is not JSON
 │   ├── BodyTimeout           the body did not arrive in time
 │   └── TooLarge              body, inputs or characters over the limit
@@ -34,13 +37,35 @@ class RedbatchError(Exception):
 
 
 class RequestError(RedbatchError):
-    """The client's fault: sending the same again gives the same answer."""
+    """The client's fault: sending the same again gives the same answer. `param` is the field that is to blame."""
 
     code = "invalid_request"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.param = param
 
 
 class InvalidRequest(RequestError):
     """The body is not what the API describes."""
+
+
+class NotFound(RequestError):
+    """There is nothing under this path."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """There is something under this path, for other methods."""
+
+    code = "method_not_allowed"
+
+
+class ModelNotFound(NotFound):
+    """Nobody serves this model."""
+
+    code = "model_not_found"
 
 
 class UnsupportedMediaType(RequestError):

@@ -24,3 +24,8 @@ def post(url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - whatever
 def client(**options: Any) -> httpx.AsyncClient:  # noqa: ANN401 - whatever httpx takes
     """Returns a client with connections of its own."""
     return httpx.AsyncClient(verify=NO_TLS, trust_env=False, **options)
+
+
+def blocking_client(**options: Any) -> httpx.Client:  # noqa: ANN401 - whatever httpx takes
+    """Returns a client with connections of its own, for code without an event loop."""
+    return httpx.Client(verify=NO_TLS, trust_env=False, **options)

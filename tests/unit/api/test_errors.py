@@ -7,13 +7,16 @@ import json
 import pytest
 
 from api.errors import STATUS, error_body, retry_headers, status_of
-from api.openapi import EMBED_RESPONSES
+from api.openapi import EMBED_RESPONSES, EMBEDDINGS_RESPONSES
 from shared.errors import QueueFull, RedbatchError, error_tree
 
 EXPECTED = {
     "RedbatchError": 500,
     "RequestError": 400,
     "InvalidRequest": 400,
+    "NotFound": 404,
+    "ModelNotFound": 404,
+    "MethodNotAllowed": 405,
     "UnsupportedMediaType": 415,
     "BodyTimeout": 408,
     "TooLarge": 413,
@@ -40,8 +43,9 @@ def test_no_row_of_the_table_is_idle() -> None:
 
 
 def test_the_documented_statuses_are_those_that_can_be_answered() -> None:
-    """The OpenAPI page tells of each status of the table, and of no other."""
-    assert set(EMBED_RESPONSES) == {200, *EXPECTED.values()}
+    """The OpenAPI page tells of each status of the table, and of no other: those of routing stand nowhere."""
+    assert set(EMBED_RESPONSES) == {200, *EXPECTED.values()} - {404, 405}
+    assert set(EMBEDDINGS_RESPONSES) == {200, *EXPECTED.values()} - {405}
 
 
 def test_an_error_is_told_in_one_shape() -> None:

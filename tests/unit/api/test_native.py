@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.body import MAX_TIMEOUT_MS, EmbedBody, EmbedRequest, parse_embed
+from api.asked import MAX_TIMEOUT_MS, Asked
+from api.native import EmbedBody, Native
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import BULK, INTERACTIVE
@@ -33,9 +34,9 @@ jsonish = st.one_of(
 headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
 
 
-def parse(body: object, **headers: str | None) -> EmbedRequest:
+def parse(body: object, **headers: str | None) -> Asked:
     """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
-    return parse_embed(json.dumps(body).encode(), named(headers), SETTINGS)
+    return Native().parse(json.dumps(body).encode(), named(headers), SETTINGS)
 
 
 def named(headers: dict[str, str | None]) -> dict[str, str]:
@@ -47,7 +48,7 @@ def named(headers: dict[str, str | None]) -> dict[str, str]:
 def test_any_bytes_give_a_request_or_a_request_error(body: bytes, timeout: str | None, priority: str | None) -> None:
     """Nothing else is ever raised, and what is taken keeps to the limits."""
     try:
-        asked = parse_embed(body, named({"x_timeout_ms": timeout, "x_priority": priority}), SETTINGS)
+        asked = Native().parse(body, named({"x_timeout_ms": timeout, "x_priority": priority}), SETTINGS)
     except RequestError:
         return
     assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
@@ -75,7 +76,7 @@ def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
     said = ""
     try:
         marks = {name: data.draw(st.sampled_from([None, MARK])) for name in ("x_timeout_ms", "x_priority")}
-        parse_embed(text[:cut].encode(), named(marks), SETTINGS)
+        Native().parse(text[:cut].encode(), named(marks), SETTINGS)
     except RequestError as error:
         said = error.message
     assert MARK not in said
@@ -144,7 +145,7 @@ def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, mes
 def test_malformed_json_is_refused(body: bytes) -> None:
     """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
     with pytest.raises(InvalidRequest):
-        parse_embed(body, {}, SETTINGS)
+        Native().parse(body, {}, SETTINGS)
 
 
 def test_too_many_inputs_and_too_long_ones_are_refused() -> None:

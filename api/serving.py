@@ -1,0 +1,153 @@
+"""The way of one request through a gateway: read, parse, embed, answer, in the words of whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+
+from api import metrics
+from api.answer import timing_headers
+from api.body import BodyUnread, read_body
+from api.connection import PEER, Peer
+from api.errors import retry_headers
+from api.last_words import LastWords
+from api.openapi import JSON
+from shared.errors import InternalError, RedbatchError, Unavailable
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from api.asked import Asked
+    from api.dispatcher import Embedded
+    from api.settings import GatewaySettings
+    from api.state import State
+
+log = structlog.get_logger()
+
+CLIENT_CLOSED_REQUEST = 499
+LARGE_BODY_BYTES = 64 * 1024
+"""Larger ones may take tens of milliseconds to parse: one is parsed at a time, and half of the time is for others."""
+
+LEAVING_RETRY_S = 0.1
+"""Another gateway can take it at once."""
+
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
+
+
+class Dialect(Protocol):
+    """How clients of one kind ask, and how they are answered. `route` names them in metrics."""
+
+    route: str
+
+    def most_bytes(self, settings: GatewaySettings) -> int:
+        """Returns how long a body may be."""
+
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
+
+    def answer(self, asked: Asked, embedded: Embedded) -> bytes:
+        """Returns the body of an answer with vectors."""
+
+    def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
+        """Returns status and body of an answer with an error."""
+
+
+def request_id_of(request: Request, own: str = "") -> str:
+    """Returns the client's X-Request-Id if it is well formed, else `own` or a new one. It is for logs alone."""
+    given = request.headers.get("x-request-id", "")
+    return given if _REQUEST_ID.match(given) else own or secrets.token_hex(16)
+
+
+async def serve(scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
+    """Answers one request, as ASGI. Its metrics come after the answer: nobody waits for them."""
+    began = time.monotonic()
+    request = Request(scope, receive, send)
+    response = await respond(request, dialect)
+    state: State = request.app.state.redbatch
+    if state.draining:  # perhaps only since it was asked
+        response.headers["connection"] = "close"
+    try:
+        await response(scope, receive, send)
+    finally:
+        metrics.answered(dialect.route, response.status_code).inc()
+        metrics.DURATION.observe(time.monotonic() - began)
+
+
+async def respond(request: Request, dialect: Dialect) -> Response:
+    """Returns the answer to a request, whatever comes of it."""
+    own_id = secrets.token_hex(16)
+    request_id = request_id_of(request, own_id)
+    try:
+        return await _embed(request, dialect, request_id, own_id)
+    except RedbatchError as error:
+        return _refused(dialect, error, request_id)
+    except BodyUnread as unread:
+        return _refused(dialect, unread.error, request_id, LastWords)
+    except ClientDisconnect:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    except Exception:
+        log.exception("request failed", request_id=request_id)
+        return error_response(dialect, InternalError("Something went wrong; the logs say what."), request_id)
+
+
+def error_response(
+    dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+) -> Response:
+    """Returns an error in the shape that these clients know."""
+    status, body = dialect.refusal(error, request_id)
+    return kind(body, status, {"x-request-id": request_id, **retry_headers(error)}, JSON)
+
+
+def _refused(dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response) -> Response:
+    response = error_response(dialect, error, request_id, kind)
+    log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+    return response
+
+
+async def _embed(request: Request, dialect: Dialect, request_id: str, own_id: str) -> Response:
+    state: State = request.app.state.redbatch
+    peer: Peer = request.scope["state"][PEER]
+    body = await read_body(request, dialect.most_bytes(state.settings), state.settings.body_timeout_s)
+    if len(body) < LARGE_BODY_BYTES:
+        asked = dialect.parse(body, request.headers, state.settings)
+    else:
+        async with state.parsing, breathing_space():
+            if peer.gone:
+                raise ClientDisconnect
+            asked = dialect.parse(body, request.headers, state.settings)
+    if asked.model:
+        state.check_model(asked.model)
+    peer.watch()
+    try:
+        if peer.gone:
+            raise ClientDisconnect
+        embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms, asked.lane, asked.options, own_id)
+    except asyncio.CancelledError:
+        if peer.gone:
+            raise ClientDisconnect from None
+        if state.draining:  # its grace is over
+            raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
+        raise
+    finally:
+        peer.unwatch()
+    headers = {"x-request-id": request_id, **timing_headers(embedded)}
+    return Response(dialect.answer(asked, embedded), 200, headers, JSON)
+
+
+@asynccontextmanager
+async def breathing_space() -> AsyncIterator[None]:
+    """Leaves as much time to everybody else as the block has taken."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        await asyncio.sleep(time.monotonic() - began)

@@ -1,0 +1,188 @@
+"""OpenAI's own client, unmodified, pointed at a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from itertools import pairwise
+from typing import Any, Literal
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from numpy.typing import NDArray
+
+from tests import plain_http
+from tests.integration.gateway.house import Gateway, House, digits_of
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+DOCUMENTS = [f"document {i}: {'word ' * (i % 17)}" for i in range(1_000)]
+RAW = {"normalize": False}
+
+
+def model_of(gateway: Gateway) -> str:
+    """Returns the one model that a gateway serves."""
+    with openai_at(gateway) as client:
+        return client.models.list().data[0].id
+
+
+def openai_at(gateway: Gateway) -> openai.OpenAI:
+    """Returns a client of a gateway."""
+    http: Any = plain_http.blocking_client(timeout=60)  # by its type the library wants one of a fork of httpx
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http, max_retries=0)
+
+
+def async_openai_at(gateway: Gateway, http: Any = None, max_retries: int = 0) -> openai.AsyncOpenAI:  # noqa: ANN401
+    """Returns an asynchronous client of a gateway."""
+    http = http or plain_http.client(timeout=60)
+    return openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http, max_retries=max_retries)
+
+
+def unit(text: str) -> NDArray[np.float32]:
+    """Returns the null model's vector of a text with length 1."""
+    vector: NDArray[np.float32] = np.frombuffer(digits_of(text), dtype="<f4")
+    return np.asarray(vector / np.linalg.norm(vector))
+
+
+def test_a_thousand_documents(served: Gateway) -> None:
+    """As the client asks by itself, which is in base64: in order, of length 1, with the usage."""
+    with openai_at(served) as client:
+        answer = client.embeddings.create(model=model_of(served), input=DOCUMENTS)
+    assert [each.index for each in answer.data] == list(range(1_000))
+    found = np.asarray([each.embedding for each in answer.data])
+    assert np.abs(found - [unit(text) for text in DOCUMENTS]).max() <= 1e-6
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 1_000  # the null model reads one of each
+    assert answer.model == model_of(served)
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_both_forms_are_the_models_numbers(served: Gateway, form: Literal["float", "base64"]) -> None:
+    """To the last bit."""
+    with openai_at(served) as client:
+        answer = client.embeddings.create(
+            model=model_of(served),
+            input=["a", "b"],
+            encoding_format=form,
+            extra_body=RAW,
+        )
+    for each, text in zip(answer.data, ["a", "b"], strict=True):
+        # A client that asks for base64 gets that; one that leaves it to the library gets numbers.
+        vector = np.asarray(each.embedding, dtype="<f4").tobytes() if form == "float" else decoded(each.embedding)
+        assert vector == digits_of(text)
+
+
+def decoded(embedding: object) -> bytes:
+    """Returns the bytes of a vector in base64."""
+    assert isinstance(embedding, str)
+    return base64.b64decode(embedding)
+
+
+def test_a_text_and_dimensions(served: Gateway) -> None:
+    """One text gives one vector; cut, it has length 1 again."""
+    with openai_at(served) as client:
+        answer = client.embeddings.create(model=model_of(served), input="a", dimensions=8, user="somebody")
+    [vector] = [np.asarray(each.embedding) for each in answer.data]
+    first = unit("a")[:8]
+    assert np.abs(vector - first / np.linalg.norm(first)).max() <= 1e-6
+
+
+async def test_many_at_once(served: Gateway) -> None:
+    """The asynchronous client, a thousand documents in a hundred requests."""
+    model = model_of(served)
+    lots = [DOCUMENTS[start : start + 10] for start in range(0, 1_000, 10)]
+    async with async_openai_at(served) as client:
+        answers = await asyncio.gather(*(client.embeddings.create(model=model, input=lot) for lot in lots))
+    for lot, answer in zip(lots, answers, strict=True):
+        found = np.asarray([each.embedding for each in answer.data])
+        assert np.abs(found - [unit(text) for text in lot]).max() <= 1e-6
+
+
+def test_the_models_are_those_of_live_workers(served: Gateway) -> None:
+    """One, under the name of its queue; another is a 404 with a list."""
+    with openai_at(served) as client:
+        [model] = client.models.list().data
+        assert client.models.retrieve(model.id) == model
+        assert model.owned_by == "redbatch"
+        assert abs(model.created - time.time()) < 3_600
+        with pytest.raises(openai.NotFoundError, match=model.id) as caught:
+            client.models.retrieve("text-embedding-3-small")
+        assert caught.value.code == "model_not_found"
+        with pytest.raises(openai.NotFoundError, match=model.id) as caught:
+            client.embeddings.create(model="text-embedding-3-small", input="a")
+        assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+        assert caught.value.request_id
+
+
+def test_a_worker_may_be_called_by_its_models_name(served: Gateway) -> None:
+    """A queue has a slug of it."""
+    with openai_at(served) as client:
+        assert client.embeddings.create(model="null", input="a").model == "null"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"input": ""}, "input", "none of them empty"),
+        ({"input": ["a", ""]}, "input", "none of them empty"),
+        ({"dimensions": 0}, "dimensions", "greater than or equal to 1"),
+        ({"dimensions": 385}, None, "have 384, not 385"),
+        ({"extra_body": {"prompt_name": "query"}}, None, "no prompts"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_a_bad_request(
+    served: Gateway, fields: dict[str, Any], param: str | None, message: str
+) -> None:
+    """Said by the gateway or by the model, it is the client's own class of errors."""
+    asked: dict[str, Any] = {"model": "null", "input": "a"} | fields
+    with openai_at(served) as client, pytest.raises(openai.BadRequestError, match=message) as caught:
+        client.embeddings.create(**asked)
+    assert (caught.value.type, caught.value.param) == ("invalid_request_error", param)
+
+
+def test_token_ids_are_inputs(served: Gateway) -> None:
+    """One list, or several; to the null model they are their bytes."""
+    ids = [101, 7592, 102]
+    with openai_at(served) as client:
+        one = client.embeddings.create(model="null", input=ids)
+        two = client.embeddings.create(model="null", input=[ids, [5]])
+    assert len(one.data) == 1
+    assert two.data[0].embedding == one.data[0].embedding
+    assert two.data[1].embedding != one.data[0].embedding
+
+
+def test_an_unknown_path_is_told_in_the_same_words(served: Gateway) -> None:
+    """The client understands it."""
+    with openai_at(served) as client, pytest.raises(openai.NotFoundError) as caught:
+        client.completions.create(model="null", prompt="a")
+    assert caught.value.code == "not_found"
+
+
+async def test_the_client_comes_again_when_it_is_told_to(house: House, said_ready: None) -> None:
+    """While the queue is full it gets 429 with `retry-after-ms`, and waits as long; then it has its answer."""
+    gateway = await house.gateway(max_queue_inputs=1)
+    seen: list[tuple[float, int, float]] = []
+
+    async def note(response: httpx.Response) -> None:
+        after_s = float(response.headers.get("retry-after-ms", 0)) / 1000
+        seen.append((time.monotonic(), response.status_code, after_s))
+
+    async with plain_http.client(timeout=60) as first, plain_http.client(timeout=60) as http:
+        holder = asyncio.create_task(gateway.send(first, "takes the place", x_timeout_ms="60000"))
+        await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 1, "the queue is full")
+        http.event_hooks["response"].append(note)
+        client = async_openai_at(gateway, http, max_retries=20)
+        asked = asyncio.create_task(client.embeddings.create(model=house.queue, input="a", extra_body=RAW))
+        await wait_until(lambda: len(seen) >= 2, "it was refused twice")
+        await house.worker()
+        answer = await asked
+        assert (await holder).status_code == 200
+    assert np.asarray(answer.data[0].embedding, dtype="<f4").tobytes() == digits_of("a")
+    assert {status for _, status, _ in seen[:-1]} == {429}
+    assert seen[-1][1] == 200
+    waits = [(after_s, later - at) for (at, _, after_s), (later, _, _) in pairwise(seen)]
+    assert all(waited >= after_s > 0 for after_s, waited in waits)
