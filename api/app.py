@@ -13,12 +13,12 @@ from api.routes import SERVED, dialect_of, router
 from api.serving import error_response, request_id_of, serve
 from api.state import State
 from redbatch import __version__
-from shared.errors import MethodNotAllowed, NotFound
+from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-METHOD_NOT_ALLOWED = 405
+ERRORS: dict[int, type[RedbatchError]] = {404: NotFound, 405: MethodNotAllowed}
 
 
 def make_app(state: State) -> FastAPI:
@@ -45,10 +45,8 @@ def make_app(state: State) -> FastAPI:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     """Tells an unknown route or method in the words of whoever asks."""
-    kind = (
-        MethodNotAllowed if isinstance(error, HTTPException) and error.status_code == METHOD_NOT_ALLOWED else NotFound
-    )
-    told = kind(f"{request.method} {request.url.path}: see /docs for what there is.")
+    status = error.status_code if isinstance(error, HTTPException) else 0
+    told = ERRORS.get(status, InvalidRequest)(f"{request.method} {request.url.path}: see /docs for what there is.")
     response = error_response(dialect_of(request.url.path), told, request_id_of(request))
     response.headers.update(getattr(error, "headers", None) or {})
     return response

@@ -23,7 +23,7 @@ class Asked(NamedTuple):
     """What a client asks for.
 
     `lane` is an index of keys.LANES. `single` and `base64` say in which form the vectors go back, `model` what the
-    client calls it; empty where it names none.
+    client calls it, if it names one.
     """
 
     inputs: tuple[Input, ...]
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     options: Options = PLAIN
     single: bool = False
     base64: bool = False
-    model: str = ""
+    model: str | None = None
 
 
 def lane_of(priority: str | None) -> int:
@@ -56,12 +56,17 @@ def malformed(error: ValidationError, hint: str = "") -> InvalidRequest:
 def check_sizes(inputs: Sequence[Input], settings: GatewaySettings) -> None:
     """Raises TooLarge: these are too many, or one is too long."""
     if len(inputs) > settings.max_inputs:
-        raise TooLarge(f"{len(inputs)} inputs are over the limit of {settings.max_inputs}: send fewer at once.")
+        raise too_many(len(inputs), settings.max_inputs)
     most = settings.max_input_chars
     for index, each in enumerate(inputs):
-        if len(each) > most:
-            what = "bytes of token ids" if isinstance(each, bytes) else "characters"
-            raise TooLarge(f"Input {index} has {len(each)} {what}, over the limit of {most}: cut it.")
+        length, what = (len(each) // 4, "token ids") if isinstance(each, bytes) else (len(each), "characters")
+        if length > most:
+            raise TooLarge(f"Input {index} has {length} {what}, over the limit of {most}: cut it.")
+
+
+def too_many(inputs: int, most: int) -> TooLarge:
+    """Returns the error for so many inputs."""
+    return TooLarge(f"{inputs} inputs are over the limit of {most}: send fewer at once.")
 
 
 def timeout_of(given: int | None, headers: Mapping[str, str], inputs: int, settings: GatewaySettings) -> int:

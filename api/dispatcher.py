@@ -22,11 +22,11 @@ from api.settler import Settler
 from api.submitter import Order, Submitter, Told
 from redbatch.tasks import end
 from shared.codec import encode_body
-from shared.errors import DeadlineExceeded, InvalidRequest
+from shared.errors import DeadlineExceeded, InvalidRequest, TooLarge
 from shared.keys import INTERACTIVE
 from shared.messages import EMBED, PLAIN, Body, Draft, Input, Options, Vectors
 from shared.queue import Queue
-from shared.submission import Bound
+from shared.submission import BULK_FILLS, Bound
 
 log = structlog.get_logger()
 
@@ -160,6 +160,7 @@ class Dispatcher:
             raise refusal
         loop = asyncio.get_running_loop()
         drafts = split(inputs, self._settings.inputs_per_entry, options)
+        self._check_fits(len(inputs), drafts, lane)
         request = InFlight(request_id or secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000, lane)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
@@ -170,6 +171,17 @@ class Dispatcher:
         finally:
             timer.cancel()
             self._forget(request)
+
+    def _check_fits(self, inputs: int, drafts: Sequence[Draft], lane: int) -> None:
+        """Sees that an empty queue would take a request. Raises TooLarge: trying again would never help."""
+        share = 1.0 if lane == INTERACTIVE else BULK_FILLS
+        tokens = sum([draft.cost for draft in drafts])
+        most_inputs, most_tokens = self._settings.max_queue_inputs * share, self._settings.max_queue_tokens * share
+        if inputs > most_inputs or tokens > most_tokens:
+            raise TooLarge(
+                f"{inputs} inputs of some {tokens} tokens are more than the queue takes in this lane "
+                f"({most_inputs:.0f} and {most_tokens:.0f}): send less at once."
+            )
 
     def _holds_enough(self) -> bool:
         """Redis is slow or away: what is held here is bounded as the queue is."""

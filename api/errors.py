@@ -1,4 +1,4 @@
-"""How an error looks over HTTP: one table of statuses, one shape of body."""
+"""How an error looks over HTTP: one table of statuses, and the shape of body that Redbatch has of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def status_of(error: RedbatchError) -> int:
 
 
 def error_body(code: str, message: str, request_id: str) -> bytes:
-    """Returns the one shape in which errors are told."""
+    """Returns the shape in which errors are told, but for OpenAI's clients."""
     return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})
 
 

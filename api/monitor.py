@@ -56,6 +56,7 @@ class Monitor:
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
+        self._models: set[str] = set()
         self._had_epoch = False
         self._loss_told_at = -inf
         self._lost = asyncio.Event()
@@ -102,6 +103,7 @@ class Monitor:
     def _saw_workers(self, pulse: Pulse) -> None:
         """Notes when a worker last lived. It is not forgotten with the data of Redis, nor does an outage count."""
         now = time.monotonic()
+        self._models.update(worker.model for worker in pulse.workers)
         if self._down_since is not None:
             away = now - self._down_since
             log.info("Redis answers again", after_s=round(away, 1))
@@ -157,6 +159,11 @@ class Monitor:
     def workers(self) -> tuple[Heartbeat, ...]:
         """Returns the live workers, as last seen."""
         return () if self._pulse is None else self._pulse.workers
+
+    @property
+    def models(self) -> frozenset[str]:
+        """What workers have called their model, since this gateway began: they may be gone for a moment."""
+        return frozenset(self._models)
 
     def full(self, lane: int) -> RedbatchError:
         """Returns the error for a request of a lane that found the queue full."""

@@ -11,41 +11,16 @@ from shared.keys import LANES
 
 JSON = "application/json"
 
-_ERROR: dict[str, Any] = {
-    "content": {
-        JSON: {
-            "schema": {
-                "type": "object",
-                "required": ["error"],
-                "properties": {
-                    "error": {
-                        "type": "object",
-                        "required": ["code", "message", "request_id"],
-                        "properties": {name: {"type": "string"} for name in ("code", "message", "request_id")},
-                    }
-                },
-            }
-        }
-    }
-}
-_KEYS = ("message", "type", "param", "code")
-_OPENAI_ERROR: dict[str, Any] = {
-    "content": {
-        JSON: {
-            "schema": {
-                "type": "object",
-                "required": ["error"],
-                "properties": {
-                    "error": {
-                        "type": "object",
-                        "required": list(_KEYS),
-                        "properties": {name: {"type": ["string", "null"]} for name in _KEYS},
-                    }
-                },
-            }
-        }
-    }
-}
+
+def _error(**fields: object) -> dict[str, Any]:
+    """Returns the content of an answer with an error that has these fields, of these types."""
+    each = {name: {"type": kind} for name, kind in fields.items()}
+    error = {"type": "object", "required": list(fields), "properties": each}
+    return {"content": {JSON: {"schema": {"type": "object", "required": ["error"], "properties": {"error": error}}}}}
+
+
+_ERROR = _error(code="string", message="string", request_id="string")
+_OPENAI_ERROR = _error(message="string", type="string", param=["string", "null"], code="string")
 
 
 def _refusals(error: dict[str, Any]) -> dict[int | str, dict[str, Any]]:

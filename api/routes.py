@@ -71,11 +71,10 @@ async def model(request: Request) -> Response:  # an argument would have FastAPI
     """Describes it."""
     state: State = request.app.state.redbatch
     name = request.path_params["model"]
-    found = next((each for each in state.models() if each["id"] == name), None)
-    if found is not None:
-        return Response(orjson.dumps(found), media_type=JSON)
-    error = ModelNotFound(state.unknown_model(), param="model")
-    return error_response(OPENAI, error, request_id_of(request))
+    try:
+        return Response(orjson.dumps(state.model(name)), media_type=JSON)
+    except ModelNotFound as error:
+        return error_response(OPENAI, error, request_id_of(request))
 
 
 @router.get("/health", summary="Health, for people and simple probes")

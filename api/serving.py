@@ -68,18 +68,19 @@ def request_id_of(request: Request, own: str = "") -> str:
 
 
 async def serve(scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
-    """Answers one request, as ASGI. Its metrics come after the answer: nobody waits for them."""
+    """Answers one request, as ASGI. What took so long is counted after the answer, for which nobody waits."""
     began = time.monotonic()
     request = Request(scope, receive, send)
     response = await respond(request, dialect)
     state: State = request.app.state.redbatch
     if state.draining:  # perhaps only since it was asked
         response.headers["connection"] = "close"
+    took_s = time.monotonic() - began
     try:
         await response(scope, receive, send)
     finally:
         metrics.answered(dialect.route, response.status_code).inc()
-        metrics.DURATION.observe(time.monotonic() - began)
+        metrics.DURATION.observe(took_s)
 
 
 async def respond(request: Request, dialect: Dialect) -> Response:
@@ -87,7 +88,7 @@ async def respond(request: Request, dialect: Dialect) -> Response:
     own_id = secrets.token_hex(16)
     request_id = request_id_of(request, own_id)
     try:
-        return await _embed(request, dialect, request_id, own_id)
+        return await _uncancelled(request, dialect, request_id, own_id)
     except RedbatchError as error:
         return _refused(dialect, error, request_id)
     except BodyUnread as unread:
@@ -113,6 +114,18 @@ def _refused(dialect: Dialect, error: RedbatchError, request_id: str, kind: type
     return response
 
 
+async def _uncancelled(request: Request, dialect: Dialect, request_id: str, own_id: str) -> Response:
+    """Embeds. A cancel says that the client has left, or that the grace of a gateway that drains is over."""
+    try:
+        return await _embed(request, dialect, request_id, own_id)
+    except asyncio.CancelledError:
+        if request.scope["state"][PEER].gone:
+            raise ClientDisconnect from None
+        if request.app.state.redbatch.draining:
+            raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
+        raise
+
+
 async def _embed(request: Request, dialect: Dialect, request_id: str, own_id: str) -> Response:
     state: State = request.app.state.redbatch
     peer: Peer = request.scope["state"][PEER]
@@ -124,19 +137,13 @@ async def _embed(request: Request, dialect: Dialect, request_id: str, own_id: st
             if peer.gone:
                 raise ClientDisconnect
             asked = dialect.parse(body, request.headers, state.settings)
-    if asked.model:
+    if asked.model is not None:
         state.check_model(asked.model)
     peer.watch()
     try:
         if peer.gone:
             raise ClientDisconnect
         embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms, asked.lane, asked.options, own_id)
-    except asyncio.CancelledError:
-        if peer.gone:
-            raise ClientDisconnect from None
-        if state.draining:  # its grace is over
-            raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
-        raise
     finally:
         peer.unwatch()
     headers = {"x-request-id": request_id, **timing_headers(embedded)}

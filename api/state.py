@@ -31,15 +31,24 @@ class State:
         created = min(each.started_ms for each in workers) // 1000
         return [{"id": self.settings.queue, "object": "model", "created": created, "owned_by": "redbatch"}]
 
-    def check_model(self, name: str) -> None:
-        """Sees that a model of that name, or whose workers call it so, is served here. Raises ModelNotFound."""
-        served = {self.settings.queue, *(each.model for each in self.dispatcher.monitor.workers())}
-        if name not in served:
-            raise ModelNotFound(self.unknown_model(), param="model")
+    def model(self, name: str) -> dict[str, object]:
+        """Returns one of them under any of its names. Raises ModelNotFound: no live worker serves it."""
+        self.check_model(name)
+        for found in self.models():
+            return found | {"id": name}
+        raise ModelNotFound("No worker serves it now.", param="model")
 
-    def unknown_model(self) -> str:
-        """Returns what to say to whoever asks for another model."""
-        return f"There is no such model here. Served: {self.settings.queue}."
+    def check_model(self, name: str) -> None:
+        """Sees that this is the model here: by the name of its queue, or as its workers call it.
+
+        As long as no worker was seen, any name may be right: admission knows how long to wait for one.
+
+        Raises:
+            ModelNotFound: it is another.
+        """
+        known = self.dispatcher.monitor.models
+        if known and name != self.settings.queue and name not in known:
+            raise ModelNotFound(f"There is no such model here. Served: {self.settings.queue}.", param="model")
 
     def alive(self) -> bool:
         """Whether the process works at all."""

@@ -259,7 +259,7 @@ class Claimer:
                 {
                     "key": key_of(entry),
                     "inputs": holding.inputs,
-                    "options": None if holding.options is PLAIN else holding.options,
+                    "options": None if holding.options == PLAIN else holding.options,
                     # The bounds on how long an input is passed over count for a suspect from when it came back.
                     "since": time.monotonic() if suspect else self._submitted(entry),
                     "deadline": clock.monotonic(entry.deadline_ms),

@@ -73,7 +73,7 @@ class EngineHost:
         self._on_death = on_death
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._wire: _Wire | None = None
+        self._frames: _FrameProtocol | None = None
         self._was_ready = False
         self.heard = 0.0
         self.ready = False
@@ -89,7 +89,7 @@ class EngineHost:
             try:
                 await self._one_engine()
             finally:
-                self.ready, self._wire = False, None
+                self.ready, self._frames = False, None
             metrics.ENGINE_RESTARTS.inc()
             deaths = 1 if self._was_ready else deaths + 1
             log.warning("engine died", model=self._options.model, deaths_in_a_row=deaths)
@@ -99,8 +99,8 @@ class EngineHost:
 
     def send(self, header: frames.Header) -> None:
         """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
-        if self._wire is not None and self.ready:
-            self._wire.write(frames.encode(header))
+        if self._frames is not None and self.ready:
+            self._frames.write(frames.encode(header))
 
     def kill(self) -> None:
         """Has the fork server kill the engine; the next one is started as after any death."""
@@ -127,12 +127,12 @@ class EngineHost:
         ours = await self._fork()
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
-        wire = self._wire = _Wire(self._handle, loop.create_future())
-        await loop.create_connection(lambda: wire, sock=ours)
+        protocol = self._frames = _FrameProtocol(self._handle, loop.create_future())
+        await loop.create_connection(lambda: protocol, sock=ours)
         try:
-            await wire.ended
+            await protocol.ended
         finally:
-            wire.close()
+            protocol.close()
 
     async def _fork(self) -> socket.socket:
         """Has the fork server start an engine; returns this side of their socket pair."""
@@ -183,7 +183,7 @@ class EngineHost:
         return ours
 
 
-class _Wire(asyncio.Protocol):
+class _FrameProtocol(asyncio.Protocol):
     """The worker's end of the socket: each frame is handled as it comes, without a task in between.
 
     `ended` is done when the engine is gone, with the error if a frame could not be handled.

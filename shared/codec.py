@@ -78,7 +78,7 @@ def encode_body(body: Body) -> bytes:
     Raises:
         UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot carry.
     """
-    options = {} if body.options is PLAIN else _said(body.options)
+    options = {} if body.options == PLAIN else _said(body.options)
     packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": options})
     return packed
 

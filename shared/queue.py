@@ -128,6 +128,9 @@ class Link:
         try:
             wire = self._wire or await self._open()
             reply = await wire.exchange(command, self._timeout_s if timeout_s is None else timeout_s)
+        except ResponseError as error:  # in connecting
+            await self._close()
+            raise _translated(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             await self._close()
             raise RedisUnreachable(f"Redis did not answer ({type(error).__name__}): try again.") from error
@@ -152,8 +155,8 @@ class Link:
         wire = Wire(cast("asyncio.Transport", stream.transport))
         if self._identified:
             info = await wire.exchange(("CLIENT", "INFO"), self._timeout_s)
-            if not isinstance(info, bytes):
-                raise ConnectionError("Redis does not say who this connection is")
+            if isinstance(info, hiredis.ReplyError):
+                raise ResponseError(str(info))
             self._identity = dict(part.split(b"=", 1) for part in info.split() if b"=" in part)
         self._wire = wire
         return wire

@@ -49,7 +49,7 @@ class Reader:
             left.enable_truncation(**(right.truncation | {"direction": "left"}))
         whole.no_truncation()
         self._by_cut: dict[str, Tokenizer] = {"right": right, "left": left, "no": whole}
-        self._vocabulary = right.get_vocab_size(with_added_tokens=True)
+        self._vocabulary = _rows(model) or right.get_vocab_size(with_added_tokens=True)
         self._prompts: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
         self._usual = self._prompts.get(model.default_prompt_name or "", "")
 
@@ -95,3 +95,11 @@ class Reader:
         most = max((each.tokens for each in read), default=0)
         if self._longest is not None and most > self._longest:
             raise InputRefused(f"An input has {most} tokens, and this model takes {self._longest}: cut it.")
+
+
+def _rows(model: SentenceTransformer) -> int:
+    """Returns for how many tokens a model has vectors: its tokenizer may know of others. 0 where it does not say."""
+    try:
+        return int(model[0].model.get_input_embeddings().num_embeddings)  # type: ignore[union-attr, operator]
+    except AttributeError:
+        return 0

@@ -152,7 +152,8 @@ class SentenceBackend:
         """
         if self._reader is not None:
             return self._reader.read(inputs, options)
-        if options._replace(dimensions=None, normalize=options.normalize and None) != PLAIN:
+        raw = self.normalizes and options.normalize is False
+        if raw or (options.prompt_name, options.truncate) != (None, "right"):
             raise InputRefused("This model takes texts as they are: without prompt_name, truncate, or normalize=false.")
         if any(isinstance(each, bytes) for each in inputs):
             raise InputRefused("This model takes texts, no token ids.")

@@ -25,5 +25,5 @@ def finish(vector: NDArray[np.float32], options: Options, *, normalizes: bool, r
     wanted = normalizes if options.normalize is None else options.normalize
     if not wanted or (normalizes and not raw and len(cut) == len(vector)):
         return cut
-    length = np.linalg.norm(cut)
+    length = float(np.linalg.norm(cut.astype(np.float64)))  # squares of small numbers are 0 in float32
     return cut / length if length > 0 else cut

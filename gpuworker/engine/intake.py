@@ -9,31 +9,30 @@ from itertools import islice
 from gpuworker.backends.base import Backend, Encoded, InputRefused
 from gpuworker.batching import Waiting
 from gpuworker.engine.work import Item, Work
-from shared.messages import PLAIN
 
 
 def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
-    """Returns the inputs of these entries, tokenized: those without options in one call.
+    """Returns the inputs of these entries, tokenized: those that are read alike in one call.
 
     Raises:
         InputRefused: an entry asks for what this model does not do.
         Exception: whatever else a tokenizer raises.
     """
-    plain = [work for work in works if work.options is PLAIN]
-    encoded = iter(backend.tokenize([each for work in plain for each in work.inputs]))
+    alike: dict[object, list[Work]] = {}
+    for work in works:
+        dimensions = work.options.dimensions
+        if dimensions is not None and dimensions > backend.dim:
+            raise InputRefused(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
+        alike.setdefault(work.read_as, []).append(work)
+    encoded: dict[str, list[Encoded]] = {}
+    for some in alike.values():
+        of_all = iter(backend.tokenize([each for work in some for each in work.inputs], some[0].options))
+        encoded.update((work.key, list(islice(of_all, len(work.inputs)))) for work in some)
     now = time.monotonic()
     items: list[Item] = []
     for work in works:
-        own = list(islice(encoded, len(work.inputs))) if work.options is PLAIN else _with_options(backend, work)
-        work.tokens = sum([each.tokens for each in own])
-        for at, each in enumerate(own):
+        work.tokens = sum([each.tokens for each in encoded[work.key]])
+        for at, each in enumerate(encoded[work.key]):
             waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
             items.append(Item(work, at, each, waiting, now))
     return items
-
-
-def _with_options(backend: Backend, work: Work) -> Sequence[Encoded]:
-    dimensions = work.options.dimensions
-    if dimensions is not None and dimensions > backend.dim:
-        raise InputRefused(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
-    return backend.tokenize(work.inputs, work.options)

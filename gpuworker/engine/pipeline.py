@@ -270,7 +270,6 @@ class Pipeline:
         failed: list[Failed] = []
         no_memory = False
         raw = any(item.work.options.normalize is False for item in batch.items)
-        finished = partial(finish, normalizes=self._backend.normalizes, raw=raw)
         try:
             vectors = self._vectors(batch, alone=alone, raw=raw)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
@@ -279,15 +278,19 @@ class Pipeline:
         if failed:  # out of the block above: its error holds what the run has allocated
             self._compute_less(batch, ran, failed, alone=alone, no_memory=no_memory, again=again)
             return
+        finished = partial(finish, normalizes=self._backend.normalizes, raw=raw)
+        given = [
+            (item, vector if item.work.options == PLAIN and not raw else finished(vector, item.work.options))
+            for row, vector in zip(batch.rows, vectors, strict=True)
+            for item in row.items
+        ]
         with self._lock:
-            for row, vector in zip(batch.rows, vectors, strict=True):
-                for item in row.items:
-                    work = item.work
-                    plain = work.options is PLAIN and not raw
-                    work.rows[item.at] = vector if plain else finished(vector, work.options)
-                    work.left -= 1
-                    if work.left == 0 and self._close(work):
-                        ran.done.append(work)
+            for item, vector in given:
+                work = item.work
+                work.rows[item.at] = vector
+                work.left -= 1
+                if work.left == 0 and self._close(work):
+                    ran.done.append(work)
 
     def _compute_less(
         self, batch: Batch, ran: Ran, failed: list[Failed], *, alone: bool, no_memory: bool, again: bool

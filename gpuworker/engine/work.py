@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded
 
 
+USUAL = (PLAIN.prompt_name, PLAIN.truncate)
+"""How inputs are read for whom it does not matter."""
+
+
 @dataclass(slots=True)
 class Work:
     """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
 
-    `tokens` is what the model reads of all of them.
+    `tokens` is what the model reads of all of them, and `read_as` says how: the options that a tokenizer heeds.
     """
 
     key: str
@@ -30,6 +34,7 @@ class Work:
     attempts: int = 0
     bulk: bool = False
     options: Options = PLAIN
+    read_as: tuple[str | None, str] = field(init=False)
     tokens: int = 0
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
     left: int = 0
@@ -40,6 +45,7 @@ class Work:
     over: bool = False
 
     def __post_init__(self) -> None:
+        self.read_as = (self.options.prompt_name, self.options.truncate)
         self.rows = [None] * len(self.inputs)
         self.left = len(self.inputs)
 
@@ -56,9 +62,8 @@ class Item(NamedTuple):
     @property
     def content(self) -> object:
         """What the model reads of it: inputs for which this is the same have the same vector."""
-        given, options = self.work.inputs[self.at], self.work.options
-        read_alike = options is PLAIN or options._replace(normalize=None, dimensions=None) == PLAIN
-        return given if read_alike else (given, options.prompt_name, options.truncate)
+        given, read_as = self.work.inputs[self.at], self.work.read_as
+        return given if read_as == USUAL else (given, read_as)
 
 
 @dataclass(slots=True)

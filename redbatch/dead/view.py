@@ -13,6 +13,7 @@ from rich.text import Text
 
 from shared.codec import CodecError, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
+from shared.messages import PLAIN
 
 DIGEST_DIGITS = 16
 
@@ -31,7 +32,7 @@ def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
         "worker": letter.worker,
         "error": letter.error,
     }
-    return found | {"texts": inputs_of(letter)} if with_text else found
+    return found | {"options": options_of(letter), "texts": inputs_of(letter)} if with_text else found
 
 
 def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
@@ -62,6 +63,8 @@ def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
     if inputs is None:
         lines.append(Text("  texts       not kept: too long, or not what this version reads", style="dim"))
         return Group(*lines)
+    if options := options_of(letter):
+        lines.append(Text.assemble(("  options     ", "bold"), _printable(str(options))))
     for index, each in enumerate(inputs):
         shown = _shown(each, with_text=with_text)
         lines.append(Text.assemble((f"  text {index:<5}  ", "bold"), shown))
@@ -79,6 +82,15 @@ def inputs_of(letter: DeadLetter) -> list[str | list[int]] | None:
     except CodecError:
         return None
     return [decode_ids(each) if isinstance(each, bytes) else each for each in inputs]
+
+
+def options_of(letter: DeadLetter) -> dict[str, object]:
+    """Returns what was asked for beside the inputs; nothing when that was not kept."""
+    try:
+        options = PLAIN if letter.body is None else decode_body(letter.body).options
+    except CodecError:
+        return {}
+    return {name: value for name, value in options._asdict().items() if value != getattr(PLAIN, name)}
 
 
 def _shown(given: str | list[int], *, with_text: bool) -> str:

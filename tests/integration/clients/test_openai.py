@@ -144,6 +144,22 @@ def test_what_cannot_be_done_is_a_bad_request(
     assert (caught.value.type, caught.value.param) == ("invalid_request_error", param)
 
 
+async def test_before_a_worker_was_seen_any_model_may_be_right(house: House) -> None:
+    """The client is told to come again, not that there is no such model; once one was seen, that is known."""
+    gateway = await house.gateway(worker_grace_s=0)
+    async with async_openai_at(gateway) as client:
+        assert (await client.models.list()).data == []
+        with pytest.raises(openai.InternalServerError) as caught:
+            await client.embeddings.create(model="sentence-transformers/any", input="a")
+        assert caught.value.code == "no_worker"
+        await house.worker()
+        workers = 'redbatch_workers{state="ready"}'
+        await wait_until(lambda: gateway.metric(workers) == 1, "the gateway sees the worker")
+        with pytest.raises(openai.NotFoundError):
+            await client.embeddings.create(model="sentence-transformers/any", input="a")
+        assert (await client.models.retrieve("null")).id == "null"
+
+
 def test_token_ids_are_inputs(served: Gateway) -> None:
     """One list, or several; to the null model they are their bytes."""
     ids = [101, 7592, 102]

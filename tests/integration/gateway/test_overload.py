@@ -130,3 +130,18 @@ async def test_a_redis_that_gets_full_takes_nothing_new(far_house: House, client
         await raw.config_set("maxmemory", used * 4)
         await wait_until(lambda: metric(gateway, "redbatch_redis_memory_ratio") < 0.7, "the gateway has noticed")
         assert (await gateway.send(client, "b")).status_code == 200
+
+
+async def test_what_an_empty_queue_would_not_take_is_told_so(house: House, said_ready: None) -> None:
+    """To come again would never help: by its inputs or its tokens, in bulk from half of the bound on."""
+    gateway = await house.gateway(max_queue_inputs=10, max_queue_tokens=1_000)
+    for body in (
+        {"texts": ["a"] * 11},
+        {"texts": ["a"] * 6, "priority": "bulk"},
+        {"text": "word " * 1_000},
+        {"text": "word " * 500, "priority": "bulk"},
+    ):
+        answer = gateway.embed(body)
+        assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+        assert "retry-after" not in answer.headers
+    assert gateway.embed({"texts": ["a"] * 10}, x_timeout_ms="50").status_code == 504

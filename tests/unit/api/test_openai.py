@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -100,8 +100,8 @@ def test_what_is_no_input_is_told_with_the_field(given: object) -> None:
         *(("model", value) for value in (None, 1, ["minilm"])),
         *(("encoding_format", value) for value in ("hex", 1)),
         *(("dimensions", value) for value in (0, -1, "8", 1.5, True, 65_537)),
-        *(("normalize", value) for value in ("yes", 1, None)),
-        *(("truncation_direction", value) for value in ("up", None)),
+        *(("normalize", value) for value in ("yes", 1)),
+        ("truncation_direction", "up"),
         ("prompt_name", "x" * 257),
         ("timeout_ms", 0),
         ("priority", "now"),
@@ -120,6 +120,36 @@ def status_of_refusal(error: RedbatchError) -> int:
     return DIALECT.refusal(error, "r")[0]
 
 
+@pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},'])
+def test_a_body_of_a_million_lists_is_not_looked_at(part: bytes) -> None:
+    """To make them would take seconds and a gigabyte, in which nobody else is served."""
+    with pytest.raises(TooLarge, match="too many lists"):
+        DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, SETTINGS)
+    fields = b",".join(b'"%d":1' % i for i in range(600_000))
+    with pytest.raises(TooLarge, match="too many lists"):
+        DIALECT.parse(b'{"model": "m", "input": "a", ' + fields + b"}", {}, SETTINGS)
+
+
+def test_texts_may_be_json_themselves() -> None:
+    """What stands in quotes makes no values."""
+    text = json.dumps([{f"key {i}": "value"} for i in range(40_000)])
+    asked = DIALECT.parse(body(input=[text] * 8), {}, GatewaySettings(max_input_chars=10**7))
+    assert asked.inputs == (text,) * 8
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("input", "model")])
+def test_null_is_as_good_as_nothing(name: str) -> None:
+    """Wrappers of clients send it for what their users leave out."""
+    assert DIALECT.parse(body(**{name: None}), {}, SETTINGS) == DIALECT.parse(body(), {}, SETTINGS)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"input": NaN}', b'{"input": "\\ud800"}'])
+def test_what_is_no_object_is_told(data: bytes) -> None:
+    """Also what Python's own parser would take: NaN, and a lone surrogate."""
+    with pytest.raises(InvalidRequest):
+        DIALECT.parse(data, {}, SETTINGS)
+
+
 def test_a_missing_model_is_named() -> None:
     """OpenAI's clients always send one."""
     with pytest.raises(InvalidRequest) as caught:
@@ -129,8 +159,10 @@ def test_a_missing_model_is_named() -> None:
 
 def test_limits_are_those_of_the_gateway() -> None:
     """Too many inputs, or one too long, as text or as token ids."""
-    for too_much in (["a"] * 9, "x" * 51, [[1] * 13]):
+    for too_much in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
         assert isinstance(fault(input=too_much), TooLarge)
+    for just_enough in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
+        assert DIALECT.parse(body(input=just_enough), {}, SETTINGS).inputs
 
 
 @pytest.mark.parametrize("text", [MARK * 20, {MARK: MARK}, [MARK, 1], [[MARK]]])

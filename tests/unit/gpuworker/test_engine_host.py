@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import uvloop
 
-from gpuworker.engine_host import EngineHost, _Wire
+from gpuworker.engine_host import EngineHost, _FrameProtocol
 
 
 def test_what_is_sent_to_an_engine_that_has_just_died_is_dropped() -> None:
@@ -18,14 +18,14 @@ def test_what_is_sent_to_an_engine_that_has_just_died_is_dropped() -> None:
         host = EngineHost(cast("Any", None), print, print, print)
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        wire = host._wire = _Wire(host._handle, loop.create_future())
-        transport, _ = await loop.create_connection(lambda: wire, sock=ours)
+        protocol = host._frames = _FrameProtocol(host._handle, loop.create_future())
+        transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
         host.ready = True
         theirs.close()
         for _ in range(20):
             host.send({"kind": "drop", "keys": []})
             await asyncio.sleep(0.001)
         assert transport.is_closing()
-        assert wire.ended.done()
+        assert protocol.ended.done()
 
     uvloop.run(send_on_and_on())

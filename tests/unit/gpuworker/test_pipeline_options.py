@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gpuworker.batching import Limits
 from gpuworker.engine.work import Work
-from shared.messages import PLAIN, Options
+from shared.messages import Options
 from tests.unit.gpuworker.scripted import DIM, Line, Scripted, vector_of, work
 from tests.waiting import wait_until
 
@@ -27,9 +28,7 @@ def line() -> Iterator[Line]:
 
 def asking(options: Options, key: str, *texts: str) -> Work:
     """Returns an entry with these options."""
-    made = work(key, *texts)
-    made.options = options
-    return made
+    return replace(work(key, *texts), options=options)
 
 
 def ran(line: Line) -> list[str]:
@@ -114,6 +113,10 @@ async def test_tokens_are_counted_for_each_entry(line: Line) -> None:
     assert (done["two"].tokens, done["query"].tokens) == (6, len("q: abc"))
 
 
-def test_options_that_say_nothing_are_none() -> None:
-    """Entries with these would not share a row with others otherwise."""
-    assert Options() == PLAIN
+async def test_entries_that_are_read_alike_share_a_row(line: Line) -> None:
+    """What is done to the vector afterwards does not keep them apart."""
+    done = await run(
+        line, work("plain", "a"), asking(Options(), "said", "a"), asking(Options(dimensions=2), "cut", "a")
+    )
+    assert ran(line) == ["a"]
+    assert close(done["said"], unit("a"))
