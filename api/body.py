@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from api.connection import WHOLE
-from shared.errors import BodyTimeout, RequestError, TooLarge, UnsupportedMediaType
+from shared.errors import BodyTimeout, BodyTooLarge, RequestError, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,8 +25,8 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     """Returns the body. The bounds hold while reading, whatever Content-Length says.
 
     Raises:
-        BodyUnread: it is over the limit (TooLarge), did not arrive in time (BodyTimeout), or is announced as something
-            other than JSON (UnsupportedMediaType).
+        BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), or is announced as
+            something other than JSON (UnsupportedMediaType).
     """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
@@ -34,7 +34,7 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     message = f"The body is over the limit of {limit} bytes: send fewer texts at once."
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:
-        raise BodyUnread(TooLarge(message))
+        raise BodyUnread(BodyTooLarge(message))
     chunks: list[bytes] = []
     size = 0
     # Most bodies come with their head: for these a timer would cost more than all the rest here.
@@ -44,7 +44,7 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > limit:
-                    raise BodyUnread(TooLarge(message))
+                    raise BodyUnread(BodyTooLarge(message))
                 chunks.append(chunk)
     except TimeoutError:
         late = BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.")

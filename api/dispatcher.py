@@ -14,6 +14,8 @@ import structlog
 
 from api import metrics
 from api.admission import Cluster, Grace, admit, redis_away
+from api.asked import Asked
+from api.drafts import split
 from api.inflight import InFlight
 from api.monitor import Monitor
 from api.replies import Replies
@@ -21,10 +23,9 @@ from api.settings import GatewaySettings
 from api.settler import Settler
 from api.submitter import Order, Submitter, Told
 from redbatch.tasks import end
-from shared.codec import encode_body
-from shared.errors import DeadlineExceeded, InvalidRequest, TooLarge
+from shared.errors import DeadlineExceeded, TooLarge
 from shared.keys import INTERACTIVE
-from shared.messages import EMBED, PLAIN, Body, Draft, Input, Options, Vectors
+from shared.messages import Draft, Failure, Reply
 from shared.queue import Queue
 from shared.submission import BULK_FILLS, Bound
 
@@ -32,46 +33,20 @@ log = structlog.get_logger()
 
 KEEP_PAUSE_S = 0.5
 LAST_CANCELS_S = 1.0
-CHARS_PER_TOKEN = 4
-BYTES_PER_ID = 4
-SPECIAL_TOKENS = 2
 
 
-class Embedded(NamedTuple):
-    """The vectors of a request, as entries in order, with means over its entries of their times (ms).
+class Answered(NamedTuple):
+    """What came of a request, as entries in order, with means over its entries of their times (ms).
 
-    `tokens` are those that the model has read.
+    `tokens` are those that the model has read. An entry of a `partial` request that failed has no times.
     """
 
-    vectors: tuple[Vectors, ...]
-    queue_ms: float
-    inference_ms: float
-    batch_size: int
+    parts: Sequence[Reply]
+    queue_ms: float = 0.0
+    inference_ms: float = 0.0
+    batch_size: int = 0
     tokens: int = 0
-
-
-def estimate_tokens(given: Input) -> int:
-    """Returns about how many tokens an input has: the gateway holds no tokenizer, and a third off is good enough."""
-    if isinstance(given, bytes):
-        return len(given) // BYTES_PER_ID
-    return len(given) // CHARS_PER_TOKEN + SPECIAL_TOKENS
-
-
-def split(inputs: Sequence[Input], per_entry: int, options: Options = PLAIN) -> list[Draft]:
-    """Returns the entries of a request.
-
-    Raises:
-        InvalidRequest: an input is not text that UTF-8 can carry.
-    """
-    drafts = []
-    for start in range(0, len(inputs), per_entry):
-        part = tuple(inputs[start : start + per_entry])
-        try:
-            body = encode_body(Body(EMBED, part, options))
-        except UnicodeEncodeError as error:
-            raise InvalidRequest("An input holds a lone surrogate, which is no character.") from error
-        drafts.append(Draft(start, len(part), sum(map(estimate_tokens, part)), body))
-    return drafts
+    tokenize_ms: float = 0.0
 
 
 class Dispatcher:
@@ -136,15 +111,8 @@ class Dispatcher:
         """Requests that wait for an answer."""
         return len(self._requests)
 
-    async def embed(
-        self,
-        inputs: Sequence[Input],
-        timeout_ms: int,
-        lane: int = INTERACTIVE,
-        options: Options = PLAIN,
-        request_id: str = "",
-    ) -> Embedded:
-        """Returns the vectors of the inputs, which go through that lane (index of keys.LANES).
+    async def answer(self, asked: Asked, request_id: str = "") -> Answered:
+        """Returns what comes of a request.
 
         A `request_id` that nobody can guess is that of its entries in Redis; without one they get one.
 
@@ -153,29 +121,33 @@ class Dispatcher:
         Raises:
             RedbatchError: any of them but the client's own.
         """
-        refusal = admit(self._cluster(), self._grace, timeout_ms / 1000, random.random())  # noqa: S311 - spreads clients
+        timeout_s, lane = asked.timeout_ms / 1000, asked.lane
+        refusal = admit(self._cluster(), self._grace, timeout_s, random.random())  # noqa: S311 - spreads clients
         if refusal is None and self._holds_enough():
             refusal = self.monitor.full(lane)
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
-        drafts = split(inputs, self._settings.inputs_per_entry, options)
-        self._check_fits(len(inputs), drafts, lane)
-        request = InFlight(request_id or secrets.token_hex(16), drafts, loop.time() + timeout_ms / 1000, lane)
+        drafts, failures = split(asked, self._settings.inputs_per_entry)
+        if not drafts:
+            return Answered(failures)
+        self._check_fits(drafts, lane)
+        own_id = request_id or secrets.token_hex(16)
+        request = InFlight(own_id, drafts, loop.time() + timeout_s, lane, partial=asked.partial)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))
         timer = loop.call_at(request.deadline, self._expire, request)
         try:
-            return _embedded(await request.answer)
+            return _answered(await request.answer, failures)
         finally:
             timer.cancel()
             self._forget(request)
 
-    def _check_fits(self, inputs: int, drafts: Sequence[Draft], lane: int) -> None:
+    def _check_fits(self, drafts: Sequence[Draft], lane: int) -> None:
         """Sees that an empty queue would take a request. Raises TooLarge: trying again would never help."""
         share = 1.0 if lane == INTERACTIVE else BULK_FILLS
-        tokens = sum([draft.cost for draft in drafts])
+        inputs, tokens = sum([draft.n for draft in drafts]), sum([draft.cost for draft in drafts])
         most_inputs, most_tokens = self._settings.max_queue_inputs * share, self._settings.max_queue_tokens * share
         if inputs > most_inputs or tokens > most_tokens:
             raise TooLarge(
@@ -203,9 +175,9 @@ class Dispatcher:
     def _expire(self, request: InFlight) -> None:
         down_s = self._cluster().redis_down_s
         if down_s > 0 and not request.submitted:
-            request.fail(redis_away(down_s, random.random()))  # noqa: S311 - spreads clients
+            request.expire(redis_away(down_s, random.random()))  # noqa: S311 - spreads clients
         else:
-            request.fail(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
+            request.expire(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
 
     def _forget(self, request: InFlight) -> None:
         """Lets go of a request. What is still in the stream is taken back; nobody waits for it."""
@@ -229,13 +201,19 @@ async def _keep(part: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(KEEP_PAUSE_S)
 
 
-def _embedded(vectors: list[Vectors]) -> Embedded:
-    timings = [each.timing for each in vectors]
+def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> Answered:
+    results = [each for each in replies if not isinstance(each, Failure)]
+    if failures:
+        replies = sorted([*replies, *failures], key=lambda reply: reply.position)
+    if not results:
+        return Answered(replies)
+    timings = [each.timing for each in results]
     number = len(timings)
-    return Embedded(
-        tuple(vectors),
+    return Answered(
+        replies,
         sum([each.queue_ms for each in timings]) / number,
         sum([each.inference_ms for each in timings]) / number,
         max([each.batch_size for each in timings]),
-        sum([each.tokens for each in vectors]),
+        sum([each.tokens for each in results]),
+        sum([each.tokenize_ms for each in timings]) / number,
     )

@@ -20,20 +20,30 @@ class InFlight:
         lane: index of keys.LANES.
         rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
         missed: whether it was to be settled while some of its entries were on their way into the stream.
-        answer: the vectors of all entries in the order of their positions, or the error.
+        answer: the replies to all entries in the order of their positions, or the error. Of a `partial` request
+            failures are replies like others.
     """
 
-    def __init__(self, request_id: str, drafts: Iterable[Draft], deadline: float, lane: int = INTERACTIVE) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        drafts: Iterable[Draft],
+        deadline: float,
+        lane: int = INTERACTIVE,
+        *,
+        partial: bool = False,
+    ) -> None:
         self.request_id = request_id
         self.drafts = {draft.position: draft for draft in drafts}
         self.deadline = deadline
         self.lane = lane
+        self._partial = partial
         self.rings = True
         self.submitted = False
         self.missed = False
-        self.answer: asyncio.Future[list[Vectors]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._refs: dict[int, Ref] = {}
-        self._answers: dict[int, Vectors] = {}
+        self._answers: dict[int, Reply] = {}
 
     @property
     def done(self) -> bool:
@@ -68,7 +78,7 @@ class InFlight:
         fits = draft is not None and draft.n == reply.n and reply.request_id == self.request_id
         if self.done or not fits or reply.position in self._answers:
             return False
-        if isinstance(reply, Failure):
+        if isinstance(reply, Failure) and not self._partial:
             self.fail(error_from_code(reply.code, reply.message))
             return True
         self._answers[reply.position] = reply
@@ -81,6 +91,15 @@ class InFlight:
         if not self.done:
             self.answer.set_exception(error)
 
+    def expire(self, error: RedbatchError) -> None:
+        """Answers with what there is, if part of it will do; otherwise with an error. Its time is over."""
+        if self.done or not (self._partial and self._answers):
+            self.fail(error)
+            return
+        late = [each for position, each in self.drafts.items() if position not in self._answers]
+        failures = [Failure(self.request_id, each.position, each.n, error.code, error.message) for each in late]
+        self.answer.set_result(sorted([*self._answers.values(), *failures], key=lambda reply: reply.position))
+
     def close(self) -> None:
         """Nobody waits for the answer any more; one that has come already is taken note of."""
         if not self.answer.cancel() and not self.answer.cancelled():
@@ -88,7 +107,7 @@ class InFlight:
 
     def _complete(self) -> None:
         ordered = [self._answers[position] for position in sorted(self._answers)]
-        if len({each.dim for each in ordered}) > 1:
+        if len({each.dim for each in ordered if isinstance(each, Vectors)}) > 1:
             self.fail(InternalError("Workers of different models serve this queue."))
         else:
             self.answer.set_result(ordered)

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from api.answer import embed_body
-from api.asked import MAX_TIMEOUT_MS, PRIORITY_HEADER, Asked, check_sizes, lane_of, malformed, timeout_of
+from api.answer import dump, errors_of, rows_of, timing_headers
+from api.asked import MAX_TIMEOUT_MS, PRIORITY_HEADER, Asked, check_inputs, lane_of, malformed, timeout_of
 from api.errors import error_body, status_of
+from api.tei import Embed, is_tei
 from shared.errors import InvalidRequest, RedbatchError
 
 if TYPE_CHECKING:
-    from api.dispatcher import Embedded
+    from api.dispatcher import Answered
+    from api.serving import Dialect
     from api.settings import GatewaySettings
+    from api.state import State
 
+TEI = Embed("/embed")
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
 
 
-class EmbedBody(BaseModel):
-    """Body of POST /embed: `text` for one vector, or `texts` for many."""
-
+class _How(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
-    # fail_fast: a body of a million numbers would make a million errors, and hold up everybody for seconds
-    texts: list[str] | None = Field(default=None, description="Some texts.", fail_fast=True)
     timeout_ms: int | None = Field(
         default=None, ge=1, le=MAX_TIMEOUT_MS, description="Time for the answer; goes before the header X-Timeout-Ms."
     )
@@ -35,12 +34,35 @@ class EmbedBody(BaseModel):
         description="interactive (the default), or bulk for what nobody waits for: it runs in the room that others "
         "leave. Goes before the header X-Priority.",
     )
+    on_error: Literal["fail", "null"] = Field(
+        default="fail",
+        description="null: an input that fails has null for its vector, and stands in `errors` with its index, a code "
+        "and a message, while the others have theirs.",
+    )
+
+
+class EmbedBody(_How):
+    """Body of POST /embed: `text` for one vector, or `texts` for many."""
+
+    text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
+    # fail_fast: a body of a million numbers would make a million errors, and hold up everybody for seconds
+    texts: list[str] | None = Field(default=None, description="Some texts.", fail_fast=True)
+
+
+class BatchBody(_How):
+    """Body of POST /batch_embed."""
+
+    texts: list[str] = Field(description="Some texts.", min_length=1, fail_fast=True)
 
 
 class Native:
-    """The dialect of POST /embed."""
+    """The dialect of POST /embed, where TEI's clients ask as well."""
 
     route = "/embed"
+
+    def for_body(self, body: bytes) -> Dialect:
+        """Returns whose words a body is in. Raises InvalidRequest: those of two."""
+        return TEI if is_tei(body) else self
 
     def most_bytes(self, settings: GatewaySettings) -> int:
         """Returns how long a body may be."""
@@ -58,27 +80,53 @@ class Native:
         except ValidationError as error:
             raise malformed(error, HINT) from None
         inputs, single = _inputs(parsed)
-        check_sizes(inputs, settings)
-        timeout_ms = timeout_of(parsed.timeout_ms, headers, len(inputs), settings)
-        return Asked(inputs, timeout_ms, lane_of(parsed.priority or headers.get(PRIORITY_HEADER)), single=single)
+        partial = parsed.on_error == "null"
+        return Asked(
+            inputs,
+            timeout_of(parsed.timeout_ms, headers, len(inputs), settings),
+            lane_of(parsed.priority or headers.get(PRIORITY_HEADER)),
+            partial=partial,
+            refused=check_inputs(inputs, settings, "text" if single else "texts[{}]", partial=partial),
+            single=single,
+        )
 
-    def answer(self, asked: Asked, embedded: Embedded) -> bytes:
+    def answer(self, asked: Asked, answered: Answered) -> bytes:
         """Returns the body of an answer with vectors."""
-        return embed_body(embedded, single=asked.single)
+        rows = rows_of(answered)
+        told = {"embedding": rows[0]} if asked.single else {"embeddings": rows}
+        return dump(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
+
+    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
+        """Returns what is told beside an answer."""
+        return timing_headers(answered)
 
     def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
         """Returns status and body of an answer with an error."""
         return status_of(error), error_body(error.code, error.message, request_id)
 
 
+class NativeBatch(Native):
+    """The dialect of POST /batch_embed: `texts` alone."""
+
+    route = "/batch_embed"
+
+    def for_body(self, body: bytes) -> Dialect:  # noqa: ARG002 - it has no other words
+        """Returns whose words a body is in."""
+        return self
+
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+        """Returns what a body asks for; raises as /embed does, and for a `text`."""
+        asked = super().parse(body, headers, settings)
+        if asked.single:
+            raise InvalidRequest('Send {"texts": ["...", ...]}; POST /embed takes a single text.', param="text")
+        return asked
+
+
 def _inputs(parsed: EmbedBody) -> tuple[tuple[str, ...], bool]:
     if (parsed.text is None) == (parsed.texts is None):
         raise InvalidRequest('Send either {"text": "..."} or {"texts": ["...", ...]}.')
-    single = parsed.text is not None
-    inputs = (parsed.text,) if parsed.text is not None else tuple(parsed.texts or ())
-    if not inputs:
+    if parsed.text is not None:
+        return (parsed.text,), True
+    if not parsed.texts:
         raise InvalidRequest("texts is empty: send at least one text.")
-    empty = next((i for i, text in enumerate(inputs) if not text), None)
-    if empty is not None:
-        raise InvalidRequest("text is empty." if single else f"texts[{empty}] is empty.")
-    return inputs, single
+    return tuple(parsed.texts), False

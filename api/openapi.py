@@ -2,65 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from api.asked import MAX_TIMEOUT_MS
-from api.native import EmbedBody
+from api.native import BatchBody, EmbedBody
 from api.openai import EmbeddingsBody
+from api.tei import DecodeBody, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
 from shared.keys import LANES
 
 JSON = "application/json"
 
-
-def _error(**fields: object) -> dict[str, Any]:
-    """Returns the content of an answer with an error that has these fields, of these types."""
-    each = {name: {"type": kind} for name, kind in fields.items()}
-    error = {"type": "object", "required": list(fields), "properties": each}
-    return {"content": {JSON: {"schema": {"type": "object", "required": ["error"], "properties": {"error": error}}}}}
+Schema = dict[str, Any]
+Answers = dict[int | str, dict[str, Any]]
 
 
-_ERROR = _error(code="string", message="string", request_id="string")
-_OPENAI_ERROR = _error(message="string", type="string", param=["string", "null"], code="string")
+class Page(NamedTuple):
+    """What the page says of one route: in a few words, what may be sent, and what may come back."""
+
+    summary: str
+    request: dict[str, Any]
+    answers: Answers
 
 
-def _refusals(error: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Returns what may come in place of vectors, told in this shape."""
+def _content(schema: Schema) -> dict[str, Any]:
+    return {"content": {JSON: {"schema": schema}}}
+
+
+def _object(properties: Schema, required: list[str] | None = None) -> Schema:
+    """Returns the schema of an object, all of whose properties are there unless some are named as `required`."""
+    return {"type": "object", "required": list(properties) if required is None else required, "properties": properties}
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
+_VECTOR = _list({"type": "number"})
+
+_ERROR = _content(_object({"error": _object({"code": _STRING, "message": _STRING, "request_id": _STRING})}))
+_OPENAI_ERROR = _content(
+    _object({"error": _object({"message": _STRING, "type": _STRING, "param": _or_null(_STRING), "code": _STRING})})
+)
+_TEI_KINDS = ["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+_TEI_ERROR = _content(_object({"error": _STRING, "error_type": {"type": "string", "enum": _TEI_KINDS}}))
+
+_WHY = {
+    400: "Malformed JSON, a missing or empty text, a wrong type",
+    404: "No worker serves this model",
+    408: "The body did not arrive in time",
+    413: "Body, inputs or characters over the limit",
+    415: "The body is not JSON",
+    422: "Malformed JSON, a wrong type, or more inputs or longer ones than may be",
+    424: "The model failed on an input",
+    429: "Too much waits already, or Redis runs out of memory; `Retry-After` says when to come again",
+    500: "The model failed on an input",
+    503: "Redis is out of reach, or no worker has lived for a while",
+    504: "The deadline passed",
+}
+_NATIVE_STATUSES = (400, 408, 413, 415, 429, 500, 503, 504)
+_OPENAI_STATUSES = (*_NATIVE_STATUSES, 404)
+_TEI_STATUSES = (400, 408, 413, 415, 422, 424, 429, 500, 503, 504)
+
+
+def _answers(good: Schema, what: str, statuses: tuple[int, ...], error: dict[str, Any]) -> Answers:
+    """Returns what may come back: this, or an error of this shape."""
     return {
-        400: {"description": "Malformed JSON, a missing or empty text, a wrong type", **error},
-        408: {"description": "The body did not arrive in time", **error},
-        413: {"description": "Body, inputs or characters over the limit", **error},
-        415: {"description": "The body is not JSON", **error},
-        429: {
-            "description": "Too much waits already, or Redis runs out of memory; `Retry-After` says when to come again",
-            **error,
-        },
-        500: {"description": "The model failed on an input", **error},
-        503: {"description": "Redis is out of reach, or no worker has lived for a while", **error},
-        504: {"description": "The deadline passed", **error},
+        200: {"description": what, **_content(good)},
+        **{each: {"description": _WHY[each], **error} for each in statuses},
     }
 
 
-_VECTOR = {"type": "array", "items": {"type": "number"}}
-EMBED_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "`embedding` for `text`, `embeddings` for `texts`, in the order given",
-        "content": {
-            JSON: {
-                "schema": {
-                    "oneOf": [
-                        {"type": "object", "required": ["embedding"], "properties": {"embedding": _VECTOR}},
-                        {
-                            "type": "object",
-                            "required": ["embeddings"],
-                            "properties": {"embeddings": {"type": "array", "items": _VECTOR}},
-                        },
-                    ]
-                }
-            }
-        },
-    },
-    **_refusals(_ERROR),
-}
 _HEADERS = [
     {
         "name": "X-Timeout-Ms",
@@ -81,51 +99,128 @@ _HEADERS = [
         "description": "Comes back, and stands in logs.",
     },
 ]
-EMBED_REQUEST: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {JSON: {"schema": EmbedBody.model_json_schema()}}},
-    "parameters": _HEADERS,
-}
-HEALTH_RESPONSES: dict[int | str, dict[str, Any]] = {503: {"description": "Not now; the body says what is missing"}}
-EMBEDDINGS_REQUEST: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {JSON: {"schema": EmbeddingsBody.model_json_schema()}}},
-    "parameters": _HEADERS,
-}
-_USAGE = ("prompt_tokens", "total_tokens")
-EMBEDDINGS_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Vectors in the order given, as numbers or as float32 in base64",
-        "content": {
-            JSON: {
-                "schema": {
-                    "type": "object",
-                    "required": ["object", "data", "model", "usage"],
-                    "properties": {
-                        "object": {"const": "list"},
-                        "model": {"type": "string"},
-                        "data": {
-                            "type": "array",
-                            "items": {
-                                "type": "object",
-                                "required": ["object", "index", "embedding"],
-                                "properties": {
-                                    "object": {"const": "embedding"},
-                                    "index": {"type": "integer"},
-                                    "embedding": {"oneOf": [_VECTOR, {"type": "string", "format": "byte"}]},
-                                },
-                            },
-                        },
-                        "usage": {
-                            "type": "object",
-                            "required": list(_USAGE),
-                            "properties": {name: {"type": "integer"} for name in _USAGE},
-                        },
-                    },
+
+
+def _request(schema: Schema) -> dict[str, Any]:
+    return {"requestBody": {"required": True, **_content(schema)}, "parameters": _HEADERS}
+
+
+def _schema_of(model: type[BaseModel], required: list[str] | None = None) -> Schema:
+    """Returns the schema of a body, with those of its parts in place of their names.
+
+    Args:
+        model: the body.
+        required: fields that are read by hand, and have to be there.
+    """
+    schema = model.model_json_schema()
+    parts = schema.pop("$defs", {})
+    if required:
+        schema["required"] = [*required, *schema.get("required", [])]
+    inlined: Schema = _inlined(schema, parts)
+    return inlined
+
+
+def _inlined(schema: Any, parts: Schema) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(schema, list):
+        return [_inlined(each, parts) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {name: _inlined(value, parts) for name, value in schema.items()}
+
+
+_FAULTS = _list(_object({"index": _INTEGER, "code": _STRING, "message": _STRING}))
+_ONE = _object({"embedding": _or_null(_VECTOR), "errors": _FAULTS}, ["embedding"])
+_MANY = _object({"embeddings": _list(_or_null(_VECTOR)), "errors": _FAULTS}, ["embeddings"])
+_OPENAI_VECTORS = _object(
+    {
+        "object": {"const": "list"},
+        "model": _STRING,
+        "data": _list(
+            _object(
+                {
+                    "object": {"const": "embedding"},
+                    "index": _INTEGER,
+                    "embedding": {"anyOf": [_VECTOR, {"type": "string", "format": "byte"}, {"type": "null"}]},
                 }
-            }
-        },
+            )
+        ),
+        "usage": _object({"prompt_tokens": _INTEGER, "total_tokens": _INTEGER}),
+        "errors": _FAULTS,
     },
-    404: {"description": "No worker serves this model", **_OPENAI_ERROR},
-    **_refusals(_OPENAI_ERROR),
+    ["object", "model", "data", "usage"],
+)
+_TOKEN = _object(
+    {
+        "id": _INTEGER,
+        "text": _STRING,
+        "special": {"type": "boolean"},
+        "start": _or_null(_INTEGER),
+        "stop": _or_null(_INTEGER),
+    }
+)
+
+_IN_ORDER = "Vectors in the order given"
+_TEI_BODY = _schema_of(TeiBody, ["inputs"])
+_TEI_VECTORS = _answers(_list(_VECTOR), _IN_ORDER, _TEI_STATUSES, _TEI_ERROR)
+_OPENAI = Page(
+    "Embed as OpenAI's clients ask for it",
+    _request(_schema_of(EmbeddingsBody, ["input"])),
+    _answers(_OPENAI_VECTORS, f"{_IN_ORDER}, as numbers or as float32 in base64", _OPENAI_STATUSES, _OPENAI_ERROR),
+)
+_TEI_EMBED = Page("Embed as TEI's clients ask for it", _request(_TEI_BODY), _TEI_VECTORS)
+
+
+def _either(schema: Answers, other: Answers) -> Answers:
+    """Returns what may come back on a route that is asked in two ways."""
+    told: Answers = {}
+    for status in schema | other:
+        found = [each[status] for each in (schema, other) if status in each]
+        schemas = [each["content"][JSON]["schema"] for each in found]
+        told[status] = {"description": found[0]["description"], **_content({"anyOf": schemas})}
+    return told
+
+
+PAGES: dict[str, Page] = {
+    "/embed": Page(
+        "Embed one text or many, also as TEI's clients ask for it",
+        _request({"anyOf": [_schema_of(EmbedBody), _TEI_BODY]}),
+        _either(_answers({"anyOf": [_ONE, _MANY]}, _IN_ORDER, _NATIVE_STATUSES, _ERROR), _TEI_VECTORS),
+    ),
+    "/batch_embed": Page(
+        "Embed many texts",
+        _request(_schema_of(BatchBody)),
+        _answers(_MANY, _IN_ORDER, _NATIVE_STATUSES, _ERROR),
+    ),
+    "/v1/embeddings": _OPENAI,
+    "/embeddings": _OPENAI,
+    "/": _TEI_EMBED,
+    "/invocations": _TEI_EMBED,
+    "/embed_all": Page(
+        "A vector for each token",
+        _request(_schema_of(EmbedAllBody, ["inputs"])),
+        _answers(_list(_list(_VECTOR)), "For each input the vectors of its tokens", _TEI_STATUSES, _TEI_ERROR),
+    ),
+    "/similarity": Page(
+        "How like one text others are",
+        _request(_schema_of(SimilarityBody)),
+        _answers(_VECTOR, "The cosine of each sentence's vector to the source's", _TEI_STATUSES, _TEI_ERROR),
+    ),
+    "/tokenize": Page(
+        "The tokens of texts",
+        _request(_schema_of(TokenizeBody, ["inputs"])),
+        _answers(_list(_list(_TOKEN)), "For each text its tokens", _TEI_STATUSES, _TEI_ERROR),
+    ),
+    "/decode": Page(
+        "The text of token ids",
+        _request(_schema_of(DecodeBody, ["ids"])),
+        _answers(_list(_STRING), "A text for each list of ids", _TEI_STATUSES, _TEI_ERROR),
+    ),
 }
-MODEL_RESPONSES: dict[int | str, dict[str, Any]] = {404: {"description": "No worker serves it", **_OPENAI_ERROR}}
+"""By route."""
+
+HEALTH_ANSWERS: Answers = {503: {"description": "Not now; the body says what is missing"}}
+UNHEALTHY_ANSWERS: Answers = {503: {"description": "Not now", **_TEI_ERROR}}
+MODEL_ANSWERS: Answers = {404: {"description": "No worker serves it", **_OPENAI_ERROR}}
 MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}, "description": "Its id."}

@@ -7,51 +7,76 @@ from typing import TYPE_CHECKING
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.native import Native
+from api import tei
+from api.native import Native, NativeBatch
 from api.openai import OpenAI
-from api.openapi import (
-    EMBED_REQUEST,
-    EMBED_RESPONSES,
-    EMBEDDINGS_REQUEST,
-    EMBEDDINGS_RESPONSES,
-    HEALTH_RESPONSES,
-    JSON,
-    MODEL,
-    MODEL_RESPONSES,
-)
+from api.openapi import HEALTH_ANSWERS, JSON, MODEL, MODEL_ANSWERS, PAGES, UNHEALTHY_ANSWERS
 from api.serving import Dialect, error_response, request_id_of, respond
-from shared.errors import ModelNotFound
+from shared.errors import ModelNotFound, NoWorker, Unavailable
 
 if TYPE_CHECKING:
     from api.state import State
 
 NATIVE, OPENAI = Native(), OpenAI()
-SERVED: dict[str, Dialect] = {dialect.route: dialect for dialect in (NATIVE, OPENAI)}
-"""Those that go straight to api.serving.serve; their functions here are for the OpenAPI page."""
+SERVED: dict[str, Dialect] = {
+    dialect.route: dialect
+    for dialect in (
+        NATIVE,
+        NativeBatch(),
+        OPENAI,
+        OpenAI("/embeddings"),
+        tei.Embed("/"),
+        tei.Embed("/invocations"),
+        tei.EmbedAll("/embed_all"),
+        tei.Similarity("/similarity"),
+        tei.Tokenize("/tokenize"),
+        tei.Decode("/decode"),
+    )
+}
+"""Those that go straight to api.serving.serve; the functions that are made for them here are for the OpenAPI page."""
 
 router = APIRouter()
 
 
 def dialect_of(path: str) -> Dialect:
     """Returns whose words an error under this path is told in."""
-    return OPENAI if path.startswith("/v1/") else NATIVE
+    if path in ("/info", "/ping"):
+        return SERVED["/"]
+    return SERVED.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
 
-@router.post("/embed", summary="Embed one text or many", responses=EMBED_RESPONSES, openapi_extra=EMBED_REQUEST)
-async def embed(request: Request) -> Response:
-    """Turns texts into vectors."""
-    return await respond(request, NATIVE)
+def _describe(dialect: Dialect) -> None:
+    async def asked(request: Request) -> Response:
+        return await respond(request, dialect)
+
+    page = PAGES[dialect.route]
+    router.post(dialect.route, summary=page.summary, responses=page.answers, openapi_extra=page.request)(asked)
 
 
-@router.post(
-    "/v1/embeddings",
-    summary="Embed as OpenAI's clients ask for it",
-    responses=EMBEDDINGS_RESPONSES,
-    openapi_extra=EMBEDDINGS_REQUEST,
-)
-async def embeddings(request: Request) -> Response:
-    """Turns texts or token ids into vectors."""
-    return await respond(request, OPENAI)
+for each in SERVED.values():
+    _describe(each)
+
+
+@router.get("/info", summary="What is served, as TEI tells it", responses=UNHEALTHY_ANSWERS)
+async def info(request: Request) -> Response:
+    """Describes the model and the bounds."""
+    state: State = request.app.state.redbatch
+    try:
+        return Response(orjson.dumps(state.info()), media_type=JSON)
+    except NoWorker as error:
+        return error_response(SERVED["/"], error, request_id_of(request))
+
+
+@router.get("/", summary="Whether requests are served, as TEI tells it", responses=UNHEALTHY_ANSWERS)
+@router.get("/ping", summary="Whether requests are served, as TEI tells it", responses=UNHEALTHY_ANSWERS)
+async def ping(request: Request) -> Response:
+    """Nothing, with status 200, if they are."""
+    state: State = request.app.state.redbatch
+    missing = state.missing()
+    if not missing:
+        return Response()
+    away = Unavailable(f"unhealthy: {', '.join(missing)} missing")
+    return error_response(SERVED["/"], away, request_id_of(request))
 
 
 @router.get("/v1/models", summary="The models that live workers serve")
@@ -64,7 +89,7 @@ async def models(request: Request) -> dict[str, object]:
 @router.get(
     "/v1/models/{model:path}",  # noqa: FAST003 - see below
     summary="One of them",
-    responses=MODEL_RESPONSES,
+    responses=MODEL_ANSWERS,
     openapi_extra={"parameters": [MODEL]},
 )
 async def model(request: Request) -> Response:  # an argument would have FastAPI document a shape of its own
@@ -83,14 +108,14 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/livez", summary="Whether this process is alive", responses=HEALTH_RESPONSES)
+@router.get("/livez", summary="Whether this process is alive", responses=HEALTH_ANSWERS)
 async def livez(request: Request) -> Response:
     """The process alone: Redis may be away."""
     state: State = request.app.state.redbatch
     return _status(503, "stuck", []) if not state.alive() else _status(200, "ok", [])
 
 
-@router.get("/readyz", summary="Whether this gateway can serve", responses=HEALTH_RESPONSES)
+@router.get("/readyz", summary="Whether this gateway can serve", responses=HEALTH_ANSWERS)
 async def readyz(request: Request) -> Response:
     """Redis answers, a live worker is ready, and this gateway is not about to leave."""
     state: State = request.app.state.redbatch

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -15,7 +16,6 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from api import metrics
-from api.answer import timing_headers
 from api.body import BodyUnread, read_body
 from api.connection import PEER, Peer
 from api.errors import retry_headers
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from api.asked import Asked
-    from api.dispatcher import Embedded
+    from api.dispatcher import Answered
     from api.settings import GatewaySettings
     from api.state import State
 
@@ -46,7 +46,12 @@ _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 class Dialect(Protocol):
     """How clients of one kind ask, and how they are answered. `route` names them in metrics."""
 
-    route: str
+    @property
+    def route(self) -> str:
+        """Where they ask."""
+
+    def for_body(self, body: bytes) -> Dialect:
+        """Returns whose words this body is in, where some may ask in others."""
 
     def most_bytes(self, settings: GatewaySettings) -> int:
         """Returns how long a body may be."""
@@ -54,11 +59,25 @@ class Dialect(Protocol):
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
 
-    def answer(self, asked: Asked, embedded: Embedded) -> bytes:
-        """Returns the body of an answer with vectors."""
+    def answer(self, asked: Asked, answered: Answered) -> bytes:
+        """Returns the body of an answer with what was asked for."""
+
+    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:
+        """Returns what is told beside it."""
 
     def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
         """Returns status and body of an answer with an error."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and how it is answered: under `own_id` in Redis, under the client's `request_id` in logs."""
+
+    request: Request
+    dialect: Dialect
+    request_id: str
+    own_id: str
+    began: float = field(default_factory=time.monotonic)
 
 
 def request_id_of(request: Request, own: str = "") -> str:
@@ -86,18 +105,19 @@ async def serve(scope: Scope, receive: Receive, send: Send, dialect: Dialect) ->
 async def respond(request: Request, dialect: Dialect) -> Response:
     """Returns the answer to a request, whatever comes of it."""
     own_id = secrets.token_hex(16)
-    request_id = request_id_of(request, own_id)
+    exchange = Exchange(request, dialect, request_id_of(request, own_id), own_id)
     try:
-        return await _uncancelled(request, dialect, request_id, own_id)
+        return await _uncancelled(exchange)
     except RedbatchError as error:
-        return _refused(dialect, error, request_id)
+        return _refused(exchange, error)
     except BodyUnread as unread:
-        return _refused(dialect, unread.error, request_id, LastWords)
+        return _refused(exchange, unread.error, LastWords)
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except Exception:
-        log.exception("request failed", request_id=request_id)
-        return error_response(dialect, InternalError("Something went wrong; the logs say what."), request_id)
+        log.exception("request failed", request_id=exchange.request_id)
+        wrong = InternalError("Something went wrong; the logs say what.")
+        return error_response(exchange.dialect, wrong, exchange.request_id)
 
 
 def error_response(
@@ -108,46 +128,53 @@ def error_response(
     return kind(body, status, {"x-request-id": request_id, **retry_headers(error)}, JSON)
 
 
-def _refused(dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response) -> Response:
-    response = error_response(dialect, error, request_id, kind)
-    log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
+def _refused(exchange: Exchange, error: RedbatchError, kind: type[Response] = Response) -> Response:
+    response = error_response(exchange.dialect, error, exchange.request_id, kind)
+    log.info("refused", request_id=exchange.request_id, code=error.code, status=response.status_code)
     return response
 
 
-async def _uncancelled(request: Request, dialect: Dialect, request_id: str, own_id: str) -> Response:
-    """Embeds. A cancel says that the client has left, or that the grace of a gateway that drains is over."""
+async def _uncancelled(exchange: Exchange) -> Response:
+    """Answers. A cancel says that the client has left, or that the grace of a gateway that drains is over."""
     try:
-        return await _embed(request, dialect, request_id, own_id)
+        return await _answer(exchange)
     except asyncio.CancelledError:
-        if request.scope["state"][PEER].gone:
+        if exchange.request.scope["state"][PEER].gone:
             raise ClientDisconnect from None
-        if request.app.state.redbatch.draining:
+        if exchange.request.app.state.redbatch.draining:
             raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
         raise
 
 
-async def _embed(request: Request, dialect: Dialect, request_id: str, own_id: str) -> Response:
+async def _answer(exchange: Exchange) -> Response:
+    request = exchange.request
     state: State = request.app.state.redbatch
     peer: Peer = request.scope["state"][PEER]
-    body = await read_body(request, dialect.most_bytes(state.settings), state.settings.body_timeout_s)
+    body = await read_body(request, exchange.dialect.most_bytes(state.settings), state.settings.body_timeout_s)
     if len(body) < LARGE_BODY_BYTES:
-        asked = dialect.parse(body, request.headers, state.settings)
+        asked = _parse(exchange, body, state.settings)
     else:
         async with state.parsing, breathing_space():
             if peer.gone:
                 raise ClientDisconnect
-            asked = dialect.parse(body, request.headers, state.settings)
+            asked = _parse(exchange, body, state.settings)
     if asked.model is not None:
         state.check_model(asked.model)
     peer.watch()
     try:
         if peer.gone:
             raise ClientDisconnect
-        embedded = await state.dispatcher.embed(asked.inputs, asked.timeout_ms, asked.lane, asked.options, own_id)
+        answered = await state.dispatcher.answer(asked, exchange.own_id)
     finally:
         peer.unwatch()
-    headers = {"x-request-id": request_id, **timing_headers(embedded)}
-    return Response(dialect.answer(asked, embedded), 200, headers, JSON)
+    headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
+    headers["x-request-id"] = exchange.request_id
+    return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
+
+
+def _parse(exchange: Exchange, body: bytes, settings: GatewaySettings) -> Asked:
+    exchange.dialect = exchange.dialect.for_body(body)
+    return exchange.dialect.parse(body, exchange.request.headers, settings)
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
-from shared.errors import ModelNotFound
+from redbatch import __version__
+from shared.errors import ModelNotFound, NoWorker
 
 
 @dataclass(slots=True)
@@ -49,6 +50,36 @@ class State:
         known = self.dispatcher.monitor.models
         if known and name != self.settings.queue and name not in known:
             raise ModelNotFound(f"There is no such model here. Served: {self.settings.queue}.", param="model")
+
+    def info(self) -> dict[str, object]:
+        """Returns what TEI tells of itself and its model. Raises NoWorker: nobody is there to ask."""
+        workers = self.dispatcher.monitor.workers()
+        told = next((each for each in workers if each.state != "loading"), None)
+        if told is None:
+            raise NoWorker("No worker serves a model now.")
+        settings = self.settings
+        return {
+            "model_id": told.model,
+            "model_sha": None,
+            "model_dtype": told.dtype,
+            "served_model_name": settings.queue,
+            "model_type": {"embedding": {"pooling": told.pooling}},
+            "max_concurrent_requests": settings.max_queue_inputs,
+            "max_input_length": told.max_input_tokens,
+            "max_batch_tokens": told.max_batch_tokens,
+            "max_batch_requests": told.max_batch_size,
+            "max_client_batch_size": settings.max_inputs,
+            "auto_truncate": True,
+            "tokenization_workers": len(workers),
+            "version": __version__,
+            "sha": None,
+            "docker_label": None,
+        }
+
+    def compute_type(self) -> str:
+        """Returns what the workers compute on, in TEI's words."""
+        workers = self.dispatcher.monitor.workers()
+        return "cpu" if all(each.device in ("", "cpu") for each in workers) else "gpu"
 
     def alive(self) -> bool:
         """Whether the process works at all."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from api import server
-from api.dispatcher import Embedded
+from api.dispatcher import Answered
 from api.settings import GatewaySettings
 from gpuworker.backends.hashing import HashingBackend
 from gpuworker.models import parse_model
@@ -30,7 +30,7 @@ class Constant:
         backend = HashingBackend(parse_model("null"))
         vector = backend.run(backend.collate(backend.tokenize([TEXT])), alone=True)
         vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
-        self._answer = Embedded((vectors,), 1.0, 1.0, 1)
+        self._answer = Answered((vectors,), 1.0, 1.0, 1)
 
     async def start(self) -> None:
         """Does nothing: there is nothing behind it."""
@@ -42,7 +42,7 @@ class Constant:
         """Nothing is."""
         return []
 
-    async def embed(self, *_asked: object) -> Embedded:
+    async def answer(self, *_asked: object) -> Answered:
         """Returns it."""
         return self._answer
 

@@ -22,7 +22,7 @@ from shared.codec import CodecError, decode_body
 from shared.delivery import Abandoned, Allowance, Claimed
 from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import EMBED, PLAIN, VERSION, Entry, Ref
+from shared.messages import OPS, PLAIN, VERSION, Entry, Ref
 from shared.queue import BLOCK_S, GroupMissing, Link
 
 log = structlog.get_logger()
@@ -230,7 +230,7 @@ class Claimer:
         except CodecError:
             self._committer.fail(holding, InternalError.code, "The entry's body is not what its version describes.")
             return None
-        if body.op != EMBED:
+        if body.op not in OPS:
             self._committer.refuse(entry)
             return None
         if len(body.inputs) != entry.ref.n:
@@ -238,7 +238,7 @@ class Claimer:
                 holding, InternalError.code, "The entry's body does not hold as many inputs as it says."
             )
             return None
-        holding.inputs, holding.options = body.inputs, body.options
+        holding.inputs, holding.options, holding.op = body.inputs, body.options, body.op
         return holding
 
     def bring(self, holdings: Iterable[Holding]) -> None:
@@ -258,6 +258,7 @@ class Claimer:
             entries.append(
                 {
                     "key": key_of(entry),
+                    "op": holding.op,
                     "inputs": holding.inputs,
                     "options": None if holding.options == PLAIN else holding.options,
                     # The bounds on how long an input is passed over count for a suspect from when it came back.

@@ -1,14 +1,15 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  add {entries: [{key, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
-From the engine:  ready {model, dim, device, max_batch_tokens} · begun {keys} · unbegun {keys}
+From the worker:  add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
+From the engine:  ready {model, dim, device, dtype, pooling, max_input_tokens, max_batch_tokens}
+                  begun {keys} · unbegun {keys}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s, max_batch_tokens,
-                       done: [{key, n, dim, tokens, began, seconds, size}], paused: [key],
-                       failed: [{key, code, message}]}
-                       + float32 vectors of `done`, in order
+                       done: [{key, bytes, dim, counts, tokens, read_s, began, seconds, size}],
+                       paused: [key], failed: [{key, code, message}]}
+                       + for each of `done`, in order, so many bytes: vectors as float32, or values as JSON
                   failed {message}: the model cannot be loaded
-Options are those of shared.messages, in their order, or nil. Times are seconds of the monotonic clock, which processes
-of one host share.
+Options are those of shared.messages, in their order, or nil. `dim` is not there for values, and `counts` only if an
+input may have several vectors. Times are seconds of the monotonic clock, which processes of one host share.
 """
 
 from __future__ import annotations

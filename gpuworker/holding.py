@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuworker.credits import Held
 from shared.keys import LANES
-from shared.messages import PLAIN, Entry, Input, Options
+from shared.messages import EMBED, PLAIN, Entry, Input, Options
 
 
 def key_of(entry: Entry) -> str:
@@ -27,6 +27,7 @@ class Holding:
     entry: Entry
     inputs: tuple[Input, ...]
     options: Options = PLAIN
+    op: str = EMBED
     began: float | None = None
     answered: bool = False
 

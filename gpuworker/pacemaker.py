@@ -11,6 +11,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.context import Context
+from gpuworker.frames import Header
 from redbatch.tasks import wait_for_event
 from shared import delivery
 from shared.errors import RedisUnreachable
@@ -28,8 +29,7 @@ class Pacemaker:
     def __init__(self, context: Context, ttl_s: float) -> None:
         self._context = context
         self._ttl_ms = int(ttl_s * 1000)
-        self._device = ""
-        self._dim = 0
+        self._engine: Header = {}
         self._started_ms = int(time.time() * 1000)
         self._heard = False
         self._round = time.monotonic()
@@ -54,9 +54,9 @@ class Pacemaker:
                 log.warning("no heartbeat", reason=error.message)
             await wait_for_event(self._now, self._context.settings.heartbeat_s)
 
-    def ready(self, device: str, dim: int) -> None:
-        """The engine is ready."""
-        self._device, self._dim = device, dim
+    def ready(self, engine: Header) -> None:
+        """The engine is ready, with what its frame says of the model."""
+        self._engine = engine
         self._become("ready")
         metrics.UP.labels(self._context.worker, self._context.settings.model).set(1)
 
@@ -83,18 +83,23 @@ class Pacemaker:
         return time.monotonic() - self._round < STUCK_S + self._context.settings.redis_timeout_s
 
     def _beat(self) -> Heartbeat:
-        context = self._context
+        context, engine = self._context, self._engine
         return Heartbeat(
             worker=context.worker,
             host=socket.gethostname(),
             pid=os.getpid(),
-            device=self._device,
+            device=engine.get("device", ""),
             model=context.settings.model,
-            dim=self._dim,
+            dim=engine.get("dim", 0),
             state=self.state,
             tokens_per_s=round(context.tokens_per_s, 1),
             holds=len(context.hands),
             begun=len(context.hands.running()),
             started_ms=self._started_ms,
             bulk_tokens_per_s=round(context.demand.left(context.tokens_per_s, context.settings.bulk_share), 1),
+            dtype=engine.get("dtype", ""),
+            pooling=engine.get("pooling", ""),
+            max_input_tokens=engine.get("max_input_tokens", 0),
+            max_batch_tokens=engine.get("max_batch_tokens", 0),
+            max_batch_size=context.settings.max_batch_size,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuworker import metrics
 from gpuworker.committer import Committer
 from gpuworker.context import Context
 from gpuworker.frames import Header
 from shared.keys import INTERACTIVE
-from shared.messages import Timing, Vectors
+from shared.messages import Entry, Result, Timing, Values, Vectors
 
 DECAY = 0.9
 """Weight of the past in the measured rate, batch by batch."""
@@ -37,9 +39,7 @@ class Results:
     def _answer_done(self, header: Header, payload: bytes) -> int:
         cost = at = 0
         for done in header["done"]:
-            n, dim = done["n"], done["dim"]
-            size = n * dim * 4
-            data, at = payload[at : at + size], at + size
+            data, at = payload[at : at + done["bytes"]], at + done["bytes"]
             holding = self._context.hands.get(done["key"])
             if holding is None or holding.answered:
                 continue
@@ -50,9 +50,8 @@ class Results:
             submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done["began"] - submitted)
             metrics.QUEUE_WAIT.observe(queued)
-            timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"])
-            reply = Vectors(entry.request_id, entry.position, n, dim, data, timing, done["tokens"])
-            self._committer.answer(holding, reply)
+            timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"], done["read_s"] * 1000)
+            self._committer.answer(holding, _reply(entry, done, data, timing))
         return cost
 
     def _measure(self, header: Header, cost: int) -> None:
@@ -85,3 +84,10 @@ class Results:
         if counts and cost:  # between entries that take several batches, it would look slower than it is
             self._context.tokens_per_s = self._cost / max(self._seconds, 1e-9)
             metrics.TOKEN_RATE.set(self._context.tokens_per_s)
+
+
+def _reply(entry: Entry, done: dict[str, Any], data: bytes, timing: Timing) -> Result:
+    request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, done["tokens"]
+    if "dim" not in done:
+        return Values(request_id, position, n, data, timing, tokens)
+    return Vectors(request_id, position, n, done["dim"], data, timing, tokens, tuple(done.get("counts", ())))

@@ -166,7 +166,7 @@ class Worker:
         log.info("engine ready", model=header["model"], device=header["device"], dim=header["dim"])
         self._claimer.batch_tokens = int(header["max_batch_tokens"])
         self._patience.restarted()
-        self._pacemaker.ready(str(header["device"]), int(header["dim"]))
+        self._pacemaker.ready(header)
         self._claimer.bring(self._context.hands.unanswered())
         self._context.hands.freed.set()
 

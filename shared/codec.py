@@ -1,5 +1,7 @@
 """Bodies and replies as bytes: msgpack with explicit limits, vectors as raw little-endian float32. Nothing is pickled.
 
+Values that are no vectors are JSON, as which they go to the client.
+
 What comes from Redis is untrusted: every decoder checks types and sizes and raises CodecError.
 """
 
@@ -11,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgpack
+import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shared.messages import PLAIN, VERSION, Body, Failure, Options, Reply, Timing, Vectors
+from shared.messages import PLAIN, VERSION, Body, Failure, Options, Reply, Timing, Values, Vectors
 
 MAX_BODY_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 256 * 2**20
@@ -141,13 +144,18 @@ def encode_reply(reply: Reply) -> bytes:
     else:
         timing = reply.timing
         head |= {
-            "dim": reply.dim,
             "queue_ms": float(timing.queue_ms),
             "inference_ms": float(timing.inference_ms),
             "batch": timing.batch_size,
+            "tokenize_ms": float(timing.tokenize_ms),
             "tokens": reply.tokens,
-            "data": reply.data,
         }
+        if isinstance(reply, Values):
+            head["values"] = reply.data
+        else:
+            head |= {"dim": reply.dim, "data": reply.data}
+            if reply.counts:
+                head["counts"] = reply.counts
     packed: bytes = msgpack.packb(head)
     return packed
 
@@ -166,9 +174,32 @@ def decode_reply(data: bytes) -> Reply:
     n = _count(value, "n", 1, MAX_INPUTS)
     if "code" in value:
         return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str))
+    batch = _count(value, "batch", 0, 2**31)
+    timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), batch, _ms(value, "tokenize_ms"))
+    tokens = _count(value, "tokens", 0, 2**53)
+    if "values" in value:
+        return Values(request_id, position, n, _values(_field(value, "values", bytes), n), timing, tokens)
     dim = _count(value, "dim", 1, MAX_DIM)
     vectors = _field(value, "data", bytes)
-    if len(vectors) != n * dim * 4:
-        raise CodecError(f"{len(vectors)} bytes are not {n} vectors of {dim} float32")
-    timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), _count(value, "batch", 0, 2**31))
-    return Vectors(request_id, position, n, dim, vectors, timing, _count(value, "tokens", 0, 2**53))
+    counts = _counts(value, n) if "counts" in value else ()
+    number = sum(counts) if counts else n
+    if len(vectors) != number * dim * 4:
+        raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
+    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts)
+
+
+def _values(data: bytes, n: int) -> bytes:
+    try:
+        values = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise CodecError("field 'values' is not JSON") from None
+    if not isinstance(values, list) or len(values) != n:
+        raise CodecError(f"field 'values' is not a list of {n}")
+    return data
+
+
+def _counts(value: dict[str, Any], n: int) -> tuple[int, ...]:
+    counts = _field(value, "counts", list)
+    if len(counts) != n or not all(type(each) is int and each >= 0 for each in counts):
+        raise CodecError(f"field 'counts' is not a list of {n} numbers")
+    return tuple(counts)

@@ -3,12 +3,14 @@
 RedbatchError
 ├── RequestError          the client's fault: no retry helps
 │   ├── InvalidRequest        malformed JSON, missing or empty text, wrong type
+│   │   └── EmptyInputs           there is nothing to embed
 │   ├── NotFound              there is no such route
 │   │   └── ModelNotFound         no worker has announced this model
 │   ├── MethodNotAllowed      the route has other methods
 │   ├── UnsupportedMediaType  the body is not JSON
 │   ├── BodyTimeout           the body did not arrive in time
-│   └── TooLarge              body, inputs or characters over the limit
+│   └── TooLarge              inputs or characters over the limit
+│       └── BodyTooLarge          the body is over the limit
 ├── Overloaded            try again after `retry_after_s`
 │   └── QueueFull
 ├── Unavailable           the cluster cannot serve now
@@ -50,6 +52,12 @@ class InvalidRequest(RequestError):
     """The body is not what the API describes."""
 
 
+class EmptyInputs(InvalidRequest):
+    """An input is empty, or there is none: some clients are to tell this apart."""
+
+    code = "empty_inputs"
+
+
 class NotFound(RequestError):
     """There is nothing under this path."""
 
@@ -81,9 +89,13 @@ class BodyTimeout(RequestError):
 
 
 class TooLarge(RequestError):
-    """The body, the number of inputs, or an input is over its limit."""
+    """The number of inputs, or an input, is over its limit."""
 
     code = "too_large"
+
+
+class BodyTooLarge(TooLarge):
+    """The body has more bytes than it may."""
 
 
 class Overloaded(RedbatchError):

@@ -17,8 +17,8 @@ VERSION = 1
 MOST_TOKENS = 2**52
 """No bound in tokens."""
 
-EMBED = "embed"
-"""The operation that turns each input into one vector."""
+EMBED, EMBED_ALL, TOKENIZE, DECODE = OPS = ("embed", "embed_all", "tokenize", "decode")
+"""What is to be done with each input: one vector; one for each of its tokens; its tokens; or the text of token ids."""
 
 
 Input = str | bytes
@@ -31,13 +31,15 @@ class Options(NamedTuple):
     `prompt_name` picks one of the model's prompts, which goes before each text; None is the one that the model has for
     any text. `normalize` makes vectors of length 1, or leaves them as they are; None does what the model does.
     `dimensions` keeps so many of the first numbers of each vector, before that. An input that is longer than the model
-    takes is cut at the end that `truncate` names; with "no" it is refused.
+    takes is cut at the end that `truncate` names; with "no" it is refused. `special_tokens` has a tokenizer add those
+    that the model wants, and leaves them in the text that token ids make.
     """
 
     prompt_name: str | None = None
     normalize: bool | None = None
     dimensions: int | None = None
     truncate: Literal["right", "left", "no"] = "right"
+    special_tokens: bool = True
 
 
 PLAIN = Options()
@@ -86,23 +88,37 @@ class Entry(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How a reply came about: milliseconds in the queue, milliseconds in the model, inputs in its batch."""
+    """How a reply came about: milliseconds in the queue, in the model, and in its tokenizer; inputs in its batch."""
 
     queue_ms: float = 0.0
     inference_ms: float = 0.0
     batch_size: int = 0
+    tokenize_ms: float = 0.0
 
 
 class Vectors(NamedTuple):
-    """The answer to an entry: n vectors of `dim` little-endian float32, back to back; and of how many `tokens` of it.
+    """The answer to an entry: vectors of `dim` little-endian float32, back to back; and of how many `tokens` of it.
 
-    The model has read these, special ones included; what was cut is not among them.
+    There is one for each of its n inputs, or as many as `counts` has for each. The model has read these tokens, special
+    ones included; what was cut is not among them.
     """
 
     request_id: str
     position: int
     n: int
     dim: int
+    data: bytes
+    timing: Timing = Timing()
+    tokens: int = 0
+    counts: tuple[int, ...] = ()
+
+
+class Values(NamedTuple):
+    """The answer to an entry that asks for no vectors: `data` is a JSON array with a value for each of its n inputs."""
+
+    request_id: str
+    position: int
+    n: int
     data: bytes
     timing: Timing = Timing()
     tokens: int = 0
@@ -118,7 +134,8 @@ class Failure(NamedTuple):
     message: str
 
 
-Reply = Vectors | Failure
+Result = Vectors | Values
+Reply = Result | Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +144,9 @@ class Heartbeat:
 
     `state` is loading, ready or draining; `tokens_per_s` is the engine's measured rate (0 while unknown), and
     `bulk_tokens_per_s` what interactive requests leave of it for bulk;
-    `holds` counts entries claimed and not committed, `begun` those whose run has begun.
+    `holds` counts entries claimed and not committed, `begun` those whose run has begun. What the model is, as far as it
+    says: the format of its numbers, how it makes one vector of its tokens', and how many tokens an input may have; with
+    the bounds of a batch. These are 0 or empty while it loads.
     """
 
     worker: str
@@ -142,3 +161,8 @@ class Heartbeat:
     begun: int
     started_ms: int
     bulk_tokens_per_s: float = 0.0
+    dtype: str = ""
+    pooling: str = ""
+    max_input_tokens: int = 0
+    max_batch_tokens: int = 0
+    max_batch_size: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from shared.messages import PLAIN, Input, Options
 
@@ -17,6 +17,20 @@ if TYPE_CHECKING:
 
 class InputRefused(Exception):
     """An input, or what is asked of it, is not for this model. The message is for the client: it holds no text."""
+
+
+class Token(TypedDict):
+    """One token of a text, as Hugging Face's Text Embeddings Inference describes it.
+
+    `start` and `stop` are where it is in the text's UTF-8, prompt included; None for a `special` token, which is not in
+    it.
+    """
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
 
 
 class Encoded(Protocol):
@@ -33,6 +47,9 @@ class Backend(Protocol):
     Attributes:
         dim: length of a vector.
         device: where it runs: cpu, cuda:0, mps.
+        dtype: the format of its numbers: float32, bfloat16, float16.
+        pooling: how one vector is made of those of tokens: mean, cls; empty where it does not say.
+        max_input_tokens: so many of an input it reads; 0 where there is no bound.
         max_batch_tokens: the token budget that suits the device when the user sets none.
         packs: whether its batches hold no padding, whatever the lengths of their inputs.
         runners: how many batches run at the same time, each in a thread of its own.
@@ -43,6 +60,9 @@ class Backend(Protocol):
 
     dim: int
     device: str
+    dtype: str
+    pooling: str
+    max_input_tokens: int
     max_batch_tokens: int
     packs: bool
     runners: int
@@ -65,6 +85,27 @@ class Backend(Protocol):
 
         One that is `alone` may use the whole device: nothing else runs or waits. `raw` vectors are from before a model
         that `normalizes` them does so.
+        """
+
+    def run_each_token(self, batch: Any, *, alone: bool) -> Sequence[NDArray[np.float32]]:  # noqa: ANN401
+        """Returns the vectors of each input's tokens before pooling, of shape (tokens, dim).
+
+        Raises:
+            InputRefused: this model has none.
+        """
+
+    def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
+        """Returns the tokens of each text, with its prompt and uncut.
+
+        Raises:
+            InputRefused: there is no such prompt, this is no text, or this model has no tokenizer.
+        """
+
+    def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:
+        """Returns the text that each input's token ids make.
+
+        Raises:
+            InputRefused: there is no such token, these are no ids, or this model has no tokenizer.
         """
 
     def free_memory(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuworker.backends.base import InputRefused
+from gpuworker.backends.base import InputRefused, Token
 from shared.messages import PLAIN, Input, Options
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class HashingBackend:
     def __init__(self, model: Model) -> None:
         self.dim = DIM
         self.device = "cpu"
+        self.dtype = "float32"
+        self.pooling = ""
+        self.max_input_tokens = 0
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
@@ -68,6 +71,18 @@ class HashingBackend:
             time.sleep(self._base_s + self._item_s * (n - 1))
         digits = np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)
         return np.tile(digits.reshape(n, 32), (1, REPEATS))
+
+    def run_each_token(self, batch: bytes, *, alone: bool) -> list[NDArray[np.float32]]:
+        """Returns the vector of the one token that each input is, of shape (1, dim)."""
+        return [vector.reshape(1, self.dim) for vector in self.run(batch, alone=alone)]
+
+    def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
+        """Raises InputRefused."""
+        raise InputRefused("This model has no tokenizer.")
+
+    def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - refused
+        """Raises InputRefused."""
+        raise InputRefused("This model has no tokenizer.")
 
     def free_memory(self) -> None:
         """Does nothing: it keeps none."""

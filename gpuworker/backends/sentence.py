@@ -18,13 +18,13 @@ import torch
 from joblib import cpu_count
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from gpuworker.backends import packing, prepacking
-from gpuworker.backends.base import InputRefused
+from gpuworker.backends.base import InputRefused, Token
 from gpuworker.backends.reading import Reader, Tokenized
 from gpuworker.models import Model, ModelError
 from shared.messages import PLAIN, Input, Options
@@ -103,6 +103,9 @@ class SentenceBackend:
         self.normalizes = _normalizes(self._model)
         self.packs = on_cpu and self._pack()
         self._cast(dtype)
+        self.dtype = str(dtype).removeprefix("torch.")
+        self.pooling = _pooling(self._model)
+        self.max_input_tokens = 0 if self._reader is None else self._reader.longest or 0
         if options.prepack and on_cpu:
             layers = prepacking.prepack(self._model, self._threads.values())
             log.debug("weights laid out ahead", layers=layers)
@@ -180,18 +183,58 @@ class SentenceBackend:
 
     def run(self, batch: Any, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ANN401
         """Returns what `encode` returns for these texts, `raw` without the step that normalizes."""
-        if self.device == "cpu":
-            torch.set_num_threads(self._threads[alone])
         if self._tokenizer is None:
+            self._use_threads(alone=alone)
             return self._encode(batch)
+        steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
+        found: NDArray[np.float32] = (
+            self._through(steps, batch, alone=alone)["sentence_embedding"].float().cpu().numpy()
+        )
+        places = batch.get("places")
+        return found if places is None else found[places]
+
+    def run_each_token(self, batch: Any, *, alone: bool) -> list[NDArray[np.float32]]:  # noqa: ANN401
+        """Returns what the transformer gives for each token, special ones included.
+
+        Raises:
+            InputRefused: see gpuworker.backends.base.
+        """
+        if self._tokenizer is None:
+            raise InputRefused("This model has no vectors of tokens.")
+        features = self._through([self._model[0]], batch, alone=alone)
+        found: NDArray[np.float32] = features["token_embeddings"].float().cpu().numpy()
+        if "places" not in batch:
+            mask = batch["attention_mask"].bool().cpu().numpy()
+            return [vectors[kept] for vectors, kept in zip(found, mask, strict=True)]
+        by_length = np.split(found[0], batch["cu_seq_lens_q"].tolist()[1:-1])
+        return [by_length[place] for place in batch["places"]]
+
+    def _through(self, steps: Sequence[torch.nn.Module], batch: dict[str, Any], *, alone: bool) -> dict[str, Any]:
+        """Returns what these parts of the model, one after the other, make of a batch."""
+        self._use_threads(alone=alone)
         features = {**batch, "modality": "text"}
-        places = features.pop("places", None)
+        features.pop("places", None)
         with torch.inference_mode():
-            steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
             for step in steps:
                 features = step(features)
-            found: NDArray[np.float32] = features["sentence_embedding"].float().cpu().numpy()
-        return found if places is None else found[places]
+        return features
+
+    def _use_threads(self, *, alone: bool) -> None:
+        if self.device == "cpu":
+            torch.set_num_threads(self._threads[alone])
+
+    def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
+        """Returns the tokens of each text. Raises InputRefused: see gpuworker.backends.base."""
+        return self._readable().show_tokens(inputs, options)
+
+    def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:
+        """Returns the text that each input's token ids make. Raises InputRefused: see gpuworker.backends.base."""
+        return self._readable().decode(inputs, options)
+
+    def _readable(self) -> Reader:
+        if self._reader is None:
+            raise InputRefused("This model's tokenizer is its own affair: it shows no tokens.")
+        return self._reader
 
     def free_memory(self) -> None:
         """Has torch give back what it holds of the GPU's memory."""
@@ -209,6 +252,12 @@ class SentenceBackend:
             list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
         return vectors.astype("float32", copy=False)
+
+
+def _pooling(model: SentenceTransformer) -> str:
+    """Returns how a model makes one vector of its tokens'; empty where that is no step of its own."""
+    modes = next((each.pooling_mode for each in model if isinstance(each, Pooling)), "")
+    return modes if isinstance(modes, str) else "+".join(modes)
 
 
 def _normalizes(model: SentenceTransformer) -> bool:

@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import asdict
 
+import orjson
 from setproctitle import setproctitle
 
 from gpuworker import frames
@@ -18,7 +19,7 @@ from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
-from shared.messages import PLAIN, Options
+from shared.messages import EMBED_ALL, PLAIN, Options
 
 _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
@@ -58,7 +59,8 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
-    outbox.send(ready | {"max_batch_tokens": max_tokens})
+    about = {"dtype": backend.dtype, "pooling": backend.pooling, "max_input_tokens": backend.max_input_tokens}
+    outbox.send(ready | about | {"max_batch_tokens": max_tokens})
     for header, _ in frames.receive(sock):
         _take(header, pipeline, outbox)
 
@@ -106,7 +108,12 @@ class Outbox:
 
 def encode_ran(ran: Ran) -> bytes:
     """Returns the frame that says what a batch gave."""
-    rows = [[row for row in work.rows if row is not None] for work in ran.done]
+    done: list[dict[str, object]] = []
+    pieces: list[bytes] = []
+    for work in ran.done:
+        told, piece = _result(work)
+        done.append(told)
+        pieces.append(piece)
     header = {
         "kind": "ran",
         "size": ran.size,
@@ -119,22 +126,33 @@ def encode_ran(ran: Ran) -> bytes:
         "behind": ran.behind,
         "full_s": ran.full_s,
         "max_batch_tokens": ran.max_tokens,
-        "done": [
-            {
-                "key": work.key,
-                "n": len(each),
-                "dim": len(each[0]),
-                "tokens": work.tokens,
-                "began": work.began,
-                "seconds": work.seconds,
-                "size": work.size,
-            }
-            for work, each in zip(ran.done, rows, strict=True)
-        ],
+        "done": done,
         "paused": ran.paused,
         "failed": [asdict(failure) for failure in ran.failed],
     }
-    return frames.encode(header, b"".join([row.tobytes() for each in rows for row in each]))
+    return frames.encode(header, b"".join(pieces))
+
+
+def _result(work: Work) -> tuple[dict[str, object], bytes]:
+    """Returns what is said of an entry that is done, and what it gave."""
+    told: dict[str, object] = {
+        "key": work.key,
+        "tokens": work.tokens,
+        "read_s": work.read_s,
+        "began": work.began,
+        "seconds": work.seconds,
+        "size": work.size,
+    }
+    if work.values is not None:
+        given = orjson.dumps(work.values)
+    else:
+        rows = [row for row in work.rows if row is not None]
+        told["dim"] = rows[0].shape[-1]
+        if work.op == EMBED_ALL:
+            told["counts"] = [len(row) for row in rows]
+        given = rows[0].tobytes() if len(rows) == 1 else b"".join([row.tobytes() for row in rows])
+    told["bytes"] = len(given)
+    return told, given
 
 
 def _take(header: frames.Header, pipeline: Pipeline, outbox: Outbox) -> None:
@@ -149,6 +167,7 @@ def _take(header: frames.Header, pipeline: Pipeline, outbox: Outbox) -> None:
                 each["attempts"],
                 each["bulk"],
                 Options(*each["options"]) if each["options"] else PLAIN,
+                each["op"],
             )
             for each in header["entries"]
         )

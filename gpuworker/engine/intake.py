@@ -5,10 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 from gpuworker.backends.base import Backend, Encoded, InputRefused
 from gpuworker.batching import Waiting
 from gpuworker.engine.work import Item, Work
+from shared.messages import DECODE, TOKENIZE
+
+READING = (TOKENIZE, DECODE)
+"""What a tokenizer alone can do, while the device does something else."""
+
+
+def values_of(backend: Backend, work: Work) -> list[Any]:
+    """Returns what READING gives for each input of an entry.
+
+    Raises:
+        InputRefused: it asks for what this model does not do.
+        Exception: whatever else a tokenizer raises.
+    """
+    began = time.monotonic()
+    values: list[Any]
+    if work.op == DECODE:
+        values = list(backend.decode(work.inputs, work.options))
+    else:
+        values = list(backend.show_tokens(work.inputs, work.options))
+        work.tokens = sum([len(each) for each in values])
+    work.read_s = time.monotonic() - began
+    return values
 
 
 def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
@@ -18,6 +41,7 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
         InputRefused: an entry asks for what this model does not do.
         Exception: whatever else a tokenizer raises.
     """
+    began = time.monotonic()
     alike: dict[object, list[Work]] = {}
     for work in works:
         dimensions = work.options.dimensions
@@ -32,6 +56,7 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
     items: list[Item] = []
     for work in works:
         work.tokens = sum([each.tokens for each in encoded[work.key]])
+        work.read_s = now - began
         for at, each in enumerate(encoded[work.key]):
             waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
             items.append(Item(work, at, each, waiting, now))

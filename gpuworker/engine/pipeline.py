@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,12 @@ from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan
 from gpuworker.engine.faults import failure_of, is_out_of_memory
 from gpuworker.engine.finish import finish
-from gpuworker.engine.intake import items_of
+from gpuworker.engine.intake import READING, items_of, values_of
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
 from gpuworker.lanes import Turns
 from gpuworker.pace import Pace
-from shared.messages import PLAIN
+from shared.messages import EMBED_ALL, PLAIN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,6 +104,10 @@ class Pipeline:
     # -- tokenizing ---------------------------------------------------------------------------------------------------
 
     def _tokenize(self, works: list[Work]) -> None:
+        reading = [work for work in works if work.op in READING]
+        if reading:
+            self._read(reading)
+            works = [work for work in works if work.op not in READING]
         broken: list[tuple[Work, Exception]] = []
         items: list[Item] = []
         try:
@@ -123,6 +127,22 @@ class Pipeline:
             self._preparing.notify()
         if failed:
             self._ran(Ran(failed=failed))
+
+    def _read(self, works: list[Work]) -> None:
+        """Answers what needs no batch."""
+        for work in works:
+            work.began = time.monotonic()
+            ran = Ran()
+            try:
+                work.values = values_of(self._backend, work)
+            except Exception as error:  # noqa: BLE001 - as above
+                ran.failed = [failure_of(work, error)]
+            else:
+                ran.done = [work]
+            with self._lock:
+                open_still = self._close(work)
+            if open_still:
+                self._ran(ran)
 
     # -- the preparer -------------------------------------------------------------------------------------------------
 
@@ -269,6 +289,12 @@ class Pipeline:
         """
         failed: list[Failed] = []
         no_memory = False
+        for_each_token = [row for row in batch.rows if row.items[0].work.op == EMBED_ALL]
+        if for_each_token and len(for_each_token) < len(batch.rows):
+            others = [row for row in batch.rows if row.items[0].work.op != EMBED_ALL]
+            for some in (others, for_each_token):
+                self._compute(self._collate(tuple(some)), ran, alone=alone)
+            return
         raw = any(item.work.options.normalize is False for item in batch.items)
         try:
             vectors = self._vectors(batch, alone=alone, raw=raw)
@@ -279,8 +305,9 @@ class Pipeline:
             self._compute_less(batch, ran, failed, alone=alone, no_memory=no_memory, again=again)
             return
         finished = partial(finish, normalizes=self._backend.normalizes, raw=raw)
+        as_is = bool(for_each_token)
         given = [
-            (item, vector if item.work.options == PLAIN and not raw else finished(vector, item.work.options))
+            (item, vector if as_is or (item.work.options == PLAIN and not raw) else finished(vector, item.work.options))
             for row, vector in zip(batch.rows, vectors, strict=True)
             for item in row.items
         ]
@@ -311,10 +338,14 @@ class Pipeline:
                 works = [item.work for item in batch.items]
                 ran.failed += [each for work, each in zip(works, failed, strict=True) if self._close(work)]
 
-    def _vectors(self, batch: Batch, *, alone: bool, raw: bool) -> NDArray[np.float32]:
+    def _vectors(self, batch: Batch, *, alone: bool, raw: bool) -> Sequence[NDArray[np.float32]] | NDArray[np.float32]:
         if batch.error is not None:
             raise batch.error
-        vectors = self._backend.run(batch.collated, alone=alone, raw=raw)
+        vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32]
+        if batch.rows[0].items[0].work.op == EMBED_ALL:
+            vectors = self._backend.run_each_token(batch.collated, alone=alone)
+        else:
+            vectors = self._backend.run(batch.collated, alone=alone, raw=raw)
         if len(vectors) != len(batch.rows):
             raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
         return vectors

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuworker.batching import Waiting
-from shared.messages import PLAIN, Input, Options
+from shared.messages import EMBED, PLAIN, Input, Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded
 
 
-USUAL = (PLAIN.prompt_name, PLAIN.truncate)
+USUAL = (EMBED, PLAIN.prompt_name, PLAIN.truncate)
 """How inputs are read for whom it does not matter."""
 
 
@@ -24,7 +24,10 @@ USUAL = (PLAIN.prompt_name, PLAIN.truncate)
 class Work:
     """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
 
-    `tokens` is what the model reads of all of them, and `read_as` says how: the options that a tokenizer heeds.
+    `tokens` is what the model reads of all of them, `read_s` how long its tokenizer took for them and others, and
+    `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for each input: of
+    shape (dim,), or (tokens, dim) for EMBED_ALL; an entry
+    that asks for no vectors has `values` instead.
     """
 
     key: str
@@ -34,9 +37,12 @@ class Work:
     attempts: int = 0
     bulk: bool = False
     options: Options = PLAIN
-    read_as: tuple[str | None, str] = field(init=False)
+    op: str = EMBED
+    read_as: tuple[str, str | None, str] = field(init=False)
     tokens: int = 0
+    read_s: float = 0.0
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
+    values: list[Any] | None = None
     left: int = 0
     runs: int = 0
     began: float | None = None
@@ -45,7 +51,7 @@ class Work:
     over: bool = False
 
     def __post_init__(self) -> None:
-        self.read_as = (self.options.prompt_name, self.options.truncate)
+        self.read_as = (self.op, self.options.prompt_name, self.options.truncate)
         self.rows = [None] * len(self.inputs)
         self.left = len(self.inputs)
 

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from api.dispatcher import Dispatcher, Embedded
+from api.asked import Asked
+from api.dispatcher import Answered, Dispatcher
 from shared.errors import RedbatchError
+from shared.messages import Vectors
 from tests import plain_http
 from tests.integration.gateway.house import digits_of, lines_of
 from tests.processes import Program
@@ -18,9 +20,11 @@ PATIENCE_S = 45.0
 INPUTS = re.compile(r"^redbatch_inputs_total (\S+)$", re.MULTILINE)
 
 
-def is_for(embedded: Embedded, texts: Sequence[str]) -> bool:
+def is_for(answered: Answered, texts: Sequence[str]) -> bool:
     """Whether these are the vectors of these texts, bit for bit and in order."""
-    return b"".join(each.data for each in embedded.vectors) == b"".join(map(digits_of, texts))
+    return b"".join(each.data for each in answered.parts if isinstance(each, Vectors)) == b"".join(
+        map(digits_of, texts)
+    )
 
 
 @dataclass
@@ -52,12 +56,12 @@ class Crowd:
     async def _outcome(self, dispatcher: Dispatcher, texts: Sequence[str]) -> str:
         try:
             async with asyncio.timeout(self.timeout_ms / 1000 + PATIENCE_S):
-                embedded = await dispatcher.embed(texts, self.timeout_ms)
+                answered = await dispatcher.answer(Asked(tuple(texts), self.timeout_ms))
         except RedbatchError as error:
             return error.code
         except TimeoutError:
             return "hangs"
-        return "ok" if is_for(embedded, texts) else "foreign"
+        return "ok" if is_for(answered, texts) else "foreign"
 
 
 def inputs_run(worker: Program) -> int:

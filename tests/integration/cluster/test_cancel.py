@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis.asyncio
 
+from api.asked import Asked
+from api.dispatcher import Dispatcher
 from shared.errors import RedbatchError
 from shared.keys import Keys
 from shared.queue import Queue
@@ -47,7 +48,7 @@ async def test_cancelled_requests_leave_no_foreign_answers(
     async def client(number: int) -> None:
         for turn in range(20):
             texts = [f"{number} {turn} {i}" for i in range(dice.choice((1, 1, 40)))]
-            asked = asyncio.create_task(dispatcher.embed(texts, 20_000))
+            asked = asyncio.create_task(dispatcher.answer(Asked(tuple(texts), 20_000)))
             if turn % 2:
                 asyncio.get_running_loop().call_later(dice.random() * 0.04, asked.cancel)
             with suppress(asyncio.CancelledError):
@@ -73,7 +74,7 @@ async def test_every_waiter_is_free_after_cancels_in_the_same_tick(
     free = len(dispatcher._replies._free)
     dice = random.Random(3)
     for _ in range(300):
-        asked = [asyncio.create_task(dispatcher.embed(["a"], dice.randint(1, 4))) for _ in range(3)]
+        asked = [asyncio.create_task(dispatcher.answer(Asked(("a",), dice.randint(1, 4)))) for _ in range(3)]
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(dice.random() * 0.003, asked[0].cancel)
         await asyncio.gather(*asked, return_exceptions=True)
@@ -89,14 +90,14 @@ async def test_a_cancel_is_not_kept_waiting_by_new_requests(
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     await worker.stop()
     lane = house.keys.lanes[0]
-    first = asyncio.create_task(dispatcher.embed(["first"], 30_000))
+    first = asyncio.create_task(dispatcher.answer(Asked(("first",), 30_000)))
 
     async def has_first() -> bool:
         rows: Any = await raw.xrange(lane, count=5)
         return any(b"first" in fields[b"body"] for _, fields in rows)
 
     await wait_until(has_first, "the request is in the queue")
-    load = asyncio.create_task(_without_end(dispatcher.embed))
+    load = asyncio.create_task(_without_end(dispatcher))
     await wait_until(lambda: dispatcher.in_flight > 200, "requests come")
     first.cancel()
 
@@ -114,12 +115,12 @@ async def test_a_cancel_is_not_kept_waiting_by_new_requests(
     await wait_until(empty, "all is taken back")
 
 
-async def _without_end(embed: Callable[[list[str], int], Awaitable[object]]) -> None:
+async def _without_end(dispatcher: Dispatcher) -> None:
     """Begins a request in each turn of the event loop; all end when it does."""
 
     async def one() -> None:
         with suppress(RedbatchError):
-            await embed(["more"], 3_000)
+            await dispatcher.answer(Asked(("more",), 3_000))
 
     async with asyncio.TaskGroup() as group:
         while True:

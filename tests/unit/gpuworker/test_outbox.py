@@ -116,6 +116,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     one, two = (Work(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
     one.rows[:], two.rows[:] = list(vectors), [short]
     one.tokens, two.tokens = 7, 2
+    one.read_s = 0.125
     one.began, one.seconds, one.size = 1.0, 0.5, 3
     two.began, two.seconds, two.size = 2.0, 0.75, 4
     ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
@@ -134,8 +135,17 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "full_s": 0.0,
         "max_batch_tokens": 0,
         "done": [
-            {"key": "a", "n": 2, "dim": 4, "tokens": 7, "began": 1.0, "seconds": 0.5, "size": 3},
-            {"key": "b", "n": 1, "dim": 3, "tokens": 2, "began": 2.0, "seconds": 0.75, "size": 4},
+            {
+                "key": "a",
+                "bytes": 32,
+                "dim": 4,
+                "tokens": 7,
+                "read_s": 0.125,
+                "began": 1.0,
+                "seconds": 0.5,
+                "size": 3,
+            },
+            {"key": "b", "bytes": 12, "dim": 3, "tokens": 2, "read_s": 0.0, "began": 2.0, "seconds": 0.75, "size": 4},
         ],
         "paused": [],
         "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],

@@ -44,9 +44,10 @@ class Told:
             done.append(
                 {
                     "key": f"0/{self.number}-0",
-                    "n": 1,
+                    "bytes": 4,
                     "dim": 1,
                     "tokens": 1,
+                    "read_s": 0.0,
                     "began": ended - seconds,
                     "seconds": seconds,
                     "size": 1,

@@ -129,3 +129,56 @@ def test_the_null_model_has_no_prompts() -> None:
     with pytest.raises(InputRefused, match="no prompts"):
         null.tokenize(["a"], Options(prompt_name="query"))
     assert len(null.tokenize([encode_ids([1]), "a"])) == 2
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("name", [None, "query"])
+@pytest.mark.parametrize("text", ["A fox, unbelievably", "Ünïcödé 漢字 \U0001f98a", LONG])
+def test_tokens_are_shown_as_the_tokenizer_makes_them(
+    backend: SentenceBackend, model: SentenceTransformer, text: str, name: str | None, special: bool
+) -> None:
+    """Uncut; where they are is counted in bytes of UTF-8, of which those bytes are the token's text."""
+    options = Options(name, special_tokens=special)
+    [shown] = backend.show_tokens([text], options)
+    whole = PROMPTS.get(name or "", "") + text
+    assert [each["id"] for each in shown] == model.tokenizer(whole, add_special_tokens=special)["input_ids"]
+    plain = [each for each in shown if not each["special"]]
+    assert len(shown) - len(plain) == 2 * special
+    for each in plain:
+        assert whole.encode()[each["start"] : each["stop"]].decode() == each["text"]
+    assert all((each["start"], each["stop"]) == (None, None) for each in shown if each["special"])
+
+
+def test_a_special_token_is_shown_by_its_name(backend: SentenceBackend) -> None:
+    """It stands nowhere in the text."""
+    [shown] = backend.show_tokens(["fox"], Options())
+    assert [each["text"] for each in shown] == ["[CLS]", "fox", "[SEP]"]
+
+
+def test_token_ids_make_a_text(backend: SentenceBackend, model: SentenceTransformer) -> None:
+    """With the special ones, or without them; many at once."""
+    ids = [model.tokenizer(text)["input_ids"] for text in ("a fox", "two dogs")]
+    given = [encode_ids(each) for each in ids]
+    assert backend.decode(given, Options(special_tokens=False)) == ["a fox", "two dogs"]
+    assert backend.decode(given[:1], Options(special_tokens=True)) == ["[CLS] a fox [SEP]"]
+
+
+def test_what_is_no_text_has_no_tokens_to_show_and_the_reverse(backend: SentenceBackend) -> None:
+    """Nor is there a token beyond the vocabulary, or a prompt that the model does not have."""
+    with pytest.raises(InputRefused):
+        backend.show_tokens([encode_ids([1])], Options())
+    with pytest.raises(InputRefused):
+        backend.show_tokens(["a"], Options("missing"))
+    with pytest.raises(InputRefused):
+        backend.decode(["a"], Options())
+    with pytest.raises(InputRefused, match="below 30522"):
+        backend.decode([encode_ids([30_522])], Options())
+
+
+def test_the_null_model_has_no_tokenizer() -> None:
+    """It says so."""
+    null = HashingBackend(parse_model("null"))
+    with pytest.raises(InputRefused, match="no tokenizer"):
+        null.show_tokens(["a"], Options())
+    with pytest.raises(InputRefused, match="no tokenizer"):
+        null.decode([encode_ids([1])], Options())

@@ -25,10 +25,13 @@ from transformers import (
     RobertaModel,
 )
 
+from gpuworker.backends.base import InputRefused
 from gpuworker.backends.reading import Tokenized
 from gpuworker.backends.sentence import SentenceBackend, Whole, dtype_of
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
+from shared.codec import encode_ids
+from shared.messages import PLAIN
 
 pytestmark = pytest.mark.model
 
@@ -59,6 +62,11 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     assert all(isinstance(each, Whole) and each.tokens >= 1 for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
+    with pytest.raises(InputRefused, match="no vectors of tokens"):
+        backend.run_each_token(backend.collate(inputs), alone=True)
+    for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
+        with pytest.raises(InputRefused, match="shows no tokens"):
+            ask([given], PLAIN)
     assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
 
 
@@ -154,5 +162,10 @@ def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: s
     assert backend.packs is packs
     texts = [*TEXTS, "two words", "hello", "some more words than two"]
     expected = SentenceTransformer(str(tmp_path / "whole")).encode(texts)
-    found = backend.run(backend.collate(backend.tokenize(texts)), alone=False)
+    tokenized = backend.tokenize(texts)
+    found = backend.run(backend.collate(tokenized), alone=False)
     assert np.abs(found - expected).max() <= 1e-5
+    each_token = backend.run_each_token(backend.collate(tokenized), alone=False)
+    assert [each.shape for each in each_token] == [(one.tokens, 32) for one in tokenized]
+    assert np.abs(np.asarray([each.mean(axis=0) for each in each_token]) - expected).max() <= 1e-5
+    assert (backend.pooling, backend.dtype, backend.max_input_tokens) == ("mean", "float32", 128)

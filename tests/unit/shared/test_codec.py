@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared import codec
 from shared.codec import CodecError, decode_body, decode_ids, decode_reply, encode_body, encode_ids, encode_reply
-from shared.messages import EMBED, PLAIN, Body, Failure, Options, Timing, Vectors
+from shared.messages import EMBED, PLAIN, Body, Failure, Options, Timing, Values, Vectors
 
 TEXTS = st.text()  # every code point but surrogates
 TOKEN_IDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8)
@@ -22,6 +23,7 @@ OPTIONS = st.builds(
     normalize=st.none() | st.booleans(),
     dimensions=st.none() | st.integers(1, codec.MAX_DIM),
     truncate=st.sampled_from(["right", "left", "no"]),
+    special_tokens=st.booleans(),
 )
 BODIES = st.builds(
     Body,
@@ -37,13 +39,27 @@ FAILURES = st.builds(
 )
 
 
+TIMINGS = st.builds(
+    Timing, queue_ms=DURATIONS, inference_ms=DURATIONS, batch_size=st.integers(0, 1_000), tokenize_ms=DURATIONS
+)
+
+
 @st.composite
 def vectors(draw: st.DrawFn) -> Vectors:
     """A reply whose data has the length that it names."""
     n, dim = draw(st.integers(1, 8)), draw(st.integers(1, 16))
-    data = draw(st.binary(min_size=n * dim * 4, max_size=n * dim * 4))
-    timing = Timing(draw(DURATIONS), draw(DURATIONS), draw(st.integers(0, 1_000)))
-    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, timing, draw(st.integers(0, 10**6)))
+    counts = draw(st.just(()) | st.lists(st.integers(0, 4), min_size=n, max_size=n).map(tuple))
+    size = (sum(counts) if counts else n) * dim * 4
+    data = draw(st.binary(min_size=size, max_size=size))
+    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, draw(TIMINGS), draw(st.integers(0, 10**6)), counts)
+
+
+@st.composite
+def values(draw: st.DrawFn) -> Values:
+    """A reply with as many values as it names."""
+    told = draw(st.lists(st.text() | st.lists(st.integers(0, 9)), min_size=1, max_size=8))
+    data = json.dumps(told).encode()
+    return Values(draw(IDS), draw(POSITIONS), len(told), data, draw(TIMINGS), draw(st.integers(0, 10**6)))
 
 
 REPLY: dict[str, Any] = {
@@ -57,6 +73,11 @@ REPLY: dict[str, Any] = {
     "inference_ms": 2.0,
     "batch": 2,
     "tokens": 7,
+    "tokenize_ms": 0.5,
+}
+EACH_TOKEN: dict[str, Any] = REPLY | {"counts": [2, 0]}
+VALUES: dict[str, Any] = {name: value for name, value in REPLY.items() if name not in ("dim", "data")} | {
+    "values": b'["a", "b"]'
 }
 FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "internal", "message": "no"}
 BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
@@ -68,8 +89,8 @@ def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
     assert decode_body(encode_body(body)) == body
 
 
-@given(vectors() | FAILURES)
-def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Failure) -> None:
+@given(vectors() | values() | FAILURES)
+def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Values | Failure) -> None:
     """Vectors byte for byte with their timing, failures with code and message."""
     assert decode_reply(encode_reply(reply)) == reply
 
@@ -104,7 +125,7 @@ ANYTHING = st.recursive(
 )
 
 
-@given(st.sampled_from([REPLY, FAILURE, BODY]), st.data())
+@given(st.sampled_from([REPLY, EACH_TOKEN, VALUES, FAILURE, BODY]), st.data())
 def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data: st.DataObject) -> None:
     """Whatever stands in one field, nothing but CodecError comes out, and what is taken has the right types."""
     name = data.draw(st.sampled_from(sorted(whole)))
@@ -115,9 +136,12 @@ def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data:
     except CodecError:
         return
     if isinstance(found, Vectors):
-        assert len(found.data) == found.n * found.dim * 4
+        assert len(found.data) == (sum(found.counts) if found.counts else found.n) * found.dim * 4
         assert {type(found.position), type(found.n), type(found.dim), type(found.timing.batch_size)} == {int}
         assert math.isfinite(found.timing.queue_ms + found.timing.inference_ms)
+    elif isinstance(found, Values):
+        assert type(found.data) is bytes
+        assert len(json.loads(found.data)) == found.n
     elif isinstance(found, Failure):
         assert {type(found.request_id), type(found.code), type(found.message)} == {str}
     else:
@@ -125,7 +149,7 @@ def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data:
         assert isinstance(found.options, Options)
 
 
-@given(st.sampled_from([REPLY, FAILURE, BODY]), st.data())
+@given(st.sampled_from([REPLY, EACH_TOKEN, VALUES, FAILURE, BODY]), st.data())
 def test_a_cut_or_flipped_message_raises_nothing_else(whole: dict[str, Any], data: st.DataObject) -> None:
     """Half a message is a CodecError; a changed byte is one or yields a message of the right shape."""
     packed = bytearray(msgpack.packb(whole))

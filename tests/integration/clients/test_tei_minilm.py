@@ -1,0 +1,70 @@
+"""TEI's routes in front of the real model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from huggingface_hub import InferenceClient
+from sentence_transformers import SentenceTransformer
+
+from gpuworker.models import parse_model
+from tests import plain_http
+from tests.integration.clients.test_openai import openai_at
+from tests.integration.clients.test_tei import error, post
+from tests.integration.gateway.house import House
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.model]
+
+TEXTS = ["a fox", "Two dögs and a cat", "word " * 400]
+
+
+@pytest.mark.timeout(180)
+async def test_what_teis_clients_see_is_the_models(house: House) -> None:
+    """Vectors, those of tokens, tokens and their text, likeness; what is wrong; and an error that spares the others."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker("minilm"))
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=60)
+    model = SentenceTransformer(parse_model("minilm").path, device="cpu")
+    expected = model.encode(TEXTS)
+
+    client = InferenceClient(model=gateway.url, token="none")
+    assert np.abs(client.feature_extraction(TEXTS) - expected).max() <= 1e-5
+    likeness = InferenceClient(model=f"{gateway.url}/similarity", token="none")
+    found = likeness.sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
+    assert found == pytest.approx((expected[1:] @ expected[0]).tolist(), abs=1e-5)
+
+    all_tokens = model.encode(TEXTS, output_value="token_embeddings")
+    told = post(gateway, "/embed_all", {"inputs": TEXTS}).json()
+    for rows, own in zip(told, all_tokens, strict=True):
+        assert np.abs(np.asarray(rows) - np.asarray(own)).max() <= 1e-4
+
+    told = post(gateway, "/tokenize", {"inputs": TEXTS}).json()
+    ids = [[each["id"] for each in tokens] for tokens in told]
+    assert ids == [model.tokenizer(text)["input_ids"] for text in TEXTS]
+    assert told[0][1] == {"id": ids[0][1], "text": "a", "special": False, "start": 0, "stop": 1}
+    assert post(gateway, "/decode", {"ids": ids}).json() == [
+        model.tokenizer.decode(each, skip_special_tokens=True) for each in ids
+    ]
+
+    cut = [each[:256] for each in ids]
+    answer = post(gateway, "/embed", {"inputs": [cut[0], TEXTS[1]]})
+    assert np.abs(np.asarray(answer.json()) - expected[:2]).max() <= 1e-5
+    assert int(answer.headers["x-compute-tokens"]) == len(ids[0]) + len(ids[1])
+
+    assert error(post(gateway, "/embed", {"inputs": TEXTS, "truncate": False})) == (422, "Validation")
+    info = plain_http.get(f"{gateway.url}/info").json()
+    assert (info["model_id"], info["max_input_length"]) == ("minilm", 256)
+    assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+
+    with openai_at(gateway) as openai_client:
+        partial = {"truncate": False, "on_error": "null"}
+        some: Any = openai_client.embeddings.create(
+            model="minilm", input=TEXTS, encoding_format="float", extra_body=partial
+        )
+    assert some.data[2].embedding is None
+    assert np.abs(np.asarray([each.embedding for each in some.data[:2]]) - expected[:2]).max() <= 1e-5
+    [fault] = some.errors
+    assert (fault["index"], fault["code"]) == (2, "invalid_request")
