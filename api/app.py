@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
+from api.openapi import SCHEMAS
 from api.routes import SERVED, dialect_of, router
 from api.serving import error_response, request_id_of, serve
 from api.state import State
@@ -16,9 +17,19 @@ from redbatch import __version__
 from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 ERRORS: dict[int, type[RedbatchError]] = {404: NotFound, 405: MethodNotAllowed}
+
+
+class Described(FastAPI):
+    """An application whose routes read bodies by hand, and refer to schemas by name."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Returns the OpenAPI description, with those schemas."""
+        described = super().openapi()
+        described.setdefault("components", {})["schemas"] = SCHEMAS
+        return described
 
 
 def make_app(state: State) -> FastAPI:
@@ -30,16 +41,26 @@ def make_app(state: State) -> FastAPI:
         yield
         await state.dispatcher.stop()
 
-    app = FastAPI(
+    app = _routes(lifespan)
+    app.state.redbatch = state
+    app.add_exception_handler(HTTPException, _http_error)
+    return app
+
+
+def description() -> dict[str, Any]:
+    """Returns the OpenAPI description of all routes."""
+    return _routes().openapi()
+
+
+def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    app = Described(
         title="Redbatch",
         version=__version__,
         summary="Text embeddings, batched over a cluster",
         lifespan=lifespan,
         redirect_slashes=False,  # behind TLS it would send clients, with their texts, to plain http
     )
-    app.state.redbatch = state
     app.include_router(router)
-    app.add_exception_handler(HTTPException, _http_error)
     return app
 
 

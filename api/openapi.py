@@ -26,6 +26,18 @@ class Page(NamedTuple):
     answers: Answers
 
 
+SCHEMAS: dict[str, Schema] = {}
+"""By name, those that the page refers to."""
+
+_REF = "#/components/schemas/"
+
+
+def _named(name: str, schema: Schema) -> Schema:
+    """Returns a reference to a schema that has this name from now on."""
+    SCHEMAS[name] = schema
+    return {"$ref": f"{_REF}{name}"}
+
+
 def _content(schema: Schema) -> dict[str, Any]:
     return {"content": {JSON: {"schema": schema}}}
 
@@ -46,12 +58,13 @@ def _or_null(schema: Schema) -> Schema:
 _STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
 _VECTOR = _list({"type": "number"})
 
-_ERROR = _content(_object({"error": _object({"code": _STRING, "message": _STRING, "request_id": _STRING})}))
-_OPENAI_ERROR = _content(
-    _object({"error": _object({"message": _STRING, "type": _STRING, "param": _or_null(_STRING), "code": _STRING})})
-)
+_TOLD = {"code": _STRING, "message": _STRING, "request_id": _STRING}
+_ERROR = _content(_named("Error", _object({"error": _object(_TOLD)})))
+_OPENAI_TOLD = {"message": _STRING, "type": _STRING, "param": _or_null(_STRING), "code": _STRING}
+_OPENAI_ERROR = _content(_named("OpenAIError", _object({"error": _object(_OPENAI_TOLD)})))
 _TEI_KINDS = ["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
-_TEI_ERROR = _content(_object({"error": _STRING, "error_type": {"type": "string", "enum": _TEI_KINDS}}))
+_TEI_TOLD = {"error": _STRING, "error_type": {"type": "string", "enum": _TEI_KINDS}}
+_TEI_ERROR = _content(_named("TEIError", _object(_TEI_TOLD)))
 
 _WHY = {
     400: "Malformed JSON, a missing or empty text, a wrong type",
@@ -106,28 +119,17 @@ def _request(schema: Schema) -> dict[str, Any]:
 
 
 def _schema_of(model: type[BaseModel], required: list[str] | None = None) -> Schema:
-    """Returns the schema of a body, with those of its parts in place of their names.
+    """Returns a reference to the schema of a body.
 
     Args:
         model: the body.
         required: fields that are read by hand, and have to be there.
     """
-    schema = model.model_json_schema()
-    parts = schema.pop("$defs", {})
+    schema = model.model_json_schema(ref_template=_REF + "{model}")
+    SCHEMAS.update(schema.pop("$defs", {}))
     if required:
         schema["required"] = [*required, *schema.get("required", [])]
-    inlined: Schema = _inlined(schema, parts)
-    return inlined
-
-
-def _inlined(schema: Any, parts: Schema) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(schema, list):
-        return [_inlined(each, parts) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
-    return {name: _inlined(value, parts) for name, value in schema.items()}
+    return _named(model.__name__, schema)
 
 
 _FAULTS = _list(_object({"index": _INTEGER, "code": _STRING, "message": _STRING}))

@@ -35,6 +35,8 @@ SERVED: dict[str, Dialect] = {
 }
 """Those that go straight to api.serving.serve; the functions that are made for them here are for the OpenAPI page."""
 
+PING = "Whether requests are served, as TEI tells it"
+
 router = APIRouter()
 
 
@@ -67,8 +69,8 @@ async def info(request: Request) -> Response:
         return error_response(SERVED["/"], error, request_id_of(request))
 
 
-@router.get("/", summary="Whether requests are served, as TEI tells it", responses=UNHEALTHY_ANSWERS)
-@router.get("/ping", summary="Whether requests are served, as TEI tells it", responses=UNHEALTHY_ANSWERS)
+@router.get("/", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
+@router.get("/ping", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
 async def ping(request: Request) -> Response:
     """Nothing, with status 200, if they are."""
     state: State = request.app.state.redbatch

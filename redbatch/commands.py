@@ -293,3 +293,16 @@ def settings(
         typer.echo(settings_view.as_json(rows) if in_json else settings_view.as_markdown(rows))
     else:
         settings_view.print_table(rows, Console())
+
+
+@app.command()
+def openapi() -> None:
+    """Print the OpenAPI description of a gateway's routes, as JSON.
+
+    redbatch openapi > openapi.json
+    """
+    import orjson
+
+    from api.app import description
+
+    typer.echo(orjson.dumps(description(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), nl=False)

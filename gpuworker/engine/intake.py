@@ -34,6 +34,21 @@ def values_of(backend: Backend, work: Work) -> list[Any]:
     return values
 
 
+def tokenized(backend: Backend, works: Sequence[Work]) -> tuple[list[Item], list[tuple[Work, Exception]]]:
+    """Returns the inputs of these entries, and the entries that cannot be read, with why."""
+    try:
+        return items_of(backend, works), []
+    except Exception:  # noqa: BLE001 - one of them is to blame: find out which
+        items: list[Item] = []
+        broken: list[tuple[Work, Exception]] = []
+        for work in works:
+            try:
+                items += items_of(backend, [work])
+            except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
+                broken.append((work, error))
+        return items, broken
+
+
 def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
     """Returns the inputs of these entries, tokenized: those that are read alike in one call.
 

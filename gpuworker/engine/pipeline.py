@@ -11,24 +11,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan
 from gpuworker.engine.faults import failure_of, is_out_of_memory
-from gpuworker.engine.finish import finish
-from gpuworker.engine.intake import READING, items_of, values_of
+from gpuworker.engine.intake import READING, tokenized, values_of
+from gpuworker.engine.run import alike, results_of
 from gpuworker.engine.shelf import Shelf
-from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
+from gpuworker.engine.work import Batch, Failed, Ran, Row, Told, Work
 from gpuworker.lanes import Turns
 from gpuworker.pace import Pace
-from shared.messages import EMBED_ALL, PLAIN
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 MOST_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
@@ -108,16 +101,9 @@ class Pipeline:
         if reading:
             self._read(reading)
             works = [work for work in works if work.op not in READING]
-        broken: list[tuple[Work, Exception]] = []
-        items: list[Item] = []
-        try:
-            items = items_of(self._backend, works)
-        except Exception:  # noqa: BLE001 - one of them is to blame: find out which
-            for work in works:
-                try:
-                    items += items_of(self._backend, [work])
-                except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-                    broken.append((work, error))
+            if not works:
+                return
+        items, broken = tokenized(self._backend, works)
         with self._lock:
             failed = [failure_of(work, error) for work, error in broken if self._close(work)]
             live = [item for item in items if not item.work.over]
@@ -135,7 +121,7 @@ class Pipeline:
             ran = Ran()
             try:
                 work.values = values_of(self._backend, work)
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
                 ran.failed = [failure_of(work, error)]
             else:
                 ran.done = [work]
@@ -289,28 +275,19 @@ class Pipeline:
         """
         failed: list[Failed] = []
         no_memory = False
-        for_each_token = [row for row in batch.rows if row.items[0].work.op == EMBED_ALL]
-        if for_each_token and len(for_each_token) < len(batch.rows):
-            others = [row for row in batch.rows if row.items[0].work.op != EMBED_ALL]
-            for some in (others, for_each_token):
-                self._compute(self._collate(tuple(some)), ran, alone=alone)
+        kinds = alike(batch.rows)
+        if len(kinds) > 1:
+            for rows in kinds:
+                self._compute(self._collate(rows), ran, alone=alone)
             return
-        raw = any(item.work.options.normalize is False for item in batch.items)
         try:
-            vectors = self._vectors(batch, alone=alone, raw=raw)
+            given = results_of(self._backend, batch, alone=alone)
         except Exception as error:  # noqa: BLE001 - whatever the model raises, its neighbours get their answers
             no_memory = is_out_of_memory(error)
             failed = [failure_of(item.work, error) for item in batch.items]
         if failed:  # out of the block above: its error holds what the run has allocated
             self._compute_less(batch, ran, failed, alone=alone, no_memory=no_memory, again=again)
             return
-        finished = partial(finish, normalizes=self._backend.normalizes, raw=raw)
-        as_is = bool(for_each_token)
-        given = [
-            (item, vector if as_is or (item.work.options == PLAIN and not raw) else finished(vector, item.work.options))
-            for row, vector in zip(batch.rows, vectors, strict=True)
-            for item in row.items
-        ]
         with self._lock:
             for item, vector in given:
                 work = item.work
@@ -337,18 +314,6 @@ class Pipeline:
             with self._lock:
                 works = [item.work for item in batch.items]
                 ran.failed += [each for work, each in zip(works, failed, strict=True) if self._close(work)]
-
-    def _vectors(self, batch: Batch, *, alone: bool, raw: bool) -> Sequence[NDArray[np.float32]] | NDArray[np.float32]:
-        if batch.error is not None:
-            raise batch.error
-        vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32]
-        if batch.rows[0].items[0].work.op == EMBED_ALL:
-            vectors = self._backend.run_each_token(batch.collated, alone=alone)
-        else:
-            vectors = self._backend.run(batch.collated, alone=alone, raw=raw)
-        if len(vectors) != len(batch.rows):
-            raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
-        return vectors
 
     # -- the shelf, under the lock ------------------------------------------------------------------------------------
 

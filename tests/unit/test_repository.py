@@ -26,6 +26,13 @@ def test_modules_and_functions_are_small(path: Path) -> None:
     assert long == set()
 
 
+def test_the_openapi_description_is_what_the_command_prints() -> None:
+    """docs/openapi.json is that of today's routes."""
+    command = [sys.executable, "-P", "-m", "redbatch", "openapi"]
+    printed = subprocess.run(command, check=True, capture_output=True).stdout
+    assert printed == (ROOT / "docs" / "openapi.json").read_bytes()
+
+
 def test_the_settings_page_is_what_the_command_prints() -> None:
     """docs/settings.md holds the table that `redbatch settings --markdown` prints, with the defaults."""
     command = [sys.executable, "-P", "-m", "redbatch", "settings", "--markdown"]

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from gpuworker.models import parse_model
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
 from tests.integration.clients.test_tei import error, post
-from tests.integration.gateway.house import House
+from tests.integration.gateway.house import Gateway, House
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model]
@@ -23,13 +24,19 @@ TEXTS = ["a fox", "Two dögs and a cat", "word " * 400]
 
 
 @pytest.mark.timeout(180)
-async def test_what_teis_clients_see_is_the_models(house: House) -> None:
-    """Vectors, those of tokens, tokens and their text, likeness; what is wrong; and an error that spares the others."""
+async def test_what_clients_see_is_the_models(house: House) -> None:
+    """In front of one worker, which takes seconds to load."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker("minilm"))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=60)
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
     expected = model.encode(TEXTS)
+    check_vectors(gateway, model, expected)
+    check_tokens(gateway, model, expected)
+    check_partial(gateway, expected)
 
+
+def check_vectors(gateway: Gateway, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
+    """Those of texts and of tokens, how like they are, and whose they are."""
     client = InferenceClient(model=gateway.url, token="none")
     assert np.abs(client.feature_extraction(TEXTS) - expected).max() <= 1e-5
     likeness = InferenceClient(model=f"{gateway.url}/similarity", token="none")
@@ -41,6 +48,13 @@ async def test_what_teis_clients_see_is_the_models(house: House) -> None:
     for rows, own in zip(told, all_tokens, strict=True):
         assert np.abs(np.asarray(rows) - np.asarray(own)).max() <= 1e-4
 
+    info = plain_http.get(f"{gateway.url}/info").json()
+    assert (info["model_id"], info["max_input_length"]) == ("minilm", 256)
+    assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+
+
+def check_tokens(gateway: Gateway, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
+    """As the model's tokenizer makes them; their text; and the vectors of token ids, among texts."""
     told = post(gateway, "/tokenize", {"inputs": TEXTS}).json()
     ids = [[each["id"] for each in tokens] for tokens in told]
     assert ids == [model.tokenizer(text)["input_ids"] for text in TEXTS]
@@ -55,10 +69,10 @@ async def test_what_teis_clients_see_is_the_models(house: House) -> None:
     assert int(answer.headers["x-compute-tokens"]) == len(ids[0]) + len(ids[1])
 
     assert error(post(gateway, "/embed", {"inputs": TEXTS, "truncate": False})) == (422, "Validation")
-    info = plain_http.get(f"{gateway.url}/info").json()
-    assert (info["model_id"], info["max_input_length"]) == ("minilm", 256)
-    assert info["model_type"] == {"embedding": {"pooling": "mean"}}
 
+
+def check_partial(gateway: Gateway, expected: NDArray[np.float32]) -> None:
+    """A text that the model refuses spares the others, for OpenAI's client as well."""
     with openai_at(gateway) as openai_client:
         partial = {"truncate": False, "on_error": "null"}
         some: Any = openai_client.embeddings.create(

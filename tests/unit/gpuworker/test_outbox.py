@@ -115,10 +115,11 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     short = vectors[1, :3]
     one, two = (Work(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
     one.rows[:], two.rows[:] = list(vectors), [short]
-    one.tokens, two.tokens = 7, 2
-    one.read_s = 0.125
-    one.began, one.seconds, one.size = 1.0, 0.5, 3
-    two.began, two.seconds, two.size = 2.0, 0.75, 4
+    one_said = {"tokens": 7, "read_s": 0.125, "began": 1.0, "seconds": 0.5, "size": 3}
+    two_said = {"tokens": 2, "read_s": 0.25, "began": 2.0, "seconds": 0.75, "size": 4}
+    for entry, said in ((one, one_said), (two, two_said)):
+        for name, value in said.items():
+            setattr(entry, name, value)
     ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
     [(header, payload)] = frames.Reader().feed(encode_ran(ran))
     assert payload == vectors.tobytes() + short.tobytes()
@@ -135,17 +136,8 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "full_s": 0.0,
         "max_batch_tokens": 0,
         "done": [
-            {
-                "key": "a",
-                "bytes": 32,
-                "dim": 4,
-                "tokens": 7,
-                "read_s": 0.125,
-                "began": 1.0,
-                "seconds": 0.5,
-                "size": 3,
-            },
-            {"key": "b", "bytes": 12, "dim": 3, "tokens": 2, "read_s": 0.0, "began": 2.0, "seconds": 0.75, "size": 4},
+            {"key": "a", "bytes": 32, "dim": 4, **one_said},
+            {"key": "b", "bytes": 12, "dim": 3, **two_said},
         ],
         "paused": [],
         "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],

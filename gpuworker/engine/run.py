@@ -1,0 +1,54 @@
+"""What the model gives for a batch, whichever kind of vectors its rows ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuworker.engine.finish import finish
+from shared.messages import EMBED_ALL, PLAIN
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpuworker.backends.base import Backend
+    from gpuworker.engine.work import Batch, Item, Row
+
+
+def alike(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
+    """Returns the rows that can run at once: those that ask for the vectors of tokens run by themselves."""
+    pooled = tuple(row for row in rows if row.items[0].work.op != EMBED_ALL)
+    if len(pooled) in (0, len(rows)):
+        return [tuple(rows)]
+    return [pooled, tuple(row for row in rows if row.items[0].work.op == EMBED_ALL)]
+
+
+def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Item, NDArray[np.float32]]]:
+    """Returns what each input of a batch of such rows gets: its vector, or an array of those of its tokens.
+
+    Raises:
+        ValueError: the model gave another number of them.
+        Exception: whatever else collating the batch, or the model, has raised.
+    """
+    if batch.error is not None:
+        raise batch.error
+    raw = any(item.work.options.normalize is False for item in batch.items)
+    each_token = batch.rows[0].items[0].work.op == EMBED_ALL
+    vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32]
+    if each_token:
+        vectors = backend.run_each_token(batch.collated, alone=alone)
+    else:
+        vectors = backend.run(batch.collated, alone=alone, raw=raw)
+    if len(vectors) != len(batch.rows):
+        raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
+    finished = partial(finish, normalizes=backend.normalizes, raw=raw)
+    return [
+        (
+            item,
+            vector if each_token or (item.work.options == PLAIN and not raw) else finished(vector, item.work.options),
+        )
+        for row, vector in zip(batch.rows, vectors, strict=True)
+        for item in row.items
+    ]
