@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.openapi import SCHEMAS
+from api.access import Gate
+from api.last_words import LastWords
+from api.openapi import SCHEMAS, SECURITY
 from api.routes import SERVED, dialect_of, router
-from api.serving import error_response, request_id_of, serve
+from api.serving import address_of, error_response, request_id_of, serve
 from api.state import State
 from redbatch import __version__
 from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan, Message, Receive, Scope, Send
+
+OPEN = frozenset(("/", "/health", "/livez", "/readyz", "/ping"))
+"""Who probes has no key."""
 
 ERRORS: dict[int, type[RedbatchError]] = {404: NotFound, 405: MethodNotAllowed}
 
@@ -28,7 +33,8 @@ class Described(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Returns the OpenAPI description, with those schemas."""
         described = super().openapi()
-        described.setdefault("components", {})["schemas"] = SCHEMAS
+        described["components"] = {"schemas": SCHEMAS, "securitySchemes": SECURITY}
+        described["security"] = [{}, *({name: []} for name in SECURITY)]
         return described
 
 
@@ -73,6 +79,18 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return response
 
 
+async def _refusal(request: Request, gate: Gate) -> Response | None:
+    """Returns the answer to somebody who has no key, on a route that takes any; None if it is let through."""
+    path = request.url.path
+    if path in OPEN:
+        return None
+    try:
+        await gate.admit(request.headers, address_of(request.scope), None)
+    except RedbatchError as error:
+        return error_response(dialect_of(path), error, request_id_of(request), LastWords)
+    return None
+
+
 class Front:
     """What every request meets first.
 
@@ -94,8 +112,10 @@ class Front:
         if dialect is not None and scope["method"] == "POST":
             scope["app"] = self._app
             await serve(scope, receive, send, dialect)
-        else:
-            await self._app(scope, receive, self._closing(send) if self._state.draining else send)
+            return
+        send = self._closing(send) if self._state.draining else send
+        refusal = None if self._state.gate is None else await _refusal(Request(scope), self._state.gate)
+        await (refusal or self._app)(scope, receive, send)
 
     def _closing(self, send: Send) -> Send:
         async def sending(message: Message) -> None:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from api.connection import WHOLE
-from shared.errors import BodyTimeout, BodyTooLarge, RequestError, UnsupportedMediaType
+from shared.errors import BodyTimeout, BodyTooLarge, RedbatchError, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class BodyUnread(Exception):
     """The body was not read to its end; `error` says why."""
 
-    def __init__(self, error: RequestError) -> None:
+    def __init__(self, error: RedbatchError) -> None:
         super().__init__(error.message)
         self.error = error
 

@@ -9,18 +9,22 @@ import orjson
 from shared.errors import (
     BodyTimeout,
     DeadlineExceeded,
+    Forbidden,
     MethodNotAllowed,
     NotFound,
     Overloaded,
     RedbatchError,
     RequestError,
     TooLarge,
+    Unauthorized,
     Unavailable,
     UnsupportedMediaType,
 )
 
 STATUS: dict[type[RedbatchError], int] = {
     RequestError: 400,
+    Unauthorized: 401,
+    Forbidden: 403,
     NotFound: 404,
     MethodNotAllowed: 405,
     BodyTimeout: 408,
@@ -43,8 +47,13 @@ def error_body(code: str, message: str, request_id: str) -> bytes:
     return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})
 
 
-def retry_headers(error: RedbatchError) -> dict[str, str]:
-    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`, where trying again makes sense."""
+def headers_of(error: RedbatchError) -> dict[str, str]:
+    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`, where trying again makes sense.
+
+    An answer that asks for a key has `WWW-Authenticate`, as HTTP has it.
+    """
+    if isinstance(error, Unauthorized):
+        return {"www-authenticate": "Bearer"}
     if error.retry_after_s is None:
         return {}
     wait_ms = max(1, math.ceil(error.retry_after_s * 1000))

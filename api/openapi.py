@@ -26,6 +26,12 @@ class Page(NamedTuple):
     answers: Answers
 
 
+SECURITY: dict[str, Schema] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key that `redbatch keys create` made."},
+    "header": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same, in a header."},
+}
+"""How a key is sent, where the gateway asks for one."""
+
 SCHEMAS: dict[str, Schema] = {}
 """By name, those that the page refers to."""
 
@@ -68,6 +74,8 @@ _TEI_ERROR = _content(_named("TEIError", _object(_TEI_TOLD)))
 
 _WHY = {
     400: "Malformed JSON, a missing or empty text, a wrong type",
+    401: "No key, or none that opens",
+    403: "The key is for something else",
     404: "No worker serves this model",
     408: "The body did not arrive in time",
     413: "Body, inputs or characters over the limit",
@@ -79,9 +87,9 @@ _WHY = {
     503: "Redis is out of reach, or no worker has lived for a while",
     504: "The deadline passed",
 }
-_NATIVE_STATUSES = (400, 408, 413, 415, 429, 500, 503, 504)
+_NATIVE_STATUSES = (400, 401, 403, 408, 413, 415, 429, 500, 503, 504)
 _OPENAI_STATUSES = (*_NATIVE_STATUSES, 404)
-_TEI_STATUSES = (400, 408, 413, 415, 422, 424, 429, 500, 503, 504)
+_TEI_STATUSES = (400, 401, 403, 408, 413, 415, 422, 424, 429, 500, 503, 504)
 
 
 def _answers(good: Schema, what: str, statuses: tuple[int, ...], error: dict[str, Any]) -> Answers:

@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from api.access import NoKeys, gate_of
 from api.app import Front, make_app
 from api.connection import Connection
 from api.dispatcher import Dispatcher
@@ -22,6 +23,8 @@ from redbatch.garbage import collect_rarely
 from redbatch.listener import BACKLOG, ListenError
 from redbatch.listener import listen as bind
 from redbatch.open_files import raise_open_file_limit
+from redbatch.process import EXIT_CONFIGURATION
+from shared.queue import Queue
 
 log = structlog.get_logger()
 
@@ -69,7 +72,14 @@ class DrainingServer(uvicorn.Server):
 
 async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    state = State(settings, Dispatcher(settings))
+    dispatcher = Dispatcher(settings)
+    queue = Queue(settings, settings.queue, f"gateway:{dispatcher.gateway}")
+    try:
+        gate = await gate_of(settings, queue.link("keys"))
+    except NoKeys as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIGURATION
+    state = State(settings, dispatcher, gate)
     config = uvicorn.Config(
         Front(make_app(state), state),
         http=Connection,
@@ -93,6 +103,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
+        await queue.close()
     log.info("gateway stopped")
     return 0 if server.started else 1
 

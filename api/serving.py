@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from api import metrics
 from api.body import BodyUnread, read_body
 from api.connection import PEER, Peer
-from api.errors import retry_headers
+from api.errors import headers_of
 from api.last_words import LastWords
 from api.openapi import JSON
 from shared.errors import InternalError, RedbatchError, Unavailable
@@ -125,7 +125,7 @@ def error_response(
 ) -> Response:
     """Returns an error in the shape that these clients know."""
     status, body = dialect.refusal(error, request_id)
-    return kind(body, status, {"x-request-id": request_id, **retry_headers(error)}, JSON)
+    return kind(body, status, {"x-request-id": request_id, **headers_of(error)}, JSON)
 
 
 def _refused(exchange: Exchange, error: RedbatchError, kind: type[Response] = Response) -> Response:
@@ -150,6 +150,7 @@ async def _answer(exchange: Exchange) -> Response:
     request = exchange.request
     state: State = request.app.state.redbatch
     peer: Peer = request.scope["state"][PEER]
+    await _let_in(request, state)
     body = await read_body(request, exchange.dialect.most_bytes(state.settings), state.settings.body_timeout_s)
     if len(body) < LARGE_BODY_BYTES:
         asked = _parse(exchange, body, state.settings)
@@ -170,6 +171,22 @@ async def _answer(exchange: Exchange) -> Response:
     headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
     headers["x-request-id"] = exchange.request_id
     return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
+
+
+async def _let_in(request: Request, state: State) -> None:
+    """Raises BodyUnread: whoever asks may not."""
+    if state.gate is None:
+        return
+    try:
+        await state.gate.admit(request.headers, address_of(request.scope), "embed")
+    except RedbatchError as error:
+        raise BodyUnread(error) from None
+
+
+def address_of(scope: Scope) -> str:
+    """Returns where a request comes from."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _parse(exchange: Exchange, body: bytes, settings: GatewaySettings) -> Asked:

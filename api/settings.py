@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
@@ -15,6 +17,10 @@ class GatewaySettings(QueueSettings):
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
         default=9090, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
+    )
+    auth: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether clients need a key (redbatch keys create): auto asks for one unless host is the loopback.",
     )
     queue: QueueName = Field(
         default=queue_slug(DEFAULT_MODEL), description="Queue that requests go to: the slug of the model's name."

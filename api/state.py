@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from api.access import Gate
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from redbatch import __version__
@@ -13,10 +14,14 @@ from shared.errors import ModelNotFound, NoWorker
 
 @dataclass(slots=True)
 class State:
-    """The settings, the dispatcher, whether this gateway is on its way out, and who parses a large body."""
+    """The settings, the dispatcher, whether this gateway is on its way out, and who parses a large body.
+
+    Without a `gate` everybody may ask.
+    """
 
     settings: GatewaySettings
     dispatcher: Dispatcher
+    gate: Gate | None = None
     draining: bool = False
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
 

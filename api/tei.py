@@ -23,12 +23,14 @@ from shared.errors import (
     BodyTooLarge,
     DeadlineExceeded,
     EmptyInputs,
+    Forbidden,
     InvalidRequest,
     MethodNotAllowed,
     ModelError,
     Overloaded,
     RedbatchError,
     RequestError,
+    Unauthorized,
     Unavailable,
     UnsupportedMediaType,
 )
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound=BaseModel)
 KINDS: dict[type[RedbatchError], tuple[int, str]] = {
     EmptyInputs: (400, "Empty"),
+    Unauthorized: (401, "Validation"),
+    Forbidden: (403, "Validation"),
     MethodNotAllowed: (405, "Validation"),
     BodyTimeout: (408, "Validation"),
     BodyTooLarge: (413, "Validation"),

@@ -18,6 +18,7 @@ from redbatch import __version__
 from redbatch.bench.settings import BenchSettings
 from redbatch.dead.app import app as dead_app
 from redbatch.flags import Panel, Setting, settings_of, with_flags
+from redbatch.keys.app import app as keys_app
 from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.tune.settings import TuneSettings
 
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 
 app.add_typer(dead_app, name="dead")
+app.add_typer(keys_app, name="keys")
 
 GATEWAY = settings_of(GatewaySettings)
 WORKER = settings_of(WorkerSettings)
@@ -64,6 +66,13 @@ TUNE_PANELS = [
         ],
     ),
 ]
+
+
+NoAuth = Annotated[bool, typer.Option("--no-auth", help="Ask no client for a key, wherever it listens.")]
+
+
+def _with_auth(given: dict[str, str], no_auth: bool) -> dict[str, str]:
+    return given | {"auth": "off"} if no_auth else given
 
 
 class Process(StrEnum):
@@ -119,6 +128,7 @@ def up(
     given: dict[str, str],
     gateways: Annotated[int, typer.Option(min=1, max=64, help="How many gateways share the port.")] = 1,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, each with its own model.")] = 1,
+    no_auth: NoAuth = False,
 ) -> int:
     """Run a whole cluster in this terminal.
 
@@ -132,23 +142,29 @@ def up(
     """
     from redbatch.up import Size, run
 
-    return run(Size(gateways, workers), given)
+    return run(Size(gateways, workers), _with_auth(given, no_auth))
 
 
 @app.command()
 @with_flags(Panel("Settings", GATEWAY))
-def gateway(given: dict[str, str], listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None) -> int:
+def gateway(
+    given: dict[str, str],
+    no_auth: NoAuth = False,
+    listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> int:
     """Run one gateway, the HTTP API in front of the queue.
 
     Any number may stand behind a load balancer.
 
-    redbatch gateway --host 0.0.0.0 --redis-url redis://redis:6379/0
+    redbatch gateway --redis-url redis://redis:6379/0
+
+    redbatch gateway --host 0.0.0.0 asks for keys: see `redbatch keys`
 
     REDBATCH_REDIS_URL=redis://redis:6379/0 redbatch gateway
     """
     from redbatch.alone import run_gateway
 
-    return run_gateway(given, listen_fd)
+    return run_gateway(_with_auth(given, no_auth), listen_fd)
 
 
 @app.command()

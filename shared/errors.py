@@ -4,6 +4,8 @@ RedbatchError
 ├── RequestError          the client's fault: no retry helps
 │   ├── InvalidRequest        malformed JSON, missing or empty text, wrong type
 │   │   └── EmptyInputs           there is nothing to embed
+│   ├── Unauthorized          no key, or none that opens
+│   ├── Forbidden             the key is for something else
 │   ├── NotFound              there is no such route
 │   │   └── ModelNotFound         no worker has announced this model
 │   ├── MethodNotAllowed      the route has other methods
@@ -12,7 +14,8 @@ RedbatchError
 │   └── TooLarge              inputs or characters over the limit
 │       └── BodyTooLarge          the body is over the limit
 ├── Overloaded            try again after `retry_after_s`
-│   └── QueueFull
+│   ├── QueueFull
+│   └── TooManyFailures       wrong keys came from this address
 ├── Unavailable           the cluster cannot serve now
 │   ├── RedisUnreachable
 │   └── NoWorker
@@ -56,6 +59,18 @@ class EmptyInputs(InvalidRequest):
     """An input is empty, or there is none: some clients are to tell this apart."""
 
     code = "empty_inputs"
+
+
+class Unauthorized(RequestError):
+    """There is no key, or none that opens."""
+
+    code = "invalid_api_key"
+
+
+class Forbidden(RequestError):
+    """The key is good, for something else."""
+
+    code = "forbidden"
 
 
 class NotFound(RequestError):
@@ -108,6 +123,12 @@ class QueueFull(Overloaded):
     """The queue is at its bound."""
 
     code = "queue_full"
+
+
+class TooManyFailures(Overloaded):
+    """Too many wrong keys came from one address."""
+
+    code = "too_many_failures"
 
 
 class Unavailable(RedbatchError):

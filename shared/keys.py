@@ -12,6 +12,7 @@
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
 | rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
 | rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
+| rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ GROUP = "workers"
 
 RELEASED = "released"
 """The consumer that holds what was handed back, until another worker takes it."""
+
+
+ACCESS_KEYS = "rb:keys"
+"""Hash of the keys of clients, by id, as JSON: the same for all queues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def list_(
     in_json: Json = False,
 ) -> None:
     """List dead letters, newest first."""
-    from redbatch.dead.command import Where, show_all
+    from redbatch.dead.command import show_all
+    from redbatch.queue_link import Where
 
     raise typer.Exit(show_all(Where(redis_url, queue), most, in_json=in_json))
 
@@ -59,7 +60,8 @@ def show(
     in_json: Json = False,
 ) -> None:
     """Show one whole, with the length and digest of each input."""
-    from redbatch.dead.command import Where, show_one
+    from redbatch.dead.command import show_one
+    from redbatch.queue_link import Where
 
     raise typer.Exit(show_one(Where(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
 
@@ -77,8 +79,8 @@ def requeue(
     After the model or its memory was mended, say. Nobody waits for the vectors any more: this shows whether they can be
     had. What is answered is deleted here; what is not, stays. The exit code is 1 if one was not answered.
     """
-    from redbatch.dead.command import Where
     from redbatch.dead.command import requeue as run_requeue
+    from redbatch.queue_link import Where
 
     _need_ids(letter_ids, every=every)
     raise typer.Exit(run_requeue(Where(redis_url, queue), letter_ids or [], timeout_s, every=every))
@@ -93,8 +95,8 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete them."""
-    from redbatch.dead.command import Where
     from redbatch.dead.command import purge as run_purge
+    from redbatch.queue_link import Where
 
     _need_ids(letter_ids, every=every)
 

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import typer
 from rich.console import Console
 
 from redbatch.dead import view
-from redbatch.process import complain
-from redbatch.urls import mask_password
-from redbatch.which_queue import NoQueue, which_queue
+from redbatch.queue_link import EXIT_FAILED, Where, failed, on_queue
 from shared import dead_letters, submission
 from shared.codec import CodecError, decode_reply
-from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.messages import Failure
-from shared.queue import Link, Queue
-from shared.settings import QueueSettings
+from shared.queue import Link
 
-EXIT_FAILED = 1
 ALL = 1_000_000
 NOBODY_RUNS_IT = "no answer in time: does a worker live? See `redbatch queue`"
 NEWEST = 20
@@ -33,39 +26,6 @@ WHY_NOT_REQUEUED = {
     "no body": "its texts were too long to be kept",
     "unreadable": "it is none that a worker wrote",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The Redis and the queue, as they were given."""
-
-    redis_url: str | None
-    queue: str | None
-
-
-Work = Callable[[Link, Keys], Coroutine[object, object, int]]
-
-
-def _on(where: Where, work: Work) -> int:
-    """Runs some work on a connection to the queue that is meant, and says what went wrong."""
-    try:
-        url, name = which_queue(where.redis_url, where.queue)
-    except NoQueue as error:
-        return _failed(str(error))
-
-    async def run() -> int:
-        queue = Queue(QueueSettings(redis_url=url), name, f"redbatch-cli-{os.getpid()}")
-        try:
-            return await work(queue.link("dead"), queue.keys)
-        finally:
-            await queue.close()
-
-    try:
-        return asyncio.run(run())
-    except KeyboardInterrupt:
-        return EXIT_FAILED
-    except (RedisUnreachable, ValueError) as error:
-        return _failed(f"{mask_password(url)}: {error}")
 
 
 def show_all(where: Where, most: int, *, in_json: bool) -> int:
@@ -81,7 +41,7 @@ def show_all(where: Where, most: int, *, in_json: bool) -> int:
             Console(highlight=False).print(view.as_table(keys.queue, letters, total))
         return 0
 
-    return _on(where, work)
+    return on_queue(where, "dead", work)
 
 
 def show_one(where: Where, letter_id: str, *, with_text: bool, in_json: bool) -> int:
@@ -90,14 +50,14 @@ def show_one(where: Where, letter_id: str, *, with_text: bool, in_json: bool) ->
     async def work(link: Link, keys: Keys) -> int:
         letter = await dead_letters.find(link, keys, letter_id)
         if letter is None:
-            return _failed(f"{letter_id}: there is no such dead letter")
+            return failed(f"{letter_id}: there is no such dead letter")
         if in_json:
             typer.echo(json.dumps(view.as_dict(letter, with_text=with_text)))
         else:
             Console(highlight=False).print(view.as_text(letter, with_text=with_text))
         return 0
 
-    return _on(where, work)
+    return on_queue(where, "dead", work)
 
 
 def requeue(where: Where, letter_ids: Sequence[str], timeout_s: float, *, every: bool) -> int:
@@ -125,7 +85,7 @@ def requeue(where: Where, letter_ids: Sequence[str], timeout_s: float, *, every:
         done = [await one(link, keys, each) for each in dict.fromkeys(ids)]
         return 0 if all(done) else EXIT_FAILED
 
-    return _on(where, work)
+    return on_queue(where, "dead", work)
 
 
 def purge(where: Where, letter_ids: Sequence[str], *, every: bool, sure: Callable[[int], bool]) -> int:
@@ -138,9 +98,9 @@ def purge(where: Where, letter_ids: Sequence[str], *, every: bool, sure: Callabl
             return 0
         gone = await (dead_letters.purge_all(link, keys) if every else dead_letters.purge(link, keys, letter_ids))
         typer.echo(f"deleted: {gone:,}")
-        return 0 if gone == number or every else _failed(f"{number - gone:,} of these ids are no dead letters")
+        return 0 if gone == number or every else failed(f"{number - gone:,} of these ids are no dead letters")
 
-    return _on(where, work)
+    return on_queue(where, "dead", work)
 
 
 async def _outcome(link: Link, key: str, timeout_s: float) -> str:
@@ -155,8 +115,3 @@ async def _outcome(link: Link, key: str, timeout_s: float) -> str:
                 return f"answered with what is no reply: {error}"
             return f"{reply.code}: {reply.message}" if isinstance(reply, Failure) else ""
     return NOBODY_RUNS_IT
-
-
-def _failed(message: str) -> int:
-    complain(message)
-    return EXIT_FAILED

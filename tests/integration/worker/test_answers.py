@@ -47,7 +47,7 @@ async def test_bulk_that_is_the_share_of_another_worker_is_left_to_it(house: Hou
     for _ in range(50):
         await asyncio.sleep(0.02)
         most = max(most, (await house.raw.xpending(house.keys.lanes[BULK], GROUP))["pending"])
-    assert most == 4
+    assert 4 <= most <= 5  # on a slow machine the wait for the first may bring a second before the share is asked for
     await house.cancel(refs)
 
 

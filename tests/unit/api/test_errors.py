@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from api.errors import STATUS, error_body, retry_headers, status_of
+from api.errors import STATUS, error_body, headers_of, status_of
 from api.openai import OpenAI
 from api.openapi import PAGES
 from api.routes import SERVED
@@ -17,6 +17,8 @@ EXPECTED = {
     "RedbatchError": 500,
     "RequestError": 400,
     "InvalidRequest": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
     "NotFound": 404,
     "ModelNotFound": 404,
     "MethodNotAllowed": 405,
@@ -27,6 +29,7 @@ EXPECTED = {
     "EmptyInputs": 400,
     "Overloaded": 429,
     "QueueFull": 429,
+    "TooManyFailures": 429,
     "Unavailable": 503,
     "RedisUnreachable": 503,
     "NoWorker": 503,
@@ -77,5 +80,5 @@ def test_an_error_is_told_in_one_shape() -> None:
 def test_when_to_come_again_is_never_too_early(after_s: float | None, seconds: str | None, ms: str | None) -> None:
     """Whole seconds are rounded up, at least to one; an error that cannot be tried again has no such headers."""
     error: RedbatchError = QueueFull("", retry_after_s=after_s)
-    headers = retry_headers(error)
+    headers = headers_of(error)
     assert (headers.get("retry-after"), headers.get("retry-after-ms")) == (seconds, ms)

@@ -1,0 +1,1 @@
+"""`redbatch keys`: who may ask a gateway."""

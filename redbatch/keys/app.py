@@ -1,0 +1,70 @@
+"""The commands below `redbatch keys`: what they take and what they say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="""Make, list and revoke the keys with which clients ask.
+
+    A gateway asks for a key when it listens elsewhere than on the loopback, or
+    with --auth on. Clients send it as `Authorization: Bearer KEY`, as OpenAI's
+    do by themselves, or as `x-api-key: KEY`. Keys are in Redis, and count for
+    all gateways and queues there.
+
+    redbatch keys create --name search --tenant web --expires 90d
+
+    redbatch keys list
+
+    redbatch keys revoke 1f0c9d2ab37e4c55
+    """,
+)
+
+RedisUrl = Annotated[
+    str | None,
+    typer.Option(envvar="REDBATCH_REDIS_URL", help="Redis to ask; your running `redbatch up` when not set."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def create(
+    redis_url: RedisUrl = None,
+    name: Annotated[str, typer.Option(help="For you, to tell it from others.")] = "",
+    tenant: Annotated[str, typer.Option(help="Whom its requests count for.")] = "",
+    scope: Annotated[
+        list[str] | None, typer.Option(help="What it is for: embed, jobs, admin; several times for several.")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="After so long it opens no more: 12h, 90d. Never, if not set.")
+    ] = None,
+    in_json: Json = False,
+) -> None:
+    """Make a key, and show it once: nobody can see it again."""
+    from redbatch.keys.command import Wanted
+    from redbatch.keys.command import create as run
+
+    raise typer.Exit(run(redis_url, Wanted(name, tenant, tuple(scope or ("embed",)), expires), in_json=in_json))
+
+
+@app.command("list")
+def list_(redis_url: RedisUrl = None, in_json: Json = False) -> None:
+    """List keys, the oldest first; their secrets are not known."""
+    from redbatch.keys.command import show_all
+
+    raise typer.Exit(show_all(redis_url, in_json=in_json))
+
+
+@app.command()
+def revoke(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="As `list` shows them.")],
+    redis_url: RedisUrl = None,
+) -> None:
+    """Revoke keys: within two seconds they open nothing."""
+    from redbatch.keys.command import revoke as run
+
+    raise typer.Exit(run(redis_url, ids))

@@ -1,0 +1,179 @@
+"""A gateway that asks for keys: who gets in, who does not, and what each is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+
+from api.access import FAILURES, Gate, NoKeys, gate_of
+from api.settings import GatewaySettings
+from redbatch.local_redis import LocalRedis
+from shared import access
+from shared.access import AccessKey, Scope, digest_of, new_id, new_secret
+from shared.queue import Link, Queue
+from shared.settings import QueueSettings
+from tests import plain_http
+from tests.integration.clients.test_openai import openai_at
+from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+CLOSED = ["/v1/models", "/v1/models/a", "/info", "/docs", "/openapi.json", "/nothing"]
+OPEN = ["/health", "/livez", "/readyz", "/ping", "/"]
+
+
+@pytest_asyncio.fixture
+async def link(own_redis: LocalRedis) -> AsyncIterator[Link]:
+    """A connection to the test's own Redis."""
+    queue = Queue(QueueSettings(redis_url=own_redis.url), "any", "test")
+    yield queue.link("keys")
+    await queue.close()
+
+
+async def make(link: Link, *scopes: Scope, expires_ms: int | None = None) -> str:
+    """Makes a key and returns it."""
+    secret = new_secret()
+    key = AccessKey(new_id(), digest_of(secret), scopes or ("embed",), "", "", 0, expires_ms)
+    await access.add(link, key)
+    return f"{key.key_id}.{secret}"
+
+
+def embed(gateway: Gateway, key: str | None, path: str = "/embed", body: object = None) -> httpx.Response:
+    """Asks for a vector, with a key or without."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    return plain_http.post(f"{gateway.url}{path}", json=body or {"text": "a"}, headers=headers, timeout=30)
+
+
+async def start(house: House, **settings: object) -> Gateway:
+    """Starts a gateway that asks for keys, and a worker."""
+    gateway, _ = await asyncio.gather(house.gateway(auth="on", **settings), house.worker())
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    return gateway
+
+
+@pytest.mark.timeout(60)
+async def test_who_has_no_key_learns_nothing(far_house: House, link: Link) -> None:
+    """On every route but those of probes, in the words of whoever asks; a right key opens them all."""
+    key = await make(link)
+    gateway = await start(far_house)
+    for path in OPEN:
+        assert plain_http.get(f"{gateway.url}{path}").status_code == 200
+    for path in CLOSED:
+        answer = plain_http.get(f"{gateway.url}{path}")
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        opened = plain_http.get(f"{gateway.url}{path}", headers={"x-api-key": key})
+        assert opened.status_code == (404 if path in ("/nothing", "/v1/models/a") else 200)
+    wrong = [None, "a", f"{key}x", key.partition(".")[0], f".{key.partition('.')[2]}", "x" * 10_000]
+    for given in wrong:
+        answer = embed(gateway, given)
+        assert (answer.status_code, error_of(answer)["code"]) == (401, "invalid_api_key")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    answer = embed(gateway, None, "/embed_all", {"inputs": "a"})
+    assert (answer.status_code, answer.json()["error_type"]) == (401, "Validation")
+    with openai_at(gateway) as client, pytest.raises(openai.AuthenticationError) as caught:
+        client.embeddings.create(model="a", input="a")
+    assert caught.value.code == "invalid_api_key"
+    with openai_at(gateway).with_options(api_key=key) as client:
+        assert client.embeddings.create(model=client.models.list().data[0].id, input="a").data
+
+
+@pytest.mark.timeout(60)
+async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: House, link: Link) -> None:
+    """Another scope is a 403; one that is revoked, or has expired, opens nothing within two seconds."""
+    now_ms = int(time.time() * 1000)
+    key, other, old = await make(link), await make(link, "jobs", "admin"), await make(link, expires_ms=now_ms - 1)
+    short = await make(link, expires_ms=now_ms + 8_000)
+    gateway = await start(far_house)
+    assert digits(embed(gateway, key).json()["embedding"]) == digits_of("a")
+    answer = embed(gateway, other)
+    assert (answer.status_code, error_of(answer)["code"]) == (403, "forbidden")
+    assert "jobs, admin" in error_of(answer)["message"]
+    assert embed(gateway, old).status_code == 401
+    assert embed(gateway, short).status_code == 200
+    await access.remove(link, key.partition(".")[0])
+    await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=3, poll_s=0.2)
+    await wait_until(lambda: embed(gateway, short).status_code == 401, "it expires", timeout_s=20, poll_s=0.5)
+    logged = gateway.program.output
+    assert not any(each.partition(".")[2] in logged for each in (key, other, old, short))
+
+
+@pytest.mark.timeout(60)
+async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(far_house: House, link: Link) -> None:
+    """From the same address; what Redis has to look up for guesses is bounded."""
+    key = await make(link)
+    gateway = await start(far_house)
+    assert embed(gateway, key).status_code == 200
+    statuses = [embed(gateway, f"{new_id()}.{new_secret()}").status_code for _ in range(FAILURES + 5)]
+    assert statuses[:FAILURES] == [401] * FAILURES
+    assert 429 in statuses[FAILURES:]
+    answer = embed(gateway, "a.b")
+    assert (answer.status_code, error_of(answer)["code"]) == (429, "too_many_failures")
+    assert int(answer.headers["retry-after"]) >= 1
+    for _ in range(5):
+        assert embed(gateway, key).status_code == 200
+
+
+@pytest.mark.timeout(60)
+async def test_a_large_body_without_a_key_is_not_read(far_house: House, link: Link) -> None:
+    """The answer comes before the body has."""
+    await make(link)
+    gateway = await start(far_house)
+    head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n"
+    answer = talk(gateway.port, head + b" " * 100_000)
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.timeout(90)
+async def test_while_redis_is_away_a_known_key_is_told_so(far_house: House, own_redis: LocalRedis, link: Link) -> None:
+    """And one that is not known is neither let in nor called wrong."""
+    key = await make(link)
+    gateway = await start(far_house, redis_grace_s=0, redis_timeout_s=1)
+    assert embed(gateway, key).status_code == 200
+    own_redis.stop()
+    try:
+        await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is away")
+        for given in (key, f"{new_id()}.{new_secret()}"):
+            answer = embed(gateway, given)
+            assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
+    finally:
+        own_redis.start()
+
+
+@pytest.mark.timeout(60)
+async def test_a_gateway_that_would_let_nobody_in_does_not_start(far_house: House, link: Link) -> None:
+    """It says what to do, and ends with the code for what starting again will not mend."""
+    program = await far_house.processes.start("gateway", "api", far_house.env(auth="on"))
+    assert await program.exit() == 2
+    assert "redbatch keys create" in program.output
+    await make(link)
+    assert (await far_house.gateway(auth="on")).missing() == ["worker"]
+
+
+async def test_who_is_asked_for_a_key(link: Link) -> None:
+    """By default whoever could come from elsewhere; an expired key is none."""
+    elsewhere = GatewaySettings(host="10.1.2.3")
+    assert await gate_of(GatewaySettings(), link) is None
+    assert await gate_of(GatewaySettings(host="10.1.2.3", auth="off"), link) is None
+    await make(link, expires_ms=1)
+    for settings, why in ((elsewhere, "listens on 10.1.2.3"), (GatewaySettings(auth="on"), "--auth on")):
+        with pytest.raises(NoKeys, match=why):
+            await gate_of(settings, link)
+    await make(link)
+    assert isinstance(await gate_of(elsewhere, link), Gate)
+    assert isinstance(await gate_of(GatewaySettings(auth="on"), link), Gate)
+
+
+async def test_a_gateway_starts_while_redis_is_away_and_asks_for_keys(own_redis: LocalRedis, link: Link) -> None:
+    """Nobody is let in for that."""
+    own_redis.stop()
+    try:
+        assert isinstance(await gate_of(GatewaySettings(host="10.1.2.3"), link), Gate)
+    finally:
+        own_redis.start()
