@@ -17,7 +17,7 @@ JOBS ?= logical
 PYTEST := $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-simulation bench-sweep test-redis7 check fmt lock clean FORCE
+.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-simulation bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -71,6 +71,9 @@ test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (
 	    echo "make test-redis7 needs Redis 7 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
 	echo "Running the tests that talk to Redis, on $$server ($$version) ..."; \
 	REDBATCH_TEST_REDIS_SERVER="$$server" exec $(PYTEST) -m redis $(ARGS)
+
+test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in an environment of their own
+	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)
 
 check: $(READY) ## Check format, lint, types and import rules
 	@echo 'Format (ruff) ...'

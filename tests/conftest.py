@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "redis: talks to a Redis server")
     config.addinivalue_line("markers", "buries: may leave dead letters after the test")
     config.addinivalue_line("markers", "long: is left to those who ask for slow tests")
+    config.addinivalue_line("markers", "frameworks: in an environment of their own (make test-frameworks)")
     config.addinivalue_line("markers", "alone: no other test runs beside it, since it measures times")
     config.addinivalue_line("markers", "litters: may leave anything, which is removed")
     config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bench.machine import ROOT
@@ -70,24 +70,38 @@ def make(folder: str, say: Callable[[str], None]) -> Path:
     Raises:
         CannotMake: pip failed, or would fetch a torch for GPUs.
     """
-    place = WHERE / folder
+    return make_at(WHERE / folder, requirements(folder), [TORCH], say)
+
+
+def make_at(place: Path, pinned: Path, before: Sequence[Path], say: Callable[[str], None]) -> Path:
+    """Makes an environment in a folder of its own unless it is there, and returns the folder of its programs.
+
+    Args:
+        place: the folder.
+        pinned: requirements, all of them.
+        before: requirements that pip resolves, and that are installed first.
+        say: is told what takes so long.
+
+    Raises:
+        CannotMake: pip failed, or would fetch a torch for GPUs.
+    """
     programs = place / "venv" / "bin"
     stamp = place / "made-of"
-    pinned = requirements(folder)
-    made_of = stamp_of(path.read_text(encoding="utf-8") for path in (TORCH, pinned))
+    made_of = stamp_of(path.read_text(encoding="utf-8") for path in (*before, pinned))
     if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of and (programs / "python").exists():
         return programs
-    say(f"making the environment of {folder} (once; a minute or two)")
+    say(f"making the environment of {place.name} (once; a minute or two)")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     _run(sys.executable, "-m", "venv", str(place / "venv"))
     python = str(programs / "python")
-    if extra := for_a_gpu(_run(python, *PIP, "install", "--dry-run", "-r", str(TORCH))):
-        raise CannotMake(
-            f"{folder}: pip would fetch torch for GPUs ({len(extra)} packages), and this is measured on the CPU: "
-            "name PyTorch's CPU index in PIP_EXTRA_INDEX_URL"
-        )
-    _run(python, *PIP, "install", "-r", str(TORCH))
+    for each in before:
+        if extra := for_a_gpu(_run(python, *PIP, "install", "--dry-run", "-r", str(each))):
+            raise CannotMake(
+                f"{place.name}: pip would fetch torch for GPUs ({len(extra)} packages), and this is measured on the "
+                "CPU: name PyTorch's CPU index in PIP_EXTRA_INDEX_URL"
+            )
+        _run(python, *PIP, "install", "-r", str(each))
     _run(python, *PIP, "install", "--no-deps", "-r", str(pinned))
     stamp.write_text(made_of, encoding="utf-8")
     return programs

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.gateway.conftest import house, said_ready, served
 
 __all__ = ["house", "said_ready", "served"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the frameworks, whose environment takes minutes, to those who ask for them with `-m frameworks`."""
+    if "frameworks" in config.getoption("markexpr"):
+        return
+    left = [item for item in items if item.get_closest_marker("frameworks") is not None]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
