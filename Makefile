@@ -17,7 +17,7 @@ JOBS ?= logical
 PYTEST := $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-simulation bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-cache bench-simulation bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -53,6 +53,9 @@ bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray
 
 bench-overload: $(READY) ## Up to ten times what a server can do, on Redbatch, FastAPI and mosec (eight minutes)
 	@exec $(BIN)/python -m bench.peers.overload $(ARGS)
+
+bench-cache: $(READY) ## What remembering vectors gives, where some texts come often (seven minutes)
+	@exec $(BIN)/python -m bench.zipf $(ARGS)
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)

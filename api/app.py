@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from api.routes import SERVED, dialect_of, router
 from api.serving import address_of, error_response, request_id_of, serve
 from api.state import State
 from redbatch import __version__
+from redbatch.tasks import end
 from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ def make_app(state: State) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await state.dispatcher.start()
+        remembering = [asyncio.create_task(state.cached.run())] if state.cached is not None else []
         yield
+        await end(remembering)
         await state.dispatcher.stop()
 
     app = _routes(lifespan)

@@ -214,6 +214,6 @@ def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> Answered
         sum([each.queue_ms for each in timings]) / number,
         sum([each.inference_ms for each in timings]) / number,
         max([each.batch_size for each in timings]),
-        sum([each.tokens for each in results]),
+        sum([sum(each.tokens) for each in results]),
         sum([each.tokenize_ms for each in timings]) / number,
     )

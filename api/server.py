@@ -14,6 +14,7 @@ import uvloop
 
 from api.access import NoKeys, gate_of
 from api.app import Front, make_app
+from api.cache import cached_of
 from api.connection import Connection
 from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
@@ -79,7 +80,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     except NoKeys as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    state = State(settings, dispatcher, gate)
+    state = State(settings, dispatcher, gate, cached_of(settings, dispatcher, queue))
     config = uvicorn.Config(
         Front(make_app(state), state),
         http=Connection,

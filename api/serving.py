@@ -165,7 +165,7 @@ async def _answer(exchange: Exchange) -> Response:
     try:
         if peer.gone:
             raise ClientDisconnect
-        answered = await state.dispatcher.answer(asked, exchange.own_id)
+        answered = await state.answer(asked, exchange.own_id)
     finally:
         peer.unwatch()
     headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)

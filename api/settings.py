@@ -52,6 +52,14 @@ class GatewaySettings(QueueSettings):
     reply_connections: int = Field(
         default=8, ge=2, le=64, description="Redis connections that wait for replies, however many requests there are."
     )
+    cache_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="Bytes of Redis for vectors that were computed before, shared by all gateways of a queue; 0: none.",
+    )
+    cache_ttl_s: float = Field(
+        default=86_400.0, gt=0, le=31_536_000, description="How long a vector is kept there at most."
+    )
     worker_grace_s: float = Field(
         default=60.0, ge=0, le=3600, description="How long requests are taken after the last worker was seen."
     )

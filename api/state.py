@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 
 from api.access import Gate
-from api.dispatcher import Dispatcher
+from api.asked import Asked
+from api.cache import Cached
+from api.dispatcher import Answered, Dispatcher
 from api.settings import GatewaySettings
 from redbatch import __version__
 from shared.errors import ModelNotFound, NoWorker
@@ -16,14 +18,19 @@ from shared.errors import ModelNotFound, NoWorker
 class State:
     """The settings, the dispatcher, whether this gateway is on its way out, and who parses a large body.
 
-    Without a `gate` everybody may ask.
+    Without a `gate` everybody may ask, and without `cached` everything is computed.
     """
 
     settings: GatewaySettings
     dispatcher: Dispatcher
     gate: Gate | None = None
+    cached: Cached | None = None
     draining: bool = False
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def answer(self, asked: Asked, request_id: str) -> Answered:
+        """Returns what comes of a request. Raises RedbatchError."""
+        return await (self.cached or self.dispatcher).answer(asked, request_id)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""

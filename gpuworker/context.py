@@ -17,7 +17,8 @@ class Context:
     """The worker's name and settings, its view of the fleet, and what it holds.
 
     `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
-    measured rate in estimated tokens, 0 while unknown; `demand` is told what interactive entries took of it.
+    measured rate in estimated tokens, 0 while unknown; `revision` is that of the
+    model, once it is loaded; `demand` is told what interactive entries took of it.
     """
 
     settings: WorkerSettings
@@ -27,5 +28,6 @@ class Context:
     clock: RedisClock = field(default_factory=RedisClock)
     hands: Hands = field(default_factory=Hands)
     workers: int = 1
+    revision: str = ""
     tokens_per_s: float = 0.0
     demand: Demand = field(default_factory=Demand)

@@ -1,7 +1,7 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
 From the worker:  add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
-From the engine:  ready {model, dim, device, dtype, pooling, max_input_tokens, max_batch_tokens}
+From the engine:  ready {model, dim, device, revision, dtype, pooling, max_input_tokens, max_batch_tokens}
                   begun {keys} · unbegun {keys}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s, max_batch_tokens,
                        done: [{key, bytes, dim, counts, tokens, read_s, began, seconds, size}],

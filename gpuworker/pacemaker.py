@@ -102,4 +102,5 @@ class Pacemaker:
             max_input_tokens=engine.get("max_input_tokens", 0),
             max_batch_tokens=engine.get("max_batch_tokens", 0),
             max_batch_size=context.settings.max_batch_size,
+            revision=engine.get("revision", ""),
         )

@@ -51,8 +51,15 @@ class Results:
             queued = max(0.0, done["began"] - submitted)
             metrics.QUEUE_WAIT.observe(queued)
             timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"], done["read_s"] * 1000)
-            self._committer.answer(holding, _reply(entry, done, data, timing))
+            self._committer.answer(holding, self._reply(entry, done, data, timing))
         return cost
+
+    def _reply(self, entry: Entry, done: dict[str, Any], data: bytes, timing: Timing) -> Result:
+        request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done["tokens"])
+        if "dim" not in done:
+            return Values(request_id, position, n, data, timing, tokens)
+        counts, revision = tuple(done.get("counts", ())), self._context.revision
+        return Vectors(request_id, position, n, done["dim"], data, timing, tokens, counts, revision)
 
     def _measure(self, header: Header, cost: int) -> None:
         size, tokens, padded, seconds = header["size"], header["tokens"], header["padded"], header["seconds"]
@@ -84,10 +91,3 @@ class Results:
         if counts and cost:  # between entries that take several batches, it would look slower than it is
             self._context.tokens_per_s = self._cost / max(self._seconds, 1e-9)
             metrics.TOKEN_RATE.set(self._context.tokens_per_s)
-
-
-def _reply(entry: Entry, done: dict[str, Any], data: bytes, timing: Timing) -> Result:
-    request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, done["tokens"]
-    if "dim" not in done:
-        return Values(request_id, position, n, data, timing, tokens)
-    return Vectors(request_id, position, n, done["dim"], data, timing, tokens, tuple(done.get("counts", ())))

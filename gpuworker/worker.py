@@ -166,6 +166,7 @@ class Worker:
         log.info("engine ready", model=header["model"], device=header["device"], dim=header["dim"])
         self._claimer.batch_tokens = int(header["max_batch_tokens"])
         self._patience.restarted()
+        self._context.revision = str(header["revision"])
         self._pacemaker.ready(header)
         self._claimer.bring(self._context.hands.unanswered())
         self._context.hands.freed.set()

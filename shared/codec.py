@@ -153,7 +153,7 @@ def encode_reply(reply: Reply) -> bytes:
         if isinstance(reply, Values):
             head["values"] = reply.data
         else:
-            head |= {"dim": reply.dim, "data": reply.data}
+            head |= {"dim": reply.dim, "revision": reply.revision, "data": reply.data}
             if reply.counts:
                 head["counts"] = reply.counts
     packed: bytes = msgpack.packb(head)
@@ -176,16 +176,16 @@ def decode_reply(data: bytes) -> Reply:
         return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str))
     batch = _count(value, "batch", 0, 2**31)
     timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), batch, _ms(value, "tokenize_ms"))
-    tokens = _count(value, "tokens", 0, 2**53)
+    tokens = _counts(value, "tokens", n) if value.get("tokens", []) != [] else ()
     if "values" in value:
         return Values(request_id, position, n, _values(_field(value, "values", bytes), n), timing, tokens)
     dim = _count(value, "dim", 1, MAX_DIM)
     vectors = _field(value, "data", bytes)
-    counts = _counts(value, n) if "counts" in value else ()
+    counts = _counts(value, "counts", n) if "counts" in value else ()
     number = sum(counts) if counts else n
     if len(vectors) != number * dim * 4:
         raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
-    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts)
+    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, _field(value, "revision", str))
 
 
 def _values(data: bytes, n: int) -> bytes:
@@ -198,8 +198,8 @@ def _values(data: bytes, n: int) -> bytes:
     return data
 
 
-def _counts(value: dict[str, Any], n: int) -> tuple[int, ...]:
-    counts = _field(value, "counts", list)
-    if len(counts) != n or not all(type(each) is int and each >= 0 for each in counts):
-        raise CodecError(f"field 'counts' is not a list of {n} numbers")
+def _counts(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
+    counts = _field(value, name, list)
+    if len(counts) != n or not all([type(each) is int and each >= 0 for each in counts]):  # noqa: C419 - half the time
+        raise CodecError(f"field {name!r} is not a list of {n} numbers")
     return tuple(counts)

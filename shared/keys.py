@@ -12,6 +12,7 @@
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
 | rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
 | rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
+| rb:{<queue>}:cache, :cache:0, :1  | hash   | gateways         | four times cache_ttl_s; cache_bytes at most          |
 | rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
 """
 
@@ -60,6 +61,11 @@ class Keys:
     def epoch(self) -> str:
         """Names one life of the queue's data."""
         return f"{self.prefix}epoch"
+
+    @property
+    def cache(self) -> list[str]:
+        """What is known of the cache, and its two generations: vectors by a digest of what they are of."""
+        return [f"{self.prefix}cache{part}" for part in ("", ":0", ":1")]
 
     @property
     def workers(self) -> str:

@@ -97,10 +97,11 @@ class Timing(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The answer to an entry: vectors of `dim` little-endian float32, back to back; and of how many `tokens` of it.
+    """The answer to an entry: vectors of `dim` little-endian float32, back to back.
 
-    There is one for each of its n inputs, or as many as `counts` has for each. The model has read these tokens, special
-    ones included; what was cut is not among them.
+    There is one for each of its n inputs, or as many as `counts` has for each. The model has read so many `tokens` of
+    each input, special ones included; what was cut is not among them. `revision` names the model and all that its
+    vectors depend on.
     """
 
     request_id: str
@@ -109,8 +110,9 @@ class Vectors(NamedTuple):
     dim: int
     data: bytes
     timing: Timing = Timing()
-    tokens: int = 0
+    tokens: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    revision: str = ""
 
 
 class Values(NamedTuple):
@@ -121,7 +123,7 @@ class Values(NamedTuple):
     n: int
     data: bytes
     timing: Timing = Timing()
-    tokens: int = 0
+    tokens: tuple[int, ...] = ()
 
 
 class Failure(NamedTuple):
@@ -146,7 +148,8 @@ class Heartbeat:
     `bulk_tokens_per_s` what interactive requests leave of it for bulk;
     `holds` counts entries claimed and not committed, `begun` those whose run has begun. What the model is, as far as it
     says: the format of its numbers, how it makes one vector of its tokens', and how many tokens an input may have; with
-    the bounds of a batch. These are 0 or empty while it loads.
+    the bounds of a batch; and its `revision`, which is another if its vectors may be. These are 0 or empty while it
+    loads.
     """
 
     worker: str
@@ -166,3 +169,4 @@ class Heartbeat:
     max_input_tokens: int = 0
     max_batch_tokens: int = 0
     max_batch_size: int = 0
+    revision: str = ""

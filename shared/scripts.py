@@ -39,4 +39,7 @@ HAND_BACK = Script.load("hand_back")
 HEARTBEAT = Script.load("heartbeat")
 LEAVE = Script.load("leave")
 
+CACHED = Script.load("cached", "cache")
+CACHE_PUT = Script.load("cache_put", "cache")
+
 REQUEUE = Script.load("requeue", "backlog", "entry_id")

@@ -47,6 +47,7 @@ class Backend(Protocol):
     Attributes:
         dim: length of a vector.
         device: where it runs: cpu, cuda:0, mps.
+        revision: names the model and all that its vectors depend on, in a few characters.
         dtype: the format of its numbers: float32, bfloat16, float16.
         pooling: how one vector is made of those of tokens: mean, cls; empty where it does not say.
         max_input_tokens: so many of an input it reads; 0 where there is no bound.
@@ -60,6 +61,7 @@ class Backend(Protocol):
 
     dim: int
     device: str
+    revision: str
     dtype: str
     pooling: str
     max_input_tokens: int

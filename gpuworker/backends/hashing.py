@@ -42,6 +42,7 @@ class HashingBackend:
     def __init__(self, model: Model) -> None:
         self.dim = DIM
         self.device = "cpu"
+        self.revision = "sha256"
         self.dtype = "float32"
         self.pooling = ""
         self.max_input_tokens = 0

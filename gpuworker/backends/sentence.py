@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import sentence_transformers
 import structlog
 import torch
 from joblib import cpu_count
@@ -26,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 from gpuworker.backends import packing, prepacking
 from gpuworker.backends.base import InputRefused, Token
 from gpuworker.backends.reading import Reader, Tokenized
+from gpuworker.backends.revision import revision_of
 from gpuworker.models import Model, ModelError
 from shared.messages import PLAIN, Input, Options
 
@@ -103,6 +105,8 @@ class SentenceBackend:
         self.normalizes = _normalizes(self._model)
         self.packs = on_cpu and self._pack()
         self._cast(dtype)
+        what = f"{_commit(self._model)} {dtype} {self.device} {sentence_transformers.__version__}"
+        self.revision = revision_of(model.path, what)
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = _pooling(self._model)
         self.max_input_tokens = 0 if self._reader is None else self._reader.longest or 0
@@ -252,6 +256,12 @@ class SentenceBackend:
             list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
         return vectors.astype("float32", copy=False)
+
+
+def _commit(model: SentenceTransformer) -> str:
+    """Returns which commit on the hub a model is of; empty if it says none."""
+    config = getattr(getattr(model[0], "model", None), "config", None)
+    return getattr(config, "_commit_hash", None) or ""
 
 
 def _pooling(model: SentenceTransformer) -> str:

@@ -59,7 +59,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
-    about = {"dtype": backend.dtype, "pooling": backend.pooling, "max_input_tokens": backend.max_input_tokens}
+    about = {name: getattr(backend, name) for name in ("revision", "dtype", "pooling", "max_input_tokens")}
     outbox.send(ready | about | {"max_batch_tokens": max_tokens})
     for header, _ in frames.receive(sock):
         _take(header, pipeline, outbox)

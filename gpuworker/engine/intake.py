@@ -12,6 +12,8 @@ from gpuworker.batching import Waiting
 from gpuworker.engine.work import Item, Work
 from shared.messages import DECODE, TOKENIZE
 
+BYTES_PER_ID = 4
+
 READING = (TOKENIZE, DECODE)
 """What a tokenizer alone can do, while the device does something else."""
 
@@ -27,9 +29,10 @@ def values_of(backend: Backend, work: Work) -> list[Any]:
     values: list[Any]
     if work.op == DECODE:
         values = list(backend.decode(work.inputs, work.options))
+        work.tokens = [len(each) // BYTES_PER_ID for each in work.inputs]
     else:
         values = list(backend.show_tokens(work.inputs, work.options))
-        work.tokens = sum([len(each) for each in values])
+        work.tokens = [len(each) for each in values]
     work.read_s = time.monotonic() - began
     return values
 
@@ -70,7 +73,7 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
     now = time.monotonic()
     items: list[Item] = []
     for work in works:
-        work.tokens = sum([each.tokens for each in encoded[work.key]])
+        work.tokens = [each.tokens for each in encoded[work.key]]
         work.read_s = now - began
         for at, each in enumerate(encoded[work.key]):
             waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)

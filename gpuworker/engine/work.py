@@ -24,7 +24,7 @@ USUAL = (EMBED, PLAIN.prompt_name, PLAIN.truncate)
 class Work:
     """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
 
-    `tokens` is what the model reads of all of them, `read_s` how long its tokenizer took for them and others, and
+    `tokens` is what the model reads of each of them, `read_s` how long its tokenizer took for them and others, and
     `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for each input: of
     shape (dim,), or (tokens, dim) for EMBED_ALL; an entry
     that asks for no vectors has `values` instead.
@@ -39,7 +39,7 @@ class Work:
     options: Options = PLAIN
     op: str = EMBED
     read_as: tuple[str, str | None, str] = field(init=False)
-    tokens: int = 0
+    tokens: list[int] = field(default_factory=list)
     read_s: float = 0.0
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
     values: list[Any] | None = None

@@ -236,7 +236,7 @@ def test_the_headers_tell_what_tei_tells() -> None:
 
     state: Any = OnCpu()
     timing = Timing(3.6, 2.2, 4, 1.4)
-    vectors = Vectors("r", 0, 1, 1, bytes(4), timing, 5)
+    vectors = Vectors("r", 0, 1, 1, bytes(4), timing, (5,))
     answered = Answered([vectors], timing.queue_ms, timing.inference_ms, 4, 5, timing.tokenize_ms)
     assert EMBEDS.headers(state, parse({"inputs": ["ab", "cde", [1]]}), answered, 0.0123) == {
         "x-compute-type": "cpu",

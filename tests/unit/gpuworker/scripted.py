@@ -53,6 +53,7 @@ class Scripted:
 
     dim: int = DIM
     device: str = "cpu"
+    revision: str = "scripted"
     dtype: str = "float32"
     pooling: str = ""
     max_input_tokens: int = 0

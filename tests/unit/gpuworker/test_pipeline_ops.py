@@ -75,7 +75,7 @@ async def test_a_tokenizers_work_waits_for_no_batch(line: Line) -> None:
     )
     await answered(line, 2)
     assert [each["text"] for each in line.done["tokens"].values[0]] == list("q: ab")  # type: ignore[index]
-    assert line.done["tokens"].tokens == len("q: ab")
+    assert line.done["tokens"].tokens == [len("q: ab")]
     assert line.done["text"].values == ["hi", "!"]
     assert line.begun == ["first"]
     line.backend.free.set()

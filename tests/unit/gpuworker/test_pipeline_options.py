@@ -110,7 +110,7 @@ async def test_what_the_model_does_not_do_is_refused(line: Line) -> None:
 async def test_tokens_are_counted_for_each_entry(line: Line) -> None:
     """What the model reads, a prompt too; and each input counts, though the same text ran once."""
     done = await run(line, work("two", "abc", "abc"), asking(Options(prompt_name="q"), "query", "abc"))
-    assert (done["two"].tokens, done["query"].tokens) == (6, len("q: abc"))
+    assert (done["two"].tokens, done["query"].tokens) == ([3, 3], [len("q: abc")])
 
 
 async def test_entries_that_are_read_alike_share_a_row(line: Line) -> None:

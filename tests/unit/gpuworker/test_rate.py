@@ -46,7 +46,7 @@ class Told:
                     "key": f"0/{self.number}-0",
                     "bytes": 4,
                     "dim": 1,
-                    "tokens": 1,
+                    "tokens": [1],
                     "read_s": 0.0,
                     "began": ended - seconds,
                     "seconds": seconds,

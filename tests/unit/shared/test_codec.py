@@ -44,6 +44,11 @@ TIMINGS = st.builds(
 )
 
 
+def tokens_of(n: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """So many numbers of tokens, or none where they are not told."""
+    return st.just(()) | st.lists(st.integers(0, 10**6), min_size=n, max_size=n).map(tuple)
+
+
 @st.composite
 def vectors(draw: st.DrawFn) -> Vectors:
     """A reply whose data has the length that it names."""
@@ -51,7 +56,7 @@ def vectors(draw: st.DrawFn) -> Vectors:
     counts = draw(st.just(()) | st.lists(st.integers(0, 4), min_size=n, max_size=n).map(tuple))
     size = (sum(counts) if counts else n) * dim * 4
     data = draw(st.binary(min_size=size, max_size=size))
-    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, draw(TIMINGS), draw(st.integers(0, 10**6)), counts)
+    return Vectors(draw(IDS), draw(POSITIONS), n, dim, data, draw(TIMINGS), draw(tokens_of(n)), counts, draw(IDS))
 
 
 @st.composite
@@ -59,7 +64,7 @@ def values(draw: st.DrawFn) -> Values:
     """A reply with as many values as it names."""
     told = draw(st.lists(st.text() | st.lists(st.integers(0, 9)), min_size=1, max_size=8))
     data = json.dumps(told).encode()
-    return Values(draw(IDS), draw(POSITIONS), len(told), data, draw(TIMINGS), draw(st.integers(0, 10**6)))
+    return Values(draw(IDS), draw(POSITIONS), len(told), data, draw(TIMINGS), draw(tokens_of(len(told))))
 
 
 REPLY: dict[str, Any] = {
@@ -72,8 +77,9 @@ REPLY: dict[str, Any] = {
     "queue_ms": 1.0,
     "inference_ms": 2.0,
     "batch": 2,
-    "tokens": 7,
+    "tokens": [7, 0],
     "tokenize_ms": 0.5,
+    "revision": "abc",
 }
 EACH_TOKEN: dict[str, Any] = REPLY | {"counts": [2, 0]}
 VALUES: dict[str, Any] = {name: value for name, value in REPLY.items() if name not in ("dim", "data")} | {
@@ -170,7 +176,8 @@ WRONG: list[dict[str, Any]] = [
     *({**REPLY, "id": value} for value in (b"abc", 1, None)),
     *({**REPLY, name: value} for name, value in (("v", 2), ("n", 0), ("n", 1_025), ("dim", 0), ("dim", 65_537))),
     *({**FAILURE, name: value} for name in ("code", "message") for value in (b"x", 1, None, True)),
-    *({key: value for key, value in REPLY.items() if key != missing} for missing in REPLY),
+    *({key: value for key, value in REPLY.items() if key != missing} for missing in REPLY.keys() - {"tokens"}),
+    *({**REPLY, "tokens": value} for value in (7, [7], [7, 0, 1], [7, -1], [True, 1], ["7", 0], None, 0, "")),
     {**REPLY, "pos": 2**32},
 ]
 
