@@ -1,11 +1,12 @@
 """Lets in who has a key.
 
-A key is looked up in Redis once in KNOWN_S; so long may one that was revoked still open. While Redis is away, one that
-was good before goes on being good: whoever it lets in is told that Redis is away.
+A key is looked up in Redis once in KNOWN_S; so long may one that was revoked still open. While Redis is away, or after
+it has lost its data, one that was good before goes on being good, for STALE_S: a request is to survive that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from collections import OrderedDict
@@ -26,13 +27,14 @@ log = structlog.get_logger()
 KNOWN_S = 1.0
 MOST_KNOWN = 10_000
 STALE_S = 300.0
+LOOK_UP_S = 1.0
+"""Longest wait for Redis to say what it knows of a key."""
 
-FAILURES, FAILURES_PER_S = 20, 0.5
-"""So many wrong keys in a row may come from an address, and after that one in two seconds."""
+FAILURES, FAILURES_PER_S = 20, 2.0
+"""So many wrong keys in a row may come from an address, and after that two in a second."""
 
 MOST_ADDRESSES = 10_000
 LONGEST = 256
-NOBODY = access.digest_of("")
 
 
 class NoKeys(Exception):
@@ -40,12 +42,15 @@ class NoKeys(Exception):
 
 
 class _Known(NamedTuple):
+    """What Redis said of a key: None, that there is none. It was `asked` last, and said so (`seen`), at these times."""
+
     key: AccessKey | None
+    asked: float
     seen: float
 
 
 class Failures:
-    """Counts wrong keys by address: who guesses is soon told to wait. Right keys of the same address still open."""
+    """Counts wrong keys by address: who guesses is soon told to wait."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -55,8 +60,8 @@ class Failures:
         return max(0.0, (1.0 - self._tries(address, now)) / FAILURES_PER_S)
 
     def failed(self, address: str, now: float) -> None:
-        """Counts a wrong key."""
-        self._left[address] = (self._tries(address, now) - 1.0, now)
+        """Counts a wrong key. However many come at once, the wait does not grow beyond that for one more."""
+        self._left[address] = (max(0.0, self._tries(address, now) - 1.0), now)
         self._left.move_to_end(address)
         if len(self._left) > MOST_ADDRESSES:
             self._left.popitem(last=False)
@@ -76,6 +81,7 @@ class Gate:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[None]] = {}
         self._failures = Failures()
 
     async def admit(self, headers: Mapping[str, str], address: str, scope: Scope | None) -> AccessKey:
@@ -92,41 +98,57 @@ class Gate:
             TooManyFailures: too many wrong ones came from there.
             RedisUnreachable: whether it opens is not known.
         """
-        given = _given(headers)
-        key_id, _, secret = given.partition(".")
+        key_id, _, secret = _given(headers).partition(".")
         now = time.monotonic()
-        key = self._remembered(key_id, now)
-        if not _opens(key, secret):
-            wait_s = self._failures.wait_s(address, now)
-            if wait_s > 0:
-                raise TooManyFailures("Too many wrong keys came from your address.", retry_after_s=wait_s)
-            key = await self._look_up(key_id, now)
+        known = self._known.get(key_id)
+        if known is None:  # only what nobody has asked for yet can be a guess that costs a question
+            self._may_try(address, now)
+        if known is None or now - known.asked > KNOWN_S:
+            known = await self._asked(key_id)
+        key = None if known is None else known.key
         if key is None or not _opens(key, secret):
+            self._may_try(address, now)
             self._failures.failed(address, now)
             raise Unauthorized("This key is not known, or was revoked, or has expired.")
         if scope is not None and scope not in key.scopes:
             raise Forbidden(f"This key is not for {scope}: its scopes are {', '.join(key.scopes)}.")
         return key
 
-    def _remembered(self, key_id: str, now: float) -> AccessKey | None:
-        known = self._known.get(key_id)
-        return None if known is None or now - known.seen > KNOWN_S else known.key
+    def _may_try(self, address: str, now: float) -> None:
+        wait_s = self._failures.wait_s(address, now)
+        if wait_s > 0:
+            raise TooManyFailures("Too many wrong keys came from your address.", retry_after_s=wait_s)
 
-    async def _look_up(self, key_id: str, now: float) -> AccessKey | None:
+    async def _asked(self, key_id: str) -> _Known | None:
+        """Returns what is known of a key once Redis was asked: by one for all who wait for it, and not for long."""
+        task = self._asking.get(key_id)
+        if task is None:
+            task = self._asking[key_id] = asyncio.create_task(self._ask(key_id))
+            task.add_done_callback(lambda _: self._asking.pop(key_id, None))
+        done, _ = await asyncio.wait([task], timeout=LOOK_UP_S)
         known = self._known.get(key_id)
-        if known is not None and now - known.seen <= KNOWN_S:
-            return known.key
-        try:
-            found = await access.find(self._link, key_id)
-        except RedisUnreachable:
-            if known is not None and known.key is not None and now - known.seen <= STALE_S:
-                return known.key
-            raise
-        self._known[key_id] = _Known(found, now)
+        if done and task.exception() is None:
+            return known
+        now = time.monotonic()
+        if known is None or known.key is None or now - known.seen > STALE_S:
+            raise RedisUnreachable("Redis does not say whether this key opens: try again.")
+        self._known[key_id] = known._replace(asked=now)
+        return known
+
+    async def _ask(self, key_id: str) -> None:
+        """Raises whatever Redis does."""
+        now = time.monotonic()
+        known = self._known.get(key_id)
+        found, is_there = await access.find(self._link, key_id)
+        if found is None and not is_there and known is not None and known.key is not None:
+            log.warning("all keys are gone from Redis: those that were good are, for some minutes")
+            if now - known.seen <= STALE_S:
+                self._known[key_id] = known._replace(asked=now)
+                return
+        self._known[key_id] = _Known(found, now, now)
         self._known.move_to_end(key_id)
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)
-        return found
 
 
 async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
@@ -135,7 +157,7 @@ async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
     Raises:
         NoKeys: nobody could come in.
     """
-    if settings.auth == "off" or (settings.auth == "auto" and is_loopback(settings.host)):
+    if not asks_for_keys(settings):
         return None
     try:
         keys = await access.read_all(link)
@@ -149,6 +171,11 @@ async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
                 "Make one with `redbatch keys create`, or let everybody in with --no-auth (REDBATCH_AUTH=off)."
             )
     return Gate(link)
+
+
+def asks_for_keys(settings: GatewaySettings) -> bool:
+    """Whether a gateway with these settings asks its clients for keys."""
+    return settings.auth == "on" or (settings.auth == "auto" and not is_loopback(settings.host))
 
 
 def is_loopback(host: str) -> bool:
@@ -170,7 +197,6 @@ def _given(headers: Mapping[str, str]) -> str:
     return given
 
 
-def _opens(key: AccessKey | None, secret: str) -> bool:
-    """Whether a secret is that of a key that has not expired; takes as long whether there is a key or not."""
-    same = hmac.compare_digest(access.digest_of(secret), NOBODY if key is None else key.digest)
-    return same and key is not None and key.live(time.time() * 1000)
+def _opens(key: AccessKey, secret: str) -> bool:
+    """Whether a secret is that of a key that has not expired."""
+    return hmac.compare_digest(access.digest_of(secret), key.digest) and key.live(time.time() * 1000)

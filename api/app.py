@@ -85,7 +85,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _refusal(request: Request, gate: Gate) -> Response | None:
     """Returns the answer to somebody who has no key, on a route that takes any; None if it is let through."""
-    path = request.url.path
+    path = request.scope["path"]  # not that of the URL, which the header Host has a part in
     if path in OPEN:
         return None
     try:

@@ -15,7 +15,7 @@ import structlog
 from api import metrics
 from api.admission import Cluster, Grace, admit, redis_away
 from api.asked import Asked
-from api.drafts import split
+from api.drafts import check_output, split
 from api.inflight import InFlight
 from api.monitor import Monitor
 from api.replies import Replies
@@ -128,12 +128,13 @@ class Dispatcher:
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
+        check_output(asked, self.monitor.workers())
         drafts, failures = split(asked, self._settings.inputs_per_entry)
         if not drafts:
             return Answered(failures)
         self._check_fits(drafts, lane)
         own_id = request_id or secrets.token_hex(16)
-        request = InFlight(own_id, drafts, loop.time() + timeout_s, lane, partial=asked.partial)
+        request = InFlight(own_id, drafts, loop.time() + timeout_s, lane, op=asked.op, partial=asked.partial)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shared.errors import InternalError, RedbatchError, error_from_code
 from shared.keys import INTERACTIVE
-from shared.messages import Draft, Failure, Ref, Reply, Vectors
+from shared.messages import EMBED, EMBED_ALL, Draft, Failure, Ref, Reply, Vectors
 
 
 class InFlight:
@@ -31,12 +31,14 @@ class InFlight:
         deadline: float,
         lane: int = INTERACTIVE,
         *,
+        op: str = EMBED,
         partial: bool = False,
     ) -> None:
         self.request_id = request_id
         self.drafts = {draft.position: draft for draft in drafts}
         self.deadline = deadline
         self.lane = lane
+        self._op = op
         self._partial = partial
         self.rings = True
         self.submitted = False
@@ -75,7 +77,9 @@ class InFlight:
         A reply that does not fit what was asked is dropped too: it cannot be this request's.
         """
         draft = self.drafts.get(reply.position)
-        fits = draft is not None and draft.n == reply.n and reply.request_id == self.request_id
+        fits = (
+            draft is not None and draft.n == reply.n and reply.request_id == self.request_id and self._is_asked(reply)
+        )
         if self.done or not fits or reply.position in self._answers:
             return False
         if isinstance(reply, Failure) and not self._partial:
@@ -83,7 +87,7 @@ class InFlight:
             return True
         self._answers[reply.position] = reply
         if len(self._answers) == len(self.drafts):
-            self._complete()
+            self._complete(self._answers.values())
         return True
 
     def fail(self, error: RedbatchError) -> None:
@@ -93,20 +97,26 @@ class InFlight:
 
     def expire(self, error: RedbatchError) -> None:
         """Answers with what there is, if part of it will do; otherwise with an error. Its time is over."""
-        if self.done or not (self._partial and self._answers):
+        if self.done or not self._partial or all(isinstance(each, Failure) for each in self._answers.values()):
             self.fail(error)
             return
         late = [each for position, each in self.drafts.items() if position not in self._answers]
         failures = [Failure(self.request_id, each.position, each.n, error.code, error.message) for each in late]
-        self.answer.set_result(sorted([*self._answers.values(), *failures], key=lambda reply: reply.position))
+        self._complete([*self._answers.values(), *failures])
 
     def close(self) -> None:
         """Nobody waits for the answer any more; one that has come already is taken note of."""
         if not self.answer.cancel() and not self.answer.cancelled():
             self.answer.exception()
 
-    def _complete(self) -> None:
-        ordered = [self._answers[position] for position in sorted(self._answers)]
+    def _is_asked(self, reply: Reply) -> bool:
+        """Whether a reply is of the kind that was asked for."""
+        if isinstance(reply, Vectors):
+            return (self._op == EMBED and not reply.counts) or (self._op == EMBED_ALL and bool(reply.counts))
+        return isinstance(reply, Failure) or self._op not in (EMBED, EMBED_ALL)
+
+    def _complete(self, replies: Iterable[Reply]) -> None:
+        ordered = sorted(replies, key=lambda reply: reply.position)
         if len({each.dim for each in ordered if isinstance(each, Vectors)}) > 1:
             self.fail(InternalError("Workers of different models serve this queue."))
         else:

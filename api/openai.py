@@ -75,12 +75,12 @@ class OpenAI:
             TooLarge: it asks for too much.
         """
         given = fields_of(body)
-        inputs = inputs_of(given.pop("input", None), settings.max_inputs, "input")
+        partial = given.get("on_error") == "null"
+        inputs = inputs_of(given.pop("input", None), settings.max_inputs, "input", partial=partial)
         try:
             parsed = EmbeddingsBody.model_validate(given)
         except ValidationError as error:
             raise malformed(error) from None
-        partial = parsed.on_error == "null"
         return Asked(
             inputs,
             timeout_of(parsed.timeout_ms, headers, len(inputs), settings),

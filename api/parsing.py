@@ -50,13 +50,14 @@ def fields_of(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def inputs_of(given: object, most: int, name: str) -> tuple[Input, ...]:
+def inputs_of(given: object, most: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:
     """Returns the inputs; a list of numbers is the ids of one text's tokens. A long list is not looked at in vain.
 
     Args:
         given: what the field holds.
         most: so many inputs are allowed.
         name: of the field.
+        partial: whether the others go on without an empty text.
 
     Raises:
         InvalidRequest: these are no inputs.
@@ -69,7 +70,7 @@ def inputs_of(given: object, most: int, name: str) -> tuple[Input, ...]:
         inputs = tuple(map(_input, given))
     elif given:
         inputs = (_input(given),)
-    found = tuple(each for each in inputs if each)
+    found = tuple(each for each in inputs if each or (partial and each == "" and len(inputs) > 1))
     if not found or len(found) < len(inputs):
         message = (
             f"{name}: send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty."

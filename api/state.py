@@ -91,7 +91,7 @@ class State:
     def compute_type(self) -> str:
         """Returns what the workers compute on, in TEI's words."""
         workers = self.dispatcher.monitor.workers()
-        return "cpu" if all(each.device in ("", "cpu") for each in workers) else "gpu"
+        return "cpu" if all(each.device in ("", "cpu") for each in workers) else "gpu+optimized"
 
     def alive(self) -> bool:
         """Whether the process works at all."""

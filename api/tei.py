@@ -105,8 +105,8 @@ class TeiBody(EmbedAllBody):
 class Compared(_Body):
     """What POST /similarity compares."""
 
-    source_sentence: str = Field(min_length=1)
-    sentences: list[str] = Field(min_length=1, fail_fast=True)
+    source_sentence: str = Field(json_schema_extra={"minLength": 1})
+    sentences: list[str] = Field(fail_fast=True, json_schema_extra={"minItems": 1})
 
 
 class SimilarityBody(_Body):
@@ -231,9 +231,15 @@ class Similarity(_Tei):
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        parsed = _validated(SimilarityBody, fields_of(body))
+        given = fields_of(body)
+        how_given = given.get("parameters")
+        if isinstance(how_given, dict):
+            given["parameters"] = {name: value for name, value in how_given.items() if value is not None}
+        parsed = _validated(SimilarityBody, given)
         inputs = (parsed.inputs.source_sentence, *parsed.inputs.sentences)
-        check_inputs(inputs, settings, "inputs")
+        if len(inputs) == 1 or "" in inputs:
+            raise EmptyInputs("`inputs` cannot be empty", param="inputs")
+        check_inputs(inputs, settings, "inputs[{}]")
         how = parsed.parameters
         return _asked(inputs, EMBED, Options(how.prompt_name, normalize=True, truncate=how.cut), headers, settings)
 
@@ -286,10 +292,11 @@ def _validated(kind: type[B], given: dict[str, Any]) -> B:
 
 
 def _inputs(given: object, settings: GatewaySettings, name: str = "inputs") -> Sequence[str | bytes]:
-    if given in ("", []) or (isinstance(given, list) and any(each in ("", []) for each in given)):
+    several = isinstance(given, list) and given and type(given[0]) is not int and len(given) <= settings.max_inputs
+    if given in ("", []) or (several and ("" in given or [] in given)):  # type: ignore[operator]
         raise EmptyInputs(f"`{name}` cannot be empty", param=name)
     inputs = inputs_of(given, settings.max_inputs, name)
-    check_inputs(inputs, settings, name)
+    check_inputs(inputs, settings, name + "[{}]")
     return inputs
 
 
@@ -302,4 +309,6 @@ def _asked(
 
 def _joined(answered: Answered) -> bytes:
     """Returns the arrays of all parts as one."""
-    return b"[" + b",".join([part.data[1:-1] for part in answered.parts if isinstance(part, Values)]) + b"]"
+    return (
+        b"[" + b",".join([each for part in answered.parts if isinstance(part, Values) for each in part.values]) + b"]"
+    )

@@ -6,7 +6,7 @@ From the engine:  ready {model, dim, device, revision, dtype, pooling, max_input
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full_s, max_batch_tokens,
                        done: [{key, bytes, dim, counts, tokens, read_s, began, seconds, size}],
                        paused: [key], failed: [{key, code, message}]}
-                       + for each of `done`, in order, so many bytes: vectors as float32, or values as JSON
+                       + for each of `done`, in order, so many bytes: vectors as float32, or a msgpack list of JSON
                   failed {message}: the model cannot be loaded
 Options are those of shared.messages, in their order, or nil. `dim` is not there for values, and `counts` only if an
 input may have several vectors. Times are seconds of the monotonic clock, which processes of one host share.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -34,6 +34,17 @@ Frame = tuple[Header, bytes]
 
 class FrameError(ValueError):
     """What came over the socket is not a frame."""
+
+
+def pack(values: Sequence[bytes]) -> bytes:
+    """Returns values as the part of a payload."""
+    packed: bytes = msgpack.packb(values)
+    return packed
+
+
+def unpack(data: bytes) -> tuple[bytes, ...]:
+    """Returns the values that `pack` packed."""
+    return tuple(msgpack.unpackb(data, max_bin_len=len(data)))
 
 
 def encode(header: Header, payload: bytes = b"") -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuworker import metrics
+from gpuworker import frames, metrics
 from gpuworker.committer import Committer
 from gpuworker.context import Context
 from gpuworker.frames import Header
@@ -45,7 +45,7 @@ class Results:
                 continue
             entry = holding.entry
             cost += entry.ref.cost
-            if entry.ref.lane == INTERACTIVE:
+            if entry.ref.lane == INTERACTIVE and "dim" in done:  # what was only read took nothing of the device
                 self._context.demand.ran(entry.ref.cost)
             submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done["began"] - submitted)
@@ -57,7 +57,7 @@ class Results:
     def _reply(self, entry: Entry, done: dict[str, Any], data: bytes, timing: Timing) -> Result:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done["tokens"])
         if "dim" not in done:
-            return Values(request_id, position, n, data, timing, tokens)
+            return Values(request_id, position, n, frames.unpack(data), timing, tokens)
         counts, revision = tuple(done.get("counts", ())), self._context.revision
         return Vectors(request_id, position, n, done["dim"], data, timing, tokens, counts, revision)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
+from api.access import asks_for_keys
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch import run_file
@@ -27,7 +28,10 @@ from redbatch.process import complain, read_settings
 from redbatch.screen import Screen, readable
 from redbatch.supervisor import Child
 from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
+from shared.access import add, new_key
 from shared.keys import Keys
+from shared.queue import Queue
+from shared.settings import QueueSettings
 
 PROBE_EVERY_S = 0.1
 STOP_MARGIN_S = 5.0
@@ -73,6 +77,7 @@ class Cluster:
         self._end = asyncio.Event()
         self._signals = 0
         self._failure: str | None = None
+        self._key = ""
         self._ready = False
 
     async def run(self, listener: socket.socket) -> int:
@@ -83,6 +88,8 @@ class Cluster:
             if "redis_url" not in self._settings:
                 self._redis = OwnRedis(self)
                 self._settings["redis_url"] = self._redis.start()
+                if asks_for_keys(self._gateway):
+                    self._key = await self._make_key()
             self._start_children(listener)
             waiting = asyncio.create_task(self._announce_when_ready(listener.getsockname()[1]))
             await self._end.wait()
@@ -93,6 +100,16 @@ class Cluster:
             complain(self._failure)
             return EXIT_FAILED
         return EXIT_KILLED if self._signals > 1 else 0
+
+    async def _make_key(self) -> str:
+        """Returns a key for a Redis that has none yet: nobody else could make one before the gateways look for it."""
+        queue = Queue(QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up")
+        key, whole = new_key(("embed",), name="redbatch up")
+        try:
+            await add(queue.link("keys"), key)
+        finally:
+            await queue.close()
+        return whole
 
     def line(self, name: str, text: str) -> None:
         """Prints a line of a child."""
@@ -164,7 +181,8 @@ class Cluster:
         lane = Keys(self._settings["queue"]).lanes[0]
         return [
             ("API", f"{url}  (its documentation: {url}/docs)"),
-            ("try it", curl_line(url)),
+            *([("key", self._key)] if self._key else []),
+            ("try it", curl_line(url, self._key)),
             ("Redis", mask_password(redis_url)),
             ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
             ("watch", f"{_called()} queue --watch"),

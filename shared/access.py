@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +22,9 @@ Scope = Literal["embed", "jobs", "admin"]
 SCOPES: tuple[Scope, ...] = ("embed", "jobs", "admin")
 
 _ID_BYTES, _SECRET_BYTES = 8, 32
+
+_MARK = "-"
+"""A field that stays when the last key goes, and goes with the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,17 @@ def new_secret() -> str:
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
+def new_key(
+    scopes: Iterable[Scope], *, tenant: str = "", name: str = "", lifetime_s: float | None = None
+) -> tuple[AccessKey, str]:
+    """Returns what is to be kept of a new key, and the key itself, which is nowhere else."""
+    now_ms = int(time.time() * 1000)
+    expires_ms = None if lifetime_s is None else now_ms + round(lifetime_s * 1000)
+    secret = new_secret()
+    key = AccessKey(new_id(), digest_of(secret), tuple(scopes), tenant, name, now_ms, expires_ms)
+    return key, f"{key.key_id}.{secret}"
+
+
 def digest_of(secret: str) -> str:
     """Returns what is kept of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
@@ -62,13 +78,13 @@ def digest_of(secret: str) -> str:
 
 async def add(link: Link, key: AccessKey) -> None:
     """Keeps a key."""
-    await link.call("HSET", ACCESS_KEYS, key.key_id, _ACCESS_KEY.dump_json(key))
+    await link.call("HSET", ACCESS_KEYS, _MARK, b"1", key.key_id, _ACCESS_KEY.dump_json(key))
 
 
-async def find(link: Link, key_id: str) -> AccessKey | None:
-    """Returns the key with that id."""
-    found = await link.call("HGET", ACCESS_KEYS, key_id)
-    return None if found is None else _parsed(found)
+async def find(link: Link, key_id: str) -> tuple[AccessKey | None, bool]:
+    """Returns the key with that id, and whether Redis has its keys at all: it may have lost them."""
+    found, mark = await link.call("HMGET", ACCESS_KEYS, key_id, _MARK)
+    return None if found is None else _parsed(found), mark is not None
 
 
 async def read_all(link: Link) -> list[AccessKey]:

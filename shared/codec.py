@@ -1,6 +1,6 @@
 """Bodies and replies as bytes: msgpack with explicit limits, vectors as raw little-endian float32. Nothing is pickled.
 
-Values that are no vectors are JSON, as which they go to the client.
+Values that are no vectors are JSON, as which they go to the client unread.
 
 What comes from Redis is untrusted: every decoder checks types and sizes and raises CodecError.
 """
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgpack
-import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from shared.messages import PLAIN, VERSION, Body, Failure, Options, Reply, Timing, Values, Vectors
@@ -151,7 +150,7 @@ def encode_reply(reply: Reply) -> bytes:
             "tokens": reply.tokens,
         }
         if isinstance(reply, Values):
-            head["values"] = reply.data
+            head["values"] = reply.values
         else:
             head |= {"dim": reply.dim, "revision": reply.revision, "data": reply.data}
             if reply.counts:
@@ -175,27 +174,26 @@ def decode_reply(data: bytes) -> Reply:
     if "code" in value:
         return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str))
     batch = _count(value, "batch", 0, 2**31)
-    timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), batch, _ms(value, "tokenize_ms"))
+    tokenize_ms = _ms(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
+    timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), batch, tokenize_ms)
     tokens = _counts(value, "tokens", n) if value.get("tokens", []) != [] else ()
     if "values" in value:
-        return Values(request_id, position, n, _values(_field(value, "values", bytes), n), timing, tokens)
+        return Values(request_id, position, n, _values(value, n), timing, tokens)
     dim = _count(value, "dim", 1, MAX_DIM)
     vectors = _field(value, "data", bytes)
+    revision = _field(value, "revision", str) if "revision" in value else ""
     counts = _counts(value, "counts", n) if "counts" in value else ()
     number = sum(counts) if counts else n
     if len(vectors) != number * dim * 4:
         raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
-    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, _field(value, "revision", str))
+    return Vectors(request_id, position, n, dim, vectors, timing, tokens, counts, revision)
 
 
-def _values(data: bytes, n: int) -> bytes:
-    try:
-        values = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        raise CodecError("field 'values' is not JSON") from None
-    if not isinstance(values, list) or len(values) != n:
-        raise CodecError(f"field 'values' is not a list of {n}")
-    return data
+def _values(value: dict[str, Any], n: int) -> tuple[bytes, ...]:
+    values = _field(value, "values", list)
+    if len(values) != n or not all(isinstance(each, bytes) for each in values):
+        raise CodecError(f"field 'values' is not a list of {n} values")
+    return tuple(values)
 
 
 def _counts(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:

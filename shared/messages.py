@@ -26,7 +26,7 @@ Input = str | bytes
 
 
 class Options(NamedTuple):
-    """How inputs become vectors.
+    """How inputs are read, and how they become vectors.
 
     `prompt_name` picks one of the model's prompts, which goes before each text; None is the one that the model has for
     any text. `normalize` makes vectors of length 1, or leaves them as they are; None does what the model does.
@@ -116,12 +116,12 @@ class Vectors(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The answer to an entry that asks for no vectors: `data` is a JSON array with a value for each of its n inputs."""
+    """The answer to an entry that asks for no vectors: for each of its n inputs a value, as JSON."""
 
     request_id: str
     position: int
     n: int
-    data: bytes
+    values: tuple[bytes, ...]
     timing: Timing = Timing()
     tokens: tuple[int, ...] = ()
 

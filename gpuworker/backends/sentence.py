@@ -105,15 +105,19 @@ class SentenceBackend:
         self.normalizes = _normalizes(self._model)
         self.packs = on_cpu and self._pack()
         self._cast(dtype)
+        self._describe(model, dtype)
+        if options.prepack and on_cpu:
+            layers = prepacking.prepack(self._model, self._threads.values())
+            log.debug("weights laid out ahead", layers=layers)
+        self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
+
+    def _describe(self, model: Model, dtype: torch.dtype) -> None:
+        """Sets what is said of the model."""
         what = f"{_commit(self._model)} {dtype} {self.device} {sentence_transformers.__version__}"
         self.revision = revision_of(model.path, what)
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = _pooling(self._model)
         self.max_input_tokens = 0 if self._reader is None else self._reader.longest or 0
-        if options.prepack and on_cpu:
-            layers = prepacking.prepack(self._model, self._threads.values())
-            log.debug("weights laid out ahead", layers=layers)
-        self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
 
     def _pack(self) -> bool:
         """Has the transformer run batches without padding, if it then gives what it gives otherwise."""

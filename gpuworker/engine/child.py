@@ -9,7 +9,6 @@ import sys
 import threading
 from dataclasses import asdict
 
-import orjson
 from setproctitle import setproctitle
 
 from gpuworker import frames
@@ -144,7 +143,7 @@ def _result(work: Work) -> tuple[dict[str, object], bytes]:
         "size": work.size,
     }
     if work.values is not None:
-        given = orjson.dumps(work.values)
+        given = frames.pack(work.values)
     else:
         rows = [row for row in work.rows if row is not None]
         told["dim"] = rows[0].shape[-1]

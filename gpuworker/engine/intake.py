@@ -1,4 +1,4 @@
-"""Entries as inputs that can wait for a batch: tokenized, each as its options ask for."""
+"""What a tokenizer does: makes of entries inputs that can wait for a batch, or what was asked of it alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
+
+import orjson
 
 from gpuworker.backends.base import Backend, Encoded, InputRefused
 from gpuworker.batching import Waiting
@@ -18,23 +20,23 @@ READING = (TOKENIZE, DECODE)
 """What a tokenizer alone can do, while the device does something else."""
 
 
-def values_of(backend: Backend, work: Work) -> list[Any]:
-    """Returns what READING gives for each input of an entry.
+def values_of(backend: Backend, work: Work) -> list[bytes]:
+    """Returns what READING gives for each input of an entry, as JSON.
 
     Raises:
         InputRefused: it asks for what this model does not do.
         Exception: whatever else a tokenizer raises.
     """
     began = time.monotonic()
-    values: list[Any]
     if work.op == DECODE:
-        values = list(backend.decode(work.inputs, work.options))
+        values: list[Any] = list(backend.decode(work.inputs, work.options))
         work.tokens = [len(each) // BYTES_PER_ID for each in work.inputs]
     else:
         values = list(backend.show_tokens(work.inputs, work.options))
         work.tokens = [len(each) for each in values]
+    told = [orjson.dumps(each) for each in values]
     work.read_s = time.monotonic() - began
-    return values
+    return told
 
 
 def tokenized(backend: Backend, works: Sequence[Work]) -> tuple[list[Item], list[tuple[Work, Exception]]]:

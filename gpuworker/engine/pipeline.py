@@ -1,9 +1,9 @@
 """Tokenize, plan, run, hand back: each overlaps the next, so the device never waits for text.
 
-Threads work on one shelf of waiting inputs. Whoever brings entries tokenizes them. A *runner* plans a batch from what
-waits, and runs it; a GPU has one runner, a CPU as many as keep all of its cores busy without waiting for each other.
-Where the device is not what makes its batches, the *preparer* collates a full one while another runs, and holds it
-ready. A batch that is not full is only planned when a runner is free for it: until then it grows.
+Threads work on one shelf of waiting inputs. Whoever brings entries tokenizes them; the *reader* answers what takes a
+tokenizer alone. A *runner* plans a batch from what waits, and runs it; a GPU has one runner, a CPU as many as keep all
+cores busy without waiting for each other. Where the device is not what makes its batches, the *preparer* collates a
+full one while another runs, and holds it ready. One that is not full is only planned when a runner is free for it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan
@@ -25,7 +26,6 @@ from gpuworker.pace import Pace
 
 MOST_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
-
 LATE = "No answer could come before the deadline: allow more time, or send less at once."
 
 
@@ -49,6 +49,7 @@ class Pipeline:
         self._following = threading.Condition(self._lock)
         self._shelf = Shelf(Turns(limits.bulk_share, limits.bulk_age_bound_s))
         self._works: dict[str, Work] = {}
+        self._reading: SimpleQueue[Work] = SimpleQueue()
         self._ready: Batch | None = None
         self._running = 0
         self._running_tokens = 0
@@ -58,6 +59,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Starts the threads, as daemons: the process ends without asking them."""
+        threading.Thread(target=self._read, name="read", daemon=True).start()
         if self._backend.ahead:
             threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
         for number in range(self._backend.runners):
@@ -68,6 +70,9 @@ class Pipeline:
         waiting = deque(works)
         with self._lock:
             self._works.update((work.key, work) for work in waiting)
+        for reading in [work for work in waiting if work.op in READING]:
+            self._reading.put(reading)
+        waiting = deque(work for work in waiting if work.op not in READING)
         while waiting:
             some = [waiting.popleft()]
             texts = len(some[0].inputs)
@@ -97,12 +102,6 @@ class Pipeline:
     # -- tokenizing ---------------------------------------------------------------------------------------------------
 
     def _tokenize(self, works: list[Work]) -> None:
-        reading = [work for work in works if work.op in READING]
-        if reading:
-            self._read(reading)
-            works = [work for work in works if work.op not in READING]
-            if not works:
-                return
         items, broken = tokenized(self._backend, works)
         with self._lock:
             failed = [failure_of(work, error) for work, error in broken if self._close(work)]
@@ -114,20 +113,26 @@ class Pipeline:
         if failed:
             self._ran(Ran(failed=failed))
 
-    def _read(self, works: list[Work]) -> None:
-        """Answers what needs no batch."""
-        for work in works:
-            work.began = time.monotonic()
-            ran = Ran()
-            try:
-                work.values = values_of(self._backend, work)
-            except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-                ran.failed = [failure_of(work, error)]
-            else:
-                ran.done = [work]
+    def _read(self) -> None:
+        """Answers what needs no batch: beside the rest, so that a long text holds up nobody."""
+        while True:
+            work = self._reading.get()
             with self._lock:
-                open_still = self._close(work)
-            if open_still:
+                if work.over:
+                    continue
+                work.began = time.monotonic()
+            ran = Ran()
+            if work.began >= work.deadline:
+                ran.failed = [Failed(work.key, "deadline_exceeded", LATE)]
+            else:
+                self._begun([work.key])
+                try:
+                    work.values, ran.done = values_of(self._backend, work), [work]
+                except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
+                    ran.failed = [failure_of(work, error)]
+            with self._lock:
+                was_open = self._close(work)
+            if was_open:
                 self._ran(ran)
 
     # -- the preparer -------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Work:
     tokens: list[int] = field(default_factory=list)
     read_s: float = 0.0
     rows: list[NDArray[np.float32] | None] = field(default_factory=list)
-    values: list[Any] | None = None
+    values: list[bytes] | None = None
     left: int = 0
     runs: int = 0
     began: float | None = None

@@ -44,21 +44,15 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
     duration = None if wanted.expires is None else _DURATION.fullmatch(wanted.expires)
     if wanted.expires is not None and duration is None:
         return _misused(f"--expires {wanted.expires}: write 30m, 12h or 90d")
-    now_ms = int(time.time() * 1000)
-    secret = access.new_secret()
-    key = AccessKey(
-        access.new_id(),
-        access.digest_of(secret),
-        tuple(each for each in SCOPES if each in wanted.scopes),
-        wanted.tenant,
-        wanted.name,
-        now_ms,
-        None if duration is None else now_ms + 1_000 * int(duration[1]) * _SECONDS[duration[2]],
+    key, whole = access.new_key(
+        (each for each in SCOPES if each in wanted.scopes),
+        tenant=wanted.tenant,
+        name=wanted.name,
+        lifetime_s=None if duration is None else int(duration[1]) * _SECONDS[duration[2]],
     )
 
     async def work(link: Link, _keys: Keys) -> int:
         await access.add(link, key)
-        whole = f"{key.key_id}.{secret}"
         if in_json:
             typer.echo(json.dumps({"key": whole, **_as_dict(key)}))
         else:

@@ -75,11 +75,9 @@ class Up:
     async def embed(self) -> list[float]:
         """Sends what the printed curl line would send, and returns the vector."""
         words = shlex.split(self.fact("try it"))
-        name, value = words[words.index("-H") + 1].split(": ")
+        headers = dict(words[i + 1].split(": ") for i, word in enumerate(words) if word == "-H")
         async with plain_http.client() as client:
-            answer = await client.post(
-                words[2], content=words[words.index("-d") + 1], headers={name: value}, timeout=START_S
-            )
+            answer = await client.post(words[2], content=words[words.index("-d") + 1], headers=headers, timeout=START_S)
         assert answer.status_code == 200, answer.text
         embedding: list[float] = answer.json()["embedding"]
         return embedding
@@ -170,6 +168,17 @@ async def test_it_serves_and_leaves_nothing(start: Start) -> None:
     assert await up.ended() == 0
     assert running(family) == []
     assert list(up.folder.iterdir()) == []
+
+
+async def test_where_keys_are_asked_for_it_makes_one(start: Start) -> None:
+    """In the Redis of its own, in which nobody else could have; the printed request has it."""
+    up = await start("--auth", "on").ready()
+    assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
+    assert up.fact("key") in up.fact("try it")
+    url = up.fact("API").split(" ")[0]
+    assert plain_http.post(f"{url}/embed", json={"text": "a"}).status_code == 401
+    up.process.send_signal(signal.SIGINT)
+    assert await up.ended() == 0
 
 
 async def test_the_printed_redis_line_shows_the_queue(start: Start) -> None:

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 
 import httpx
 import openai
+import psutil
 import pytest
 import pytest_asyncio
 
-from api.access import FAILURES, Gate, NoKeys, gate_of
+from api.access import FAILURES, FAILURES_PER_S, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
 from api.settings import GatewaySettings
 from redbatch.local_redis import LocalRedis
 from shared import access
@@ -105,19 +106,44 @@ async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: Hous
 
 
 @pytest.mark.timeout(60)
-async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(far_house: House, link: Link) -> None:
-    """From the same address; what Redis has to look up for guesses is bounded."""
+async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
+    far_house: House, link: Link, client: httpx.AsyncClient
+) -> None:
+    """From the same address, also after what is known of the right key was looked up again."""
     key = await make(link)
     gateway = await start(far_house)
     assert embed(gateway, key).status_code == 200
-    statuses = [embed(gateway, f"{new_id()}.{new_secret()}").status_code for _ in range(FAILURES + 5)]
-    assert statuses[:FAILURES] == [401] * FAILURES
-    assert 429 in statuses[FAILURES:]
-    answer = embed(gateway, "a.b")
-    assert (answer.status_code, error_of(answer)["code"]) == (429, "too_many_failures")
-    assert int(answer.headers["retry-after"]) >= 1
-    for _ in range(5):
-        assert embed(gateway, key).status_code == 200
+
+    async def guess() -> int:
+        wrong = f"{new_id()}.{new_secret()}"
+        answer = await client.post(f"{gateway.url}/embed", json={"text": "a"}, headers={"x-api-key": wrong})
+        assert answer.status_code == 401 or int(answer.headers["retry-after"]) == 1
+        return answer.status_code
+
+    statuses = await asyncio.gather(*(guess() for _ in range(10 * FAILURES)))
+    assert set(statuses) == {401, 429}
+    await asyncio.sleep(KNOWN_S)
+    ends = time.monotonic() + 3
+    while time.monotonic() < ends:
+        assert (await guess(), embed(gateway, key).status_code)[1] == 200
+    answer = embed(gateway, f"{key.partition('.')[0]}.{new_secret()}")
+    assert answer.status_code in (401, 429)
+
+
+@pytest.mark.timeout(60)
+async def test_a_client_with_one_wrong_key_is_in_nobodys_way(far_house: House, link: Link) -> None:
+    """It asks again and again; another key of the same address is looked at as ever."""
+    gateway = await start_with(far_house, link)
+    for _ in range(3 * FAILURES):
+        assert embed(gateway, "aa.bb").status_code in (401, 429)
+    await asyncio.sleep(1 / FAILURES_PER_S)
+    assert embed(gateway, await make(link)).status_code == 200
+
+
+async def start_with(house: House, link: Link) -> Gateway:
+    """Starts a gateway that asks for keys, of which there is one."""
+    await make(link)
+    return await start(house)
 
 
 @pytest.mark.timeout(60)
@@ -144,6 +170,54 @@ async def test_while_redis_is_away_a_known_key_is_told_so(far_house: House, own_
             assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
     finally:
         own_redis.start()
+
+
+@pytest.mark.timeout(90)
+async def test_while_redis_hangs_everybody_has_an_answer_in_time(
+    far_house: House, own_redis: LocalRedis, link: Link, client: httpx.AsyncClient
+) -> None:
+    """However many ask at once: nobody waits behind another for what Redis does not say."""
+    key = await make(link)
+    gateway = await start(far_house)
+    assert embed(gateway, key).status_code == 200
+    process = psutil.Process(own_redis.pid)
+    process.suspend()
+    try:
+        await asyncio.sleep(KNOWN_S)
+        began = time.monotonic()
+
+        async def ask(given: str) -> int:
+            headers = {"x-api-key": given, "x-timeout-ms": "2000"}
+            answer = await client.post(f"{gateway.url}/embed", json={"text": "a"}, headers=headers)
+            return answer.status_code
+
+        unknown = [f"{new_id()}.{new_secret()}" for _ in range(FAILURES // 2)]
+        statuses = await asyncio.gather(*(ask(each) for each in [key] * 30 + unknown))
+        took_s = time.monotonic() - began
+    finally:
+        process.resume()
+    assert set(statuses[:30]) <= {503, 504}
+    assert set(statuses[30:]) == {503}
+    assert took_s < 2 + 2 * LOOK_UP_S
+    await wait_until(lambda: embed(gateway, key).status_code == 200, "Redis is back", timeout_s=20, poll_s=0.2)
+
+
+@pytest.mark.timeout(60)
+async def test_a_known_key_survives_the_loss_of_redis_data(far_house: House, own_redis: LocalRedis, link: Link) -> None:
+    """But not its being revoked as the last one."""
+    key = await make(link)
+    gateway = await start(far_house)
+    assert embed(gateway, key).status_code == 200
+    await link.call("FLUSHALL")
+    ends = time.monotonic() + 2 * KNOWN_S
+    while time.monotonic() < ends:
+        assert embed(gateway, key).status_code == 200
+        await asyncio.sleep(0.1)
+    assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
+    assert gateway.program.logged("all keys are gone from Redis: those that were good are, for some minutes")
+    again = await make(link)
+    await access.remove(link, again.partition(".")[0])
+    await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=5, poll_s=0.2)
 
 
 @pytest.mark.timeout(60)

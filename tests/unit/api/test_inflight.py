@@ -9,7 +9,7 @@ import pytest
 
 from api.inflight import InFlight
 from shared.errors import DeadlineExceeded, InputFailed, InternalError
-from shared.messages import Draft, Failure, Ref, Vectors
+from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Draft, Failure, Ref, Reply, Values, Vectors
 
 ID = "a" * 32
 
@@ -172,4 +172,29 @@ async def test_a_request_that_expires_with_nothing_fails(partial: bool) -> None:
         assert request.take(vectors(1, n=1))
     request.expire(DeadlineExceeded("late"))
     with pytest.raises(DeadlineExceeded, match="late"):
+        await request.answer
+
+
+@pytest.mark.parametrize(
+    ("op", "fitting"), [(EMBED, "vectors"), (EMBED_ALL, "each token"), (TOKENIZE, "values"), (DECODE, "values")]
+)
+async def test_a_reply_of_another_kind_is_dropped(op: str, fitting: str) -> None:
+    """It cannot be for what was asked."""
+    replies: dict[str, Reply] = {
+        "vectors": vectors(0),
+        "each token": Vectors(ID, 0, 2, 1, bytes(8), counts=(1, 1)),
+        "values": Values(ID, 0, 2, (b"1", b"2")),
+    }
+    for kind, reply in replies.items():
+        request = InFlight(ID, [Draft(0, 2, 10, b"")], 0.0, op=op)
+        assert request.take(reply) is (kind == fitting)
+        assert request.done is (kind == fitting)
+
+
+async def test_a_partial_request_that_expires_with_failures_alone_fails() -> None:
+    """There is nothing to make do with."""
+    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(2)], 0.0, partial=True)
+    assert request.take(Failure(ID, 0, 1, "input_failed", "no"))
+    request.expire(DeadlineExceeded("late"))
+    with pytest.raises(DeadlineExceeded):
         await request.answer

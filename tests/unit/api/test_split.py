@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.asked import Asked
-from api.drafts import estimate_tokens, split
-from shared.codec import decode_body
-from shared.errors import InvalidRequest
-from shared.messages import TOKENIZE, Options
+from api.drafts import MOST_READ, SPECIAL_TOKENS, check_output, estimate_tokens, split
+from shared.codec import decode_body, encode_ids
+from shared.errors import InvalidRequest, TooLarge
+from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Heartbeat, Options
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -65,6 +65,38 @@ def test_a_partial_request_has_an_entry_for_each_input_that_can_have_one() -> No
 def test_an_operation_and_its_options_go_with_every_entry() -> None:
     """Whatever is to be done is done to all."""
     options = Options("query", special_tokens=False)
-    drafts, _ = split(Asked(("a", "b", "c"), 1_000, options=options, op=TOKENIZE), 2)
-    bodies = [decode_body(draft.body) for draft in drafts]
-    assert [(each.op, each.options) for each in bodies] == [(TOKENIZE, options)] * 2
+    for op, entries in ((EMBED, 2), (EMBED_ALL, 3), (TOKENIZE, 3)):  # what may give long answers goes one by one
+        drafts, _ = split(Asked(("a", "b", "c"), 1_000, options=options, op=op), 2)
+        bodies = [decode_body(draft.body) for draft in drafts]
+        assert [(each.op, each.options) for each in bodies] == [(op, options)] * entries
+
+
+def worker(dim: int, longest: int) -> Heartbeat:
+    """Returns the heartbeat of a worker with such a model."""
+    return Heartbeat("w", "h", 1, "cpu", "m", dim, "ready", 1.0, 0, 0, 0, max_input_tokens=longest)
+
+
+@pytest.mark.parametrize(
+    ("texts", "longest", "fits"),
+    [(("x" * 8_190,), 8_192, True), (("x" * 8_190, ""), 8_192, False), (("x" * 9_000,) * 32, 256, True)],
+)
+def test_the_vectors_of_tokens_are_bounded(texts: tuple[str, ...], longest: int, fits: bool) -> None:
+    """By what the model reads of each text at most: 8,192 times 1,024 float32 are all that may be asked for at once."""
+    asked = Asked(texts, 1_000, op=EMBED_ALL)
+    if fits:
+        check_output(asked, [worker(1_024, longest), worker(0, 0)])
+    else:
+        with pytest.raises(TooLarge, match="over the limit of 32"):
+            check_output(asked, [worker(1_024, longest)])
+    check_output(asked, [])
+    check_output(asked._replace(op=EMBED), [worker(1_024, longest)])
+
+
+@pytest.mark.parametrize("op", [TOKENIZE, DECODE])
+def test_what_a_tokenizer_is_asked_is_bounded(op: str) -> None:
+    """In tokens, of which a text has no more than characters."""
+    given = "x" * (MOST_READ // 5 - SPECIAL_TOKENS)
+    each = given if op == TOKENIZE else encode_ids([1] * len(given))
+    check_output(Asked((each,) * 5, 1_000, op=op), [])
+    with pytest.raises(TooLarge, match="500000 tokens"):
+        check_output(Asked((each,) * 6, 1_000, op=op), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -74,12 +75,24 @@ async def test_a_tokenizers_work_waits_for_no_batch(line: Line) -> None:
         work("later", "c"),
     )
     await answered(line, 2)
-    assert [each["text"] for each in line.done["tokens"].values[0]] == list("q: ab")  # type: ignore[index]
+    [shown] = line.done["tokens"].values or []
+    assert [each["text"] for each in json.loads(shown)] == list("q: ab")
     assert line.done["tokens"].tokens == [len("q: ab")]
-    assert line.done["text"].values == ["hi", "!"]
-    assert line.begun == ["first"]
+    assert line.done["text"].values == [b'"hi"', b'"!"']
+    assert line.begun == ["first", "tokens", "text"]  # so that an engine that dies of them is blamed for it
     line.backend.free.set()
     await answered(line, 4)
+
+
+async def test_what_nobody_waits_for_is_not_read(line: Line) -> None:
+    """Whether it was dropped, or its deadline has passed."""
+    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
+    late = replace(work("late", "a", timeout_s=-1.0), op=TOKENIZE)
+    line.add(late, asking(TOKENIZE, "fine", "a"))
+    await answered(line, 2)
+    assert line.failed == {"late": "deadline_exceeded"}
+    assert line.begun == ["first", "fine"]
+    line.backend.free.set()
 
 
 async def test_what_a_tokenizer_cannot_do_fails_alone(line: Line) -> None:

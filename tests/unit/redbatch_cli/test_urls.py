@@ -49,6 +49,9 @@ def test_curl_line_is_one_request() -> None:
     assert "http://127.0.0.1:8080/embed" in words
     assert words[words.index("-H") + 1] == "Content-Type: application/json"
     assert json.loads(words[words.index("-d") + 1]) == {"text": "hello"}
+    with_key = shlex.split(curl_line("http://127.0.0.1:8080", "a.b"))
+    assert "Authorization: Bearer a.b" in with_key
+    assert [each for each in with_key if each not in words] == ["Authorization: Bearer a.b"]
 
 
 def test_redis_cli_line_keeps_the_braces() -> None:
