@@ -54,7 +54,7 @@ bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray
 bench-overload: $(READY) ## Up to ten times what a server can do, on Redbatch, FastAPI and mosec (eight minutes)
 	@exec $(BIN)/python -m bench.peers.overload $(ARGS)
 
-bench-cache: $(READY) ## What remembering vectors gives, where some texts come often (seven minutes)
+bench-cache: $(READY) ## What remembering vectors gives, where some texts come often (eight minutes)
 	@exec $(BIN)/python -m bench.zipf $(ARGS)
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
