@@ -25,7 +25,7 @@ from api.submitter import Order, Submitter, Told
 from redbatch.tasks import end
 from shared.errors import DeadlineExceeded, TooLarge
 from shared.keys import INTERACTIVE
-from shared.messages import Draft, Failure, Reply
+from shared.messages import EMBED, Draft, Failure, Reply
 from shared.queue import Queue
 from shared.submission import BULK_FILLS, Bound
 
@@ -128,7 +128,8 @@ class Dispatcher:
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
-        check_output(asked, self.monitor.workers())
+        if asked.op != EMBED:
+            check_output(asked, self.monitor.workers())
         drafts, failures = split(asked, self._settings.inputs_per_entry)
         if not drafts:
             return Answered(failures)

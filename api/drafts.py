@@ -38,10 +38,9 @@ def check_output(asked: Asked, workers: Sequence[Heartbeat]) -> None:
     Raises:
         TooLarge: it may be larger than that.
     """
-    if asked.op in (TOKENIZE, DECODE):
-        if sum(map(_most_tokens, asked.inputs)) > MOST_READ:
-            raise TooLarge(f"There may be over {MOST_READ} tokens in these inputs: send fewer at once.")
-    elif asked.op == EMBED_ALL:
+    if asked.op in (TOKENIZE, DECODE) and sum(map(_most_tokens, asked.inputs)) > MOST_READ:
+        raise TooLarge(f"There may be over {MOST_READ} tokens in these inputs: send fewer at once.")
+    if asked.op == EMBED_ALL:
         most_tokens = max((each.max_input_tokens for each in workers), default=0) or MOST_READ
         tokens = sum(min(most_tokens, _most_tokens(each)) for each in asked.inputs)
         size = tokens * max((each.dim for each in workers), default=0) * BYTES_PER_NUMBER

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -26,6 +26,7 @@ from shared.errors import InternalError, RedbatchError, Unavailable
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from api.access import Gate
     from api.asked import Asked
     from api.dispatcher import Answered
     from api.settings import GatewaySettings
@@ -77,7 +78,7 @@ class Exchange:
     dialect: Dialect
     request_id: str
     own_id: str
-    began: float = field(default_factory=time.monotonic)
+    began: float
 
 
 def request_id_of(request: Request, own: str = "") -> str:
@@ -105,7 +106,7 @@ async def serve(scope: Scope, receive: Receive, send: Send, dialect: Dialect) ->
 async def respond(request: Request, dialect: Dialect) -> Response:
     """Returns the answer to a request, whatever comes of it."""
     own_id = secrets.token_hex(16)
-    exchange = Exchange(request, dialect, request_id_of(request, own_id), own_id)
+    exchange = Exchange(request, dialect, request_id_of(request, own_id), own_id, time.monotonic())
     try:
         return await _uncancelled(exchange)
     except RedbatchError as error:
@@ -150,7 +151,8 @@ async def _answer(exchange: Exchange) -> Response:
     request = exchange.request
     state: State = request.app.state.redbatch
     peer: Peer = request.scope["state"][PEER]
-    await _let_in(request, state)
+    if state.gate is not None:
+        await _let_in(request, state.gate)
     body = await read_body(request, exchange.dialect.most_bytes(state.settings), state.settings.body_timeout_s)
     if len(body) < LARGE_BODY_BYTES:
         asked = _parse(exchange, body, state.settings)
@@ -165,7 +167,7 @@ async def _answer(exchange: Exchange) -> Response:
     try:
         if peer.gone:
             raise ClientDisconnect
-        answered = await state.answer(asked, exchange.own_id)
+        answered = await (state.cached or state.dispatcher).answer(asked, exchange.own_id)
     finally:
         peer.unwatch()
     headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
@@ -173,12 +175,10 @@ async def _answer(exchange: Exchange) -> Response:
     return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
 
 
-async def _let_in(request: Request, state: State) -> None:
+async def _let_in(request: Request, gate: Gate) -> None:
     """Raises BodyUnread: whoever asks may not."""
-    if state.gate is None:
-        return
     try:
-        await state.gate.admit(request.headers, address_of(request.scope), "embed")
+        await gate.admit(request.headers, address_of(request.scope), "embed")
     except RedbatchError as error:
         raise BodyUnread(error) from None
 

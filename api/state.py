@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from api.access import Gate
-from api.asked import Asked
 from api.cache import Cached
-from api.dispatcher import Answered, Dispatcher
+from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from redbatch import __version__
 from shared.errors import ModelNotFound, NoWorker
@@ -27,10 +26,6 @@ class State:
     cached: Cached | None = None
     draining: bool = False
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def answer(self, asked: Asked, request_id: str) -> Answered:
-        """Returns what comes of a request. Raises RedbatchError."""
-        return await (self.cached or self.dispatcher).answer(asked, request_id)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""

@@ -58,8 +58,8 @@ class Results:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done["tokens"])
         if "dim" not in done:
             return Values(request_id, position, n, frames.unpack(data), timing, tokens)
-        counts, revision = tuple(done.get("counts", ())), self._context.revision
-        return Vectors(request_id, position, n, done["dim"], data, timing, tokens, counts, revision)
+        counts = tuple(done["counts"]) if "counts" in done else ()
+        return Vectors(request_id, position, n, done["dim"], data, timing, tokens, counts, self._context.revision)
 
     def _measure(self, header: Header, cost: int) -> None:
         size, tokens, padded, seconds = header["size"], header["tokens"], header["padded"], header["seconds"]

@@ -147,8 +147,9 @@ def encode_reply(reply: Reply) -> bytes:
             "inference_ms": float(timing.inference_ms),
             "batch": timing.batch_size,
             "tokenize_ms": float(timing.tokenize_ms),
-            "tokens": reply.tokens,
         }
+        if reply.tokens:
+            head["tokens"] = reply.tokens
         if isinstance(reply, Values):
             head["values"] = reply.values
         else:
@@ -176,7 +177,7 @@ def decode_reply(data: bytes) -> Reply:
     batch = _count(value, "batch", 0, 2**31)
     tokenize_ms = _ms(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
     timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), batch, tokenize_ms)
-    tokens = _counts(value, "tokens", n) if value.get("tokens", []) != [] else ()
+    tokens = _counts(value, "tokens", n) if "tokens" in value else ()
     if "values" in value:
         return Values(request_id, position, n, _values(value, n), timing, tokens)
     dim = _count(value, "dim", 1, MAX_DIM)
@@ -197,7 +198,10 @@ def _values(value: dict[str, Any], n: int) -> tuple[bytes, ...]:
 
 
 def _counts(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
-    counts = _field(value, name, list)
-    if len(counts) != n or not all([type(each) is int and each >= 0 for each in counts]):  # noqa: C419 - half the time
+    counts = value[name]
+    if type(counts) is not list or len(counts) != n:
         raise CodecError(f"field {name!r} is not a list of {n} numbers")
+    for each in counts:
+        if type(each) is not int or each < 0:
+            raise CodecError(f"field {name!r} is not a list of numbers")
     return tuple(counts)

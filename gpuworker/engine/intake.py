@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -68,16 +67,19 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
         if dimensions is not None and dimensions > backend.dim:
             raise InputRefused(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
         alike.setdefault(work.read_as, []).append(work)
-    encoded: dict[str, list[Encoded]] = {}
+    encoded: list[tuple[Work, Sequence[Encoded]]] = []
     for some in alike.values():
-        of_all = iter(backend.tokenize([each for work in some for each in work.inputs], some[0].options))
-        encoded.update((work.key, list(islice(of_all, len(work.inputs)))) for work in some)
+        of_all = backend.tokenize([each for work in some for each in work.inputs], some[0].options)
+        at = 0
+        for work in some:
+            encoded.append((work, of_all[at : at + len(work.inputs)]))
+            at += len(work.inputs)
     now = time.monotonic()
     items: list[Item] = []
-    for work in works:
-        work.tokens = [each.tokens for each in encoded[work.key]]
+    for work, own in encoded:
+        work.tokens = [each.tokens for each in own]
         work.read_s = now - began
-        for at, each in enumerate(encoded[work.key]):
+        for at, each in enumerate(own):
             waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
             items.append(Item(work, at, each, waiting, now))
     return items

@@ -67,12 +67,11 @@ class Pipeline:
 
     def add(self, works: Iterable[Work]) -> None:
         """Takes in entries: returns when they are tokenized."""
-        waiting = deque(works)
+        arrived, waiting = list(works), deque[Work]()
         with self._lock:
-            self._works.update((work.key, work) for work in waiting)
-        for reading in [work for work in waiting if work.op in READING]:
-            self._reading.put(reading)
-        waiting = deque(work for work in waiting if work.op not in READING)
+            self._works.update((work.key, work) for work in arrived)
+        for work in arrived:
+            (self._reading.put if work.op in READING else waiting.append)(work)
         while waiting:
             some = [waiting.popleft()]
             texts = len(some[0].inputs)

@@ -34,7 +34,8 @@ def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Ite
     """
     if batch.error is not None:
         raise batch.error
-    raw = any(item.work.options.normalize is False for item in batch.items)
+    plain = all([item.work.options is PLAIN for item in batch.items])  # noqa: C419 - a generator takes twice the time
+    raw = not plain and any(item.work.options.normalize is False for item in batch.items)
     each_token = batch.rows[0].items[0].work.op == EMBED_ALL
     vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32]
     if each_token:
@@ -43,12 +44,11 @@ def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Ite
         vectors = backend.run(batch.collated, alone=alone, raw=raw)
     if len(vectors) != len(batch.rows):
         raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
+    if plain or each_token:
+        return [(item, vector) for row, vector in zip(batch.rows, vectors, strict=True) for item in row.items]
     finished = partial(finish, normalizes=backend.normalizes, raw=raw)
     return [
-        (
-            item,
-            vector if each_token or (item.work.options == PLAIN and not raw) else finished(vector, item.work.options),
-        )
+        (item, vector if item.work.options is PLAIN and not raw else finished(vector, item.work.options))
         for row, vector in zip(batch.rows, vectors, strict=True)
         for item in row.items
     ]
