@@ -32,6 +32,11 @@ class Constant:
         vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
         self._answer = Answered((vectors,), 1.0, 1.0, 1)
 
+    @property
+    def gateway(self) -> str:
+        """Its name, with which it would be known in Redis."""
+        return "alone"
+
     async def start(self) -> None:
         """Does nothing: there is nothing behind it."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.scene import Scene, metric
+from tests.stillness import Stillness
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.alone]
 
@@ -35,6 +36,9 @@ IN_VAIN = 0.01
 BRIEF_GOOD, BRIEF_IN_VAIN = 0.6, 0.1
 """The same in the short form: of a few seconds, in some of which a machine may stand still."""
 
+BRIEF_TRIES, STILL_S = 3, 0.1
+"""It is done again when the machine stood still: what waits has no more than that to spare of its time."""
+
 
 async def bench(url: str, out: Path, *arguments: str) -> dict[str, Any]:
     """Runs `redbatch bench` in a process of its own; returns what it measured."""
@@ -52,24 +56,33 @@ async def bench(url: str, out: Path, *arguments: str) -> dict[str, Any]:
 async def test_overload_is_refused_and_the_rest_served(scene: Scene, times: int, tmp_path: Path) -> None:
     """F17: an open loop at twice and ten times what the fleet can do. What is taken is answered in time."""
     await scene.open(gateways=1, workers=1, model=MODEL, max_batch_size=BATCH)
-    seconds = scene.times(8, 30)
-    load = ["--rate", str(times * PEAK), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
-    load += ["--duration", f"{seconds}s", "--warmup", f"{WARMUP_S}s"]
-    running = asyncio.create_task(bench(scene.gateways[0].url, tmp_path / "out.json", *load))
-    await asyncio.sleep(START_S + WARMUP_S)
-    ran, answered = await counts(scene)
-    measured = (await running)["measured"]
-    ran, answered = [after - before for after, before in zip(await counts(scene), (ran, answered), strict=True)]
+    for _ in range(1 if scene.thorough else BRIEF_TRIES):
+        with Stillness() as still:
+            measured, ran, answered = await load(scene, times, tmp_path / "out.json")
+        if still.longest_s < STILL_S:
+            break
     goodput, p99_ms = measured["ok"] / measured["window_s"] / PEAK, measured["latency_ms"]["p99"]
     slowest_s = round(measured["latency_ms"]["max"] / 1000, 2)
     figures = {"of_peak": round(goodput, 3), "p99_ms": round(p99_ms), "ran": int(ran), "answered": int(answered)}
     figures |= {"calls": measured["requests"], "late": measured["late"], "slowest_s": slowest_s}
     scene.note(f"F17 {times} × overload", **figures, refused=measured["errors"])
-    assert set(measured["errors"]) <= {"overloaded", "queue_full"}
+    assert set(measured["errors"]) <= {"overloaded", "queue_full"}, f"it stood still for {still.longest_s:.2f} s"
     good, in_vain = (GOOD, IN_VAIN) if scene.thorough else (BRIEF_GOOD, BRIEF_IN_VAIN)
     assert goodput >= good
     assert p99_ms <= TIMEOUT_MS
     assert ran - answered <= in_vain * ran + BATCH
+
+
+async def load(scene: Scene, times: int, out: Path) -> tuple[dict[str, Any], float, float]:
+    """Offers so many times the peak; returns what was measured, and how many inputs were run and requests answered."""
+    arguments = ["--rate", str(times * PEAK), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
+    arguments += ["--duration", f"{scene.times(8, 30)}s", "--warmup", f"{WARMUP_S}s"]
+    running = asyncio.create_task(bench(scene.gateways[0].url, out, *arguments))
+    await asyncio.sleep(START_S + WARMUP_S)
+    before = await counts(scene)
+    measured = (await running)["measured"]
+    ran, answered = (now - then for now, then in zip(await counts(scene), before, strict=True))
+    return measured, ran, answered
 
 
 async def counts(scene: Scene) -> tuple[float, float]:

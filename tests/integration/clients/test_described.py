@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 from api.app import description
 from tests.integration.gateway.house import Gateway
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 EXAMPLES = 40
 

@@ -11,7 +11,7 @@ from gpuworker.models import parse_model
 from tests.integration.clients.test_openai import async_openai_at
 from tests.integration.gateway.house import House
 
-pytestmark = [pytest.mark.redis, pytest.mark.model]
+pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]
 
 TEXTS = ["a fox", "two dogs and a cat", "word " * 400]
 

@@ -18,7 +18,7 @@ from tests.integration.clients.test_tei import error, post
 from tests.integration.gateway.house import Gateway, House
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.model]
+pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]
 
 TEXTS = ["a fox", "Two dögs and a cat", "word " * 400]
 

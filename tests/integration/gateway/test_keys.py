@@ -24,7 +24,7 @@ from tests.integration.clients.test_openai import openai_at
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 CLOSED = ["/v1/models", "/v1/models/a", "/info", "/docs", "/openapi.json", "/nothing"]
 OPEN = ["/health", "/livez", "/readyz", "/ping", "/"]

@@ -20,15 +20,15 @@ BOUND = CacheBound(10_000_000, 60_000)
 SIZE = 400
 
 
-def value(number: int, at_ms: int | None = None) -> Kept:
+def value(number: int, at_ms: int | None = None, size: int = SIZE) -> Kept:
     """Returns a vector that no other number has."""
     now_ms = int(time.time() * 1000) if at_ms is None else at_ms
-    return Kept(now_ms, number, struct.pack("<f", number) * (SIZE // 4))
+    return Kept(now_ms, number, struct.pack("<f", number) * (size // 4))
 
 
-def values(*numbers: int) -> dict[bytes, Kept]:
+def values(*numbers: int, size: int = SIZE) -> dict[bytes, Kept]:
     """Returns vectors by name."""
-    return {b"name-%d" % number: value(number) for number in numbers}
+    return {b"name-%d" % number: value(number, size=size) for number in numbers}
 
 
 async def found(link: Link, keys: Keys, bound: CacheBound, names: Mapping[bytes, Kept]) -> list[int | None]:
@@ -59,13 +59,14 @@ async def test_a_vector_passes_its_time(queue: Queue) -> None:
     assert times[2] == -2
 
 
-async def test_it_takes_no_more_bytes_than_it_may(queue: Queue, raw: redis.asyncio.Redis) -> None:
+@pytest.mark.parametrize("size", [400, 1_536, 4_096])
+async def test_it_takes_no_more_bytes_than_it_may(queue: Queue, raw: redis.asyncio.Redis, size: int) -> None:
     """As Redis itself counts them; what is asked for again and again stays."""
-    link, bound = queue.link("cache"), CacheBound(400_000, 60_000)
-    favourite = values(0)
+    link, bound = queue.link("cache"), CacheBound(1_000 * size, 60_000)
+    favourite = values(0, size=size)
     await keep(link, queue.keys, bound, favourite)
     for start in range(1, 5_001, 50):
-        await keep(link, queue.keys, bound, values(*range(start, start + 50)))
+        await keep(link, queue.keys, bound, values(*range(start, start + 50), size=size))
         assert await found(link, queue.keys, bound, favourite) == [0]
         sizes: list[Any] = [await raw.memory_usage(name, samples=0) or 0 for name in queue.keys.cache]
         assert sum(sizes) <= bound.max_bytes
