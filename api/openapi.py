@@ -192,6 +192,10 @@ def _either(schema: Answers, other: Answers) -> Answers:
     return told
 
 
+def _tei(summary: str, body: Schema, good: Schema, what: str) -> Page:
+    return Page(summary, _request(body), _answers(good, what, _TEI_STATUSES, _TEI_ERROR))
+
+
 PAGES: dict[str, Page] = {
     "/embed": Page(
         "Embed one text or many, also as TEI's clients ask for it",
@@ -207,25 +211,23 @@ PAGES: dict[str, Page] = {
     "/embeddings": _OPENAI,
     "/": _TEI_EMBED,
     "/invocations": _TEI_EMBED,
-    "/embed_all": Page(
+    "/embed_all": _tei(
         "A vector for each token",
-        _request(_schema_of(EmbedAllBody, ["inputs"])),
-        _answers(_list(_list(_VECTOR)), "For each input the vectors of its tokens", _TEI_STATUSES, _TEI_ERROR),
+        _schema_of(EmbedAllBody, ["inputs"]),
+        _list(_list(_VECTOR)),
+        "For each input the vectors of its tokens",
     ),
-    "/similarity": Page(
+    "/similarity": _tei(
         "How like one text others are",
-        _request(_schema_of(SimilarityBody)),
-        _answers(_VECTOR, "The cosine of each sentence's vector to the source's", _TEI_STATUSES, _TEI_ERROR),
+        _schema_of(SimilarityBody),
+        _VECTOR,
+        "The cosine of each sentence's vector to the source's",
     ),
-    "/tokenize": Page(
-        "The tokens of texts",
-        _request(_schema_of(TokenizeBody, ["inputs"])),
-        _answers(_list(_list(_TOKEN)), "For each text its tokens", _TEI_STATUSES, _TEI_ERROR),
+    "/tokenize": _tei(
+        "The tokens of texts", _schema_of(TokenizeBody, ["inputs"]), _list(_list(_TOKEN)), "For each text its tokens"
     ),
-    "/decode": Page(
-        "The text of token ids",
-        _request(_schema_of(DecodeBody, ["ids"])),
-        _answers(_list(_STRING), "A text for each list of ids", _TEI_STATUSES, _TEI_ERROR),
+    "/decode": _tei(
+        "The text of token ids", _schema_of(DecodeBody, ["ids"]), _list(_STRING), "A text for each list of ids"
     ),
 }
 """By route."""
