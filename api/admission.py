@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.errors import NoWorker, Overloaded, RedbatchError, RedisUnreachable
+from shared.errors import NoWorker, Overloaded, RateLimited, RedbatchError, RedisUnreachable
 from shared.messages import MOST_TOKENS
 
 RETRY_LEAST_S = 1.0
@@ -16,6 +16,10 @@ IN_TIME = 0.8
 
 JITTER = 0.5
 """Refused clients come back spread over this share of the wait, not all at once."""
+
+
+LIMIT_JITTER = 0.1
+"""The same for those whose tenant has used up its tokens: when there are more is known exactly."""
 
 
 class Cluster(NamedTuple):
@@ -72,6 +76,14 @@ def redis_away(down_s: float, share: float) -> RedbatchError:
     """Returns the error for a request that Redis cannot take, which it has not answered for so long (s)."""
     return RedisUnreachable(
         f"Redis has not answered for {down_s:.1f} s: try again later.", retry_after_s=_later(down_s, share)
+    )
+
+
+def limited(wait_ms: int, share: float) -> RedbatchError:
+    """Returns the error for a request whose tenant may have as much as it wants after so many ms."""
+    wait_s = wait_ms / 1000 * (1 + LIMIT_JITTER * share)
+    return RateLimited(
+        f"This tenant has had what it may have for now: try again in {wait_s:.1f} s.", retry_after_s=wait_s
     )
 
 

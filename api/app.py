@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from api.routes import SERVED, dialect_of, router
 from api.serving import address_of, error_response, request_id_of, serve
 from api.state import State
 from redbatch import __version__
-from redbatch.tasks import end
 from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
 
 if TYPE_CHECKING:
@@ -41,15 +39,13 @@ class Described(FastAPI):
 
 
 def make_app(state: State) -> FastAPI:
-    """Returns the application. Its dispatcher runs while the application does."""
+    """Returns the application. Its queues are looked after while it runs."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await state.dispatcher.start()
-        remembering = [asyncio.create_task(state.cached.run())] if state.cached is not None else []
+        await state.queues.start()
         yield
-        await end(remembering)
-        await state.dispatcher.stop()
+        await state.queues.stop()
 
     app = _routes(lifespan)
     app.state.redbatch = state

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from api.tenants import NOBODY, Tenant
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED, PLAIN, Input, Options
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 MAX_TIMEOUT_MS = 300_000
 MAX_DIGITS = 10
-TIMEOUT_HEADER, PRIORITY_HEADER = "x-timeout-ms", "x-priority"
+TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER = "x-timeout-ms", "x-priority", "x-model"
+MAX_MODEL = 256
+"""Characters of a model's name."""
+
 NONE_REFUSED: Mapping[int, RequestError] = MappingProxyType({})
 
 
@@ -26,7 +30,7 @@ class Asked(NamedTuple):
 
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. A `partial` answer may do without inputs that fail;
     `refused` are those that need not be tried, by index. `single` and `base64` say in which form the vectors go back,
-    `model` what the client calls it, if it names one.
+    `model` what the client calls it, if it names one. `tenant` is whoever asks.
     """
 
     inputs: tuple[Input, ...]
@@ -39,6 +43,7 @@ class Asked(NamedTuple):
     single: bool = False
     base64: bool = False
     model: str | None = None
+    tenant: Tenant = NOBODY
 
 
 def lane_of(priority: str | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -21,7 +22,7 @@ from shared.cache import CacheBound, Kept
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.messages import EMBED, Failure, Input, Options, Reply, Vectors
-from shared.queue import Link, Queue
+from shared.queue import Link
 
 log = structlog.get_logger()
 
@@ -159,9 +160,15 @@ class Cached:
         if not missing:
             return _whole(found, Answered(()), missing)
         rest = asked if len(missing) == len(found) else _only(asked, missing)
+        began = time.monotonic()
         answered = await self._dispatcher.answer(rest, request_id)
         self._keep(answered, revision, [names[i] for i in missing])
-        return answered if rest is asked else _whole(found, answered, missing)
+        if rest is asked:
+            return answered
+        if all(part.revision == revision for part in answered.parts if isinstance(part, Vectors)):
+            return _whole(found, answered, missing)
+        left_ms = asked.timeout_ms - int((time.monotonic() - began) * 1000)  # a new revision came meanwhile
+        return await self._dispatcher.answer(asked._replace(timeout_ms=max(1, left_ms)), request_id)
 
     def _revision(self) -> str | None:
         """Returns the revision of all ready workers, if it is one."""
@@ -179,11 +186,12 @@ class Cached:
         self._known.keep(vectors)
 
 
-def cached_of(settings: GatewaySettings, dispatcher: Dispatcher, queue: Queue) -> Cached | None:
+def cached_of(settings: GatewaySettings, dispatcher: Dispatcher) -> Cached | None:
     """Returns a dispatcher with a cache before it; None if the settings want none."""
     if not settings.cache_bytes:
         return None
     bound = CacheBound(settings.cache_bytes, int(settings.cache_ttl_s * 1000))
+    queue = dispatcher.queue
     return Cached(dispatcher, Cache(queue.link("cache"), queue.keys, bound))
 
 

@@ -17,7 +17,7 @@ from api.admission import Cluster, Grace, admit, redis_away
 from api.asked import Asked
 from api.drafts import check_output, split
 from api.inflight import InFlight
-from api.monitor import Monitor
+from api.monitor import Monitor, Seen
 from api.replies import Replies
 from api.settings import GatewaySettings
 from api.settler import Settler
@@ -50,18 +50,29 @@ class Answered(NamedTuple):
 
 
 class Dispatcher:
-    """All of a gateway but HTTP."""
+    """The way of requests through one queue: all of a gateway but HTTP.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    Args:
+        settings: of the gateway.
+        queue: the name of the queue.
+
+    Attributes:
+        gateway: what this gateway is called there.
+        queue: its connections to it, closed with this.
+    """
+
+    def __init__(self, settings: GatewaySettings, queue: str) -> None:
         self._settings = settings
         self.gateway = secrets.token_hex(8)
-        self._queue = Queue(settings, settings.queue, f"gateway:{self.gateway}")
-        keys = self._keys = self._queue.keys
+        self.queue = Queue(settings, queue, f"gateway:{self.gateway}")
+        keys = self._keys = self.queue.keys
         self._requests: dict[str, InFlight] = {}
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
-        self.monitor = Monitor(self._queue.link("monitor"), keys, settings.worker_grace_s, self._on_loss)
+        self.monitor = Monitor(
+            self.queue.link("monitor"), keys, settings.worker_grace_s, Seen(self._on_loss, self._on_fleet)
+        )
         self._submitter = Submitter(
-            self._queue.link("submit"),
+            self.queue.link("submit"),
             keys,
             self.gateway,
             Bound(settings.max_queue_inputs, settings.max_queue_tokens),
@@ -71,17 +82,18 @@ class Dispatcher:
                 full=self.monitor.full,
                 slow=self.monitor.slow,
                 most_tokens=self.monitor.most_tokens,
+                limits=self.monitor.limits,
             ),
         )
         self._replies = Replies(
-            [self._queue.link(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
-            self._queue.link("reply:bell", identified=True),
-            self._queue.link("collect", identified=True),
+            [self.queue.link(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
+            self.queue.link("reply:bell", identified=True),
+            self.queue.link("collect", identified=True),
             self._requests,
             lambda links, requests: self._settler.after_break(links, requests),  # noqa: PLW0108 - it comes below
         )
         self._settler = Settler(
-            self._queue.link("settle", identified=True),
+            self.queue.link("settle", identified=True),
             keys,
             self._submitter,
             self._replies.deliver,
@@ -91,7 +103,6 @@ class Dispatcher:
 
     async def start(self) -> None:
         """Asks for the state of the queue once, then works in the background."""
-        metrics.IN_FLIGHT.set_function(lambda: len(self._requests))
         await self.monitor.poll()
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
         parts = (self._submitter.run, bell, self._replies.run_missed, self.monitor.run, self.monitor.beat)
@@ -104,7 +115,7 @@ class Dispatcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_CANCELS_S):
                 await self._submitter.flush_cancels()
-        await self._queue.close()
+        await self.queue.close()
 
     @property
     def in_flight(self) -> int:
@@ -135,7 +146,8 @@ class Dispatcher:
             return Answered(failures)
         self._check_fits(drafts, lane)
         own_id = request_id or secrets.token_hex(16)
-        request = InFlight(own_id, drafts, loop.time() + timeout_s, lane, op=asked.op, partial=asked.partial)
+        deadline = loop.time() + timeout_s
+        request = InFlight(own_id, drafts, deadline, asked, self._unmix)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         self._submitter.add(Order(request, tuple(drafts)))
@@ -188,6 +200,26 @@ class Dispatcher:
         if refs := request.outstanding():
             self._submitter.cancel(refs.values(), None if request.rings else request.request_id)
         self._replies.release(request)
+
+    def _unmix(self, request: InFlight) -> None:
+        """Has vectors made again that are of another revision than most, as far as those are still made."""
+        found, live = request.revisions(), self.monitor.revisions()
+        lasting = [each for each, _ in found.most_common() if each in live] or sorted(live) or list(found)
+        self._again(request, lasting[0])
+
+    def _on_fleet(self) -> None:
+        """Sees to requests that wait for a revision which nobody serves any more."""
+        live = self.monitor.revisions()
+        for request in list(self._requests.values()):
+            if request.revision and live and request.revision not in live and not request.done:
+                self._unmix(request)
+
+    def _again(self, request: InFlight, revision: str) -> None:
+        drafts, waiting = request.keep(revision)
+        self._submitter.cancel(waiting)
+        self._submitter.add(Order(request, tuple(drafts), exempt=True))
+        metrics.MIXED.inc(len(drafts))
+        log.info("a request met two revisions of the model: part of it runs again", entries=len(drafts))
 
     async def _on_loss(self) -> None:
         await self._settler.settle(list(self._requests.values()), cause="epoch")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
+from api.asked import Asked
 from shared.errors import InternalError, RedbatchError, error_from_code
-from shared.keys import INTERACTIVE
 from shared.messages import EMBED, EMBED_ALL, Draft, Failure, Ref, Reply, Vectors
 
 
@@ -18,10 +19,16 @@ class InFlight:
         drafts: its entries, by position.
         deadline: on the event loop's clock, s.
         lane: index of keys.LANES.
+        tenant: who asks.
         rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
         missed: whether it was to be settled while some of its entries were on their way into the stream.
+        revision: of the model, that its vectors are to be of; "" as long as any will do.
         answer: the replies to all entries in the order of their positions, or the error. Of a `partial` request
             failures are replies like others.
+
+    Args:
+        asked: what the client asks for.
+        mixed: told when all has come, and vectors of several revisions are among it.
     """
 
     def __init__(
@@ -29,17 +36,16 @@ class InFlight:
         request_id: str,
         drafts: Iterable[Draft],
         deadline: float,
-        lane: int = INTERACTIVE,
-        *,
-        op: str = EMBED,
-        partial: bool = False,
+        asked: Asked,
+        mixed: Callable[[InFlight], None] = lambda _: None,
     ) -> None:
         self.request_id = request_id
         self.drafts = {draft.position: draft for draft in drafts}
         self.deadline = deadline
-        self.lane = lane
-        self._op = op
-        self._partial = partial
+        self.lane, self.tenant = asked.lane, asked.tenant
+        self._op, self._partial = asked.op, asked.partial
+        self._mixed = mixed
+        self.revision = ""
         self.rings = True
         self.submitted = False
         self.missed = False
@@ -87,8 +93,38 @@ class InFlight:
             return True
         self._answers[reply.position] = reply
         if len(self._answers) == len(self.drafts):
-            self._complete(self._answers.values())
+            if len(self.revisions()) > 1:
+                self._mixed(self)
+            else:
+                self._complete(self._answers.values())
         return True
+
+    def revisions(self) -> Counter[str]:
+        """Returns of how many inputs there are vectors, by their revision."""
+        found: Counter[str] = Counter()
+        for reply in self._answers.values():
+            if isinstance(reply, Vectors):
+                found[reply.revision] += reply.n
+        return found
+
+    def keep(self, revision: str) -> tuple[list[Draft], list[Ref]]:
+        """Keeps the vectors of one revision alone, which all others are to be of as well.
+
+        Returns:
+            The entries that are to be run for that, and where those of them are that are in the stream.
+        """
+        self.revision = revision
+        waiting = list(self.outstanding().values())
+        again = [
+            draft
+            for position, draft in self.drafts.items()
+            if (position in self._refs and position not in self._answers)
+            or (isinstance(reply := self._answers.get(position), Vectors) and reply.revision != revision)
+        ]
+        for draft in again:
+            self._answers.pop(draft.position, None)
+            self._refs.pop(draft.position, None)
+        return again, waiting
 
     def fail(self, error: RedbatchError) -> None:
         """Answers with an error, unless there is an answer."""
@@ -100,6 +136,8 @@ class InFlight:
         if self.done or not self._partial or all(isinstance(each, Failure) for each in self._answers.values()):
             self.fail(error)
             return
+        if len(found := self.revisions()) > 1:
+            self.keep(found.most_common(1)[0][0])
         late = [each for position, each in self.drafts.items() if position not in self._answers]
         failures = [Failure(self.request_id, each.position, each.n, error.code, error.message) for each in late]
         self._complete([*self._answers.values(), *failures])

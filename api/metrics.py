@@ -15,16 +15,23 @@ REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests
 CANCELLED = Counter("redbatch_cancelled_entries", "Entries taken back because nobody waits for them")
 SETTLES = Counter("redbatch_settles", "Looks after outstanding requests, by cause", ["cause"])
 RESUBMITTED = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
+MIXED = Counter(
+    "redbatch_mixed_entries", "Entries run again, since workers of several revisions ran parts of a request"
+)
+BEHIND = Counter("redbatch_behind_requests", "Requests put into bulk, since their tenant has had its share")
+LIMITED = Counter("redbatch_limited_requests", "Requests refused, since their tenant has had what it may have")
 LATE_REPLIES = Counter("redbatch_late_replies", "Replies that nobody waits for")
 CACHE_HITS = Counter("redbatch_cache_hits", "Inputs whose vector was in the cache")
 CACHE_MISSES = Counter("redbatch_cache_misses", "Inputs whose vector was not in the cache")
-QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting and in flight", ["lane"])
-QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker holds")
-QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue")
-QUEUE_TOKENS = Gauge("redbatch_queue_tokens", "Estimated tokens in the queue")
-QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry")
-WORKERS = Gauge("redbatch_workers", "Live workers", ["state"])
-FLEET_RATE = Gauge("redbatch_fleet_tokens_per_second", "What the ready workers get done together, once measured")
+QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting and in flight", ["queue", "lane"])
+QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker holds", ["queue"])
+QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue", ["queue"])
+QUEUE_TOKENS = Gauge("redbatch_queue_tokens", "Estimated tokens in the queue", ["queue"])
+QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry", ["queue"])
+WORKERS = Gauge("redbatch_workers", "Live workers", ["queue", "state"])
+FLEET_RATE = Gauge(
+    "redbatch_fleet_tokens_per_second", "What the ready workers get done together, once measured", ["queue"]
+)
 REDIS_MEMORY = Gauge("redbatch_redis_memory_ratio", "Share of its maxmemory that Redis uses; 0 when it has none")
 REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
 
@@ -33,3 +40,9 @@ REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
 def answered(route: str, code: int) -> Counter:
     """Returns the counter of a route's answers with a status: to find it by its labels takes longer than to count."""
     return REQUESTS.labels(route, code)
+
+
+def forget(queue: str) -> None:
+    """Shows nothing of a queue any more."""
+    for gauge in (QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_AGE, WORKERS, FLEET_RATE):
+        gauge.remove_by_labels({"queue": queue})

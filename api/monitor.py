@@ -10,19 +10,21 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from math import inf
 
 import structlog
 
 from api import metrics
 from api.admission import Cluster, fleet_rate, most_tokens, retry_after_s
+from api.tenants import Tenant, limits_of
 from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import Heartbeat
 from shared.queue import Link
-from shared.submission import Pulse
+from shared.submission import Limits, Pulse
 
 log = structlog.get_logger()
 
@@ -34,6 +36,14 @@ SILENT_S = 1.0
 """An answer that takes longer may never come. Redis is out of reach since it was asked for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Who is told what was seen: that the epoch has changed, so that everything in Redis may be gone; and the fleet."""
+
+    loss: Callable[[], Awaitable[None]]
+    fleet: Callable[[], None]
+
+
 class Monitor:
     """Polls the queue's state, and notices when its data was lost.
 
@@ -41,13 +51,13 @@ class Monitor:
         link: a connection of its own.
         keys: the queue.
         worker_grace_s: how long a worker that is not ready counts for one that was.
-        on_loss: called when the epoch has changed: everything in Redis may be gone.
+        seen: who is told.
     """
 
-    def __init__(self, link: Link, keys: Keys, worker_grace_s: float, on_loss: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, link: Link, keys: Keys, worker_grace_s: float, seen: Seen) -> None:
         self._link = link
         self._keys = keys
-        self._on_loss = on_loss
+        self._seen = seen
         self._pulse: Pulse | None = None
         self._down_since: float | None = None
         self._asked_at: float | None = None
@@ -66,6 +76,7 @@ class Monitor:
         """Polls until cancelled."""
         while True:
             await self.poll()
+            self._seen.fleet()
             if self._lost.is_set():
                 await self._look_after_loss()
             await wait_for_event(self._lost, EVERY_S if self._down_since is None else PROBE_EVERY_S)
@@ -94,8 +105,8 @@ class Monitor:
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
             self.saw_epoch(self._pulse.epoch)
-            _show(self._pulse)
-            metrics.FLEET_RATE.set(self._tokens_per_s[INTERACTIVE])
+            _show(self._keys.queue, self._pulse)
+            metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
             metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
         finally:
             self._asked_at = None
@@ -129,7 +140,7 @@ class Monitor:
             log.warning("the queue's data was lost or its group made anew: looking after all requests")
         self._lost.clear()  # before: it may be lost again meanwhile
         try:
-            await self._on_loss()
+            await self._seen.loss()
         except RedisUnreachable:
             self._lost.set()
             await asyncio.sleep(EVERY_S / 4)
@@ -160,6 +171,10 @@ class Monitor:
         """Returns the live workers, as last seen."""
         return () if self._pulse is None else self._pulse.workers
 
+    def revisions(self) -> frozenset[str]:
+        """Returns the revisions of the model that ready workers have."""
+        return frozenset(each.revision for each in self.workers() if each.state == "ready")
+
     @property
     def models(self) -> frozenset[str]:
         """What workers have called their model, since this gateway began: they may be gone for a moment."""
@@ -174,6 +189,11 @@ class Monitor:
     def most_tokens(self, lane: int, budget_s: float) -> int:
         """Returns how many tokens may be in a lane with a request that has so much time."""
         return most_tokens(self._tokens_per_s[lane], budget_s)
+
+    def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
+        """Returns what a tenant is held to whose request has so much time."""
+        active = 0.0 if self._pulse is None else self._pulse.tenants
+        return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.most_tokens(BULK, budget_s))
 
     def slow(self, lane: int, excess_tokens: int) -> RedbatchError:
         """Returns the error for a request that had so many tokens too many before it in its lane."""
@@ -199,12 +219,12 @@ class Monitor:
         return time.monotonic() - self._round < 10 * EVERY_S + 10.0
 
 
-def _show(pulse: Pulse) -> None:
+def _show(queue: str, pulse: Pulse) -> None:
     for lane, entries in zip(LANES, pulse.by_lane, strict=True):
-        metrics.QUEUE_ENTRIES.labels(lane).set(entries)
-    metrics.QUEUE_PENDING.set(pulse.pending)
-    metrics.QUEUE_INPUTS.set(pulse.inputs)
-    metrics.QUEUE_TOKENS.set(pulse.tokens)
-    metrics.QUEUE_AGE.set(pulse.oldest_age_ms / 1000)
+        metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
+    metrics.QUEUE_PENDING.labels(queue).set(pulse.pending)
+    metrics.QUEUE_INPUTS.labels(queue).set(pulse.inputs)
+    metrics.QUEUE_TOKENS.labels(queue).set(pulse.tokens)
+    metrics.QUEUE_AGE.labels(queue).set(pulse.oldest_age_ms / 1000)
     for state in ("loading", "ready", "draining"):
-        metrics.WORKERS.labels(state).set(sum(worker.state == state for worker in pulse.workers))
+        metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.answer import dump, errors_of, rows_of, timing_headers
-from api.asked import MAX_TIMEOUT_MS, PRIORITY_HEADER, Asked, check_inputs, lane_of, malformed, timeout_of
+from api.asked import (
+    MAX_MODEL,
+    MAX_TIMEOUT_MS,
+    MODEL_HEADER,
+    PRIORITY_HEADER,
+    Asked,
+    check_inputs,
+    lane_of,
+    malformed,
+    timeout_of,
+)
 from api.errors import error_body, status_of
 from api.tei import Embed, is_tei
 from shared.errors import InvalidRequest, RedbatchError
@@ -33,6 +43,11 @@ class _How(BaseModel):
         default=None,
         description="interactive (the default), or bulk for what nobody waits for: it runs in the room that others "
         "leave. Goes before the header X-Priority.",
+    )
+    model: str | None = Field(
+        default=None,
+        max_length=MAX_MODEL,
+        description="One of those that /v1/models lists, or else this gateway's own; goes before the header X-Model.",
     )
     on_error: Literal["fail", "null"] = Field(
         default="fail",
@@ -88,6 +103,7 @@ class Native:
             partial=partial,
             refused=check_inputs(inputs, settings, "text" if single else "texts[{}]", partial=partial),
             single=single,
+            model=parsed.model or headers.get(MODEL_HEADER),
         )
 
     def answer(self, asked: Asked, answered: Answered) -> bytes:

@@ -16,7 +16,16 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.answer import dump, errors_of, rows_of, timing_headers
-from api.asked import MAX_TIMEOUT_MS, PRIORITY_HEADER, Asked, check_inputs, lane_of, malformed, timeout_of
+from api.asked import (
+    MAX_MODEL,
+    MAX_TIMEOUT_MS,
+    PRIORITY_HEADER,
+    Asked,
+    check_inputs,
+    lane_of,
+    malformed,
+    timeout_of,
+)
 from api.errors import status_of
 from api.parsing import INPUTS, fields_of, inputs_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
@@ -36,7 +45,7 @@ class EmbeddingsBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     input: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # read by hand
-    model: str = Field(description="One of those that /v1/models lists.")
+    model: str = Field(max_length=MAX_MODEL, description="One of those that /v1/models lists.")
     encoding_format: Literal["float", "base64"] = Field(default="float", description="Numbers, or float32 in base64.")
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIM, description="So many of the first numbers alone.")
     user: str | None = Field(default=None, description="Taken for the sake of clients, and not looked at.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -87,9 +88,8 @@ _WHY = {
     503: "Redis is out of reach, or no worker has lived for a while",
     504: "The deadline passed",
 }
-_NATIVE_STATUSES = (400, 401, 403, 408, 413, 415, 429, 500, 503, 504)
-_OPENAI_STATUSES = (*_NATIVE_STATUSES, 404)
-_TEI_STATUSES = (400, 401, 403, 408, 413, 415, 422, 424, 429, 500, 503, 504)
+_STATUSES = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503, 504)
+_TEI_STATUSES = (*_STATUSES, 422, 424)
 
 
 def _answers(good: Schema, what: str, statuses: tuple[int, ...], error: dict[str, Any]) -> Answers:
@@ -114,6 +114,12 @@ _HEADERS = [
         "description": "Whether somebody waits for the answer.",
     },
     {
+        "name": "X-Tenant",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
+        "description": "For whom this counts, where the gateway asks for no keys.",
+    },
+    {
         "name": "X-Request-Id",
         "in": "header",
         "schema": {"type": "string"},
@@ -122,8 +128,16 @@ _HEADERS = [
 ]
 
 
-def _request(schema: Schema) -> dict[str, Any]:
-    return {"requestBody": {"required": True, **_content(schema)}, "parameters": _HEADERS}
+_MODEL_HEADER = {
+    "name": "X-Model",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "One of the models that /v1/models lists; without it, the gateway's own.",
+}
+
+
+def _request(schema: Schema, headers: Sequence[Schema] = (*_HEADERS, _MODEL_HEADER)) -> dict[str, Any]:
+    return {"requestBody": {"required": True, **_content(schema)}, "parameters": list(headers)}
 
 
 def _schema_of(model: type[BaseModel], required: list[str] | None = None) -> Schema:
@@ -176,8 +190,8 @@ _TEI_BODY = _schema_of(TeiBody, ["inputs"])
 _TEI_VECTORS = _answers(_list(_VECTOR), _IN_ORDER, _TEI_STATUSES, _TEI_ERROR)
 _OPENAI = Page(
     "Embed as OpenAI's clients ask for it",
-    _request(_schema_of(EmbeddingsBody, ["input"])),
-    _answers(_OPENAI_VECTORS, f"{_IN_ORDER}, as numbers or as float32 in base64", _OPENAI_STATUSES, _OPENAI_ERROR),
+    _request(_schema_of(EmbeddingsBody, ["input"]), _HEADERS),
+    _answers(_OPENAI_VECTORS, f"{_IN_ORDER}, as numbers or as float32 in base64", _STATUSES, _OPENAI_ERROR),
 )
 _TEI_EMBED = Page("Embed as TEI's clients ask for it", _request(_TEI_BODY), _TEI_VECTORS)
 
@@ -200,12 +214,12 @@ PAGES: dict[str, Page] = {
     "/embed": Page(
         "Embed one text or many, also as TEI's clients ask for it",
         _request({"anyOf": [_schema_of(EmbedBody), _TEI_BODY]}),
-        _either(_answers({"anyOf": [_ONE, _MANY]}, _IN_ORDER, _NATIVE_STATUSES, _ERROR), _TEI_VECTORS),
+        _either(_answers({"anyOf": [_ONE, _MANY]}, _IN_ORDER, _STATUSES, _ERROR), _TEI_VECTORS),
     ),
     "/batch_embed": Page(
         "Embed many texts",
         _request(_schema_of(BatchBody)),
-        _answers(_MANY, _IN_ORDER, _NATIVE_STATUSES, _ERROR),
+        _answers(_MANY, _IN_ORDER, _STATUSES, _ERROR),
     ),
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,
@@ -232,6 +246,8 @@ PAGES: dict[str, Page] = {
 }
 """By route."""
 
+INFO_ANSWERS: Answers = {status: {"description": _WHY[status], **_TEI_ERROR} for status in (401, 404, 503)}
+INFO: dict[str, Any] = {"parameters": [_MODEL_HEADER]}
 HEALTH_ANSWERS: Answers = {503: {"description": "Not now; the body says what is missing"}}
 UNHEALTHY_ANSWERS: Answers = {503: {"description": "Not now", **_TEI_ERROR}}
 MODEL_ANSWERS: Answers = {404: {"description": "No worker serves it", **_OPENAI_ERROR}}

@@ -8,9 +8,19 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api import tei
+from api.asked import MODEL_HEADER
 from api.native import Native, NativeBatch
 from api.openai import OpenAI
-from api.openapi import HEALTH_ANSWERS, JSON, MODEL, MODEL_ANSWERS, PAGES, UNHEALTHY_ANSWERS
+from api.openapi import (
+    HEALTH_ANSWERS,
+    INFO,
+    INFO_ANSWERS,
+    JSON,
+    MODEL,
+    MODEL_ANSWERS,
+    PAGES,
+    UNHEALTHY_ANSWERS,
+)
 from api.serving import Dialect, error_response, request_id_of, respond
 from shared.errors import ModelNotFound, NoWorker, Unavailable
 
@@ -59,13 +69,13 @@ for each in SERVED.values():
     _describe(each)
 
 
-@router.get("/info", summary="What is served, as TEI tells it", responses=UNHEALTHY_ANSWERS)
+@router.get("/info", summary="What is served, as TEI tells it", responses=INFO_ANSWERS, openapi_extra=INFO)
 async def info(request: Request) -> Response:
     """Describes the model and the bounds."""
     state: State = request.app.state.redbatch
     try:
-        return Response(orjson.dumps(state.info()), media_type=JSON)
-    except NoWorker as error:
+        return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
+    except (ModelNotFound, NoWorker) as error:
         return error_response(SERVED["/"], error, request_id_of(request))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import sys
 import time
@@ -14,9 +15,8 @@ import uvloop
 
 from api.access import NoKeys, gate_of
 from api.app import Front, make_app
-from api.cache import cached_of
 from api.connection import Connection
-from api.dispatcher import Dispatcher
+from api.queues import Queues
 from api.settings import GatewaySettings
 from api.state import State
 from redbatch.admin import AdminServer, PortTaken
@@ -55,7 +55,7 @@ class DrainingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
             return
         self._state.draining = True
-        log.info("gateway drains", in_flight=self._state.dispatcher.in_flight)
+        log.info("gateway drains", in_flight=self._state.queues.in_flight)
         delay = self._state.settings.drain_delay_s
         asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
 
@@ -73,14 +73,13 @@ class DrainingServer(uvicorn.Server):
 
 async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    dispatcher = Dispatcher(settings)
-    queue = Queue(settings, settings.queue, f"gateway:{dispatcher.gateway}")
+    own = Queue(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
     try:
-        gate = await gate_of(settings, queue.link("keys"))
+        gate = await gate_of(settings, own.link("keys"))
     except NoKeys as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    state = State(settings, dispatcher, gate, cached_of(settings, dispatcher, queue))
+    state = State(settings, Queues(settings, own.link("queues")), gate)
     config = uvicorn.Config(
         Front(make_app(state), state),
         http=Connection,
@@ -104,7 +103,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
-        await queue.close()
+        await own.close()
     log.info("gateway stopped")
     return 0 if server.started else 1
 

@@ -21,12 +21,12 @@ from api.connection import PEER, Peer
 from api.errors import headers_of
 from api.last_words import LastWords
 from api.openapi import JSON
+from api.tenants import NOBODY, Tenant, by_header, by_key
 from shared.errors import InternalError, RedbatchError, Unavailable
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from api.access import Gate
     from api.asked import Asked
     from api.dispatcher import Answered
     from api.settings import GatewaySettings
@@ -151,8 +151,7 @@ async def _answer(exchange: Exchange) -> Response:
     request = exchange.request
     state: State = request.app.state.redbatch
     peer: Peer = request.scope["state"][PEER]
-    if state.gate is not None:
-        await _let_in(request, state.gate)
+    tenant = await _tenant(request, state)
     body = await read_body(request, exchange.dialect.most_bytes(state.settings), state.settings.body_timeout_s)
     if len(body) < LARGE_BODY_BYTES:
         asked = _parse(exchange, body, state.settings)
@@ -161,13 +160,14 @@ async def _answer(exchange: Exchange) -> Response:
             if peer.gone:
                 raise ClientDisconnect
             asked = _parse(exchange, body, state.settings)
-    if asked.model is not None:
-        state.check_model(asked.model)
+    if tenant is not NOBODY:
+        asked = asked._replace(tenant=tenant)
+    queue = state.queues.named(asked.model)
     peer.watch()
     try:
         if peer.gone:
             raise ClientDisconnect
-        answered = await (state.cached or state.dispatcher).answer(asked, exchange.own_id)
+        answered = await queue.answer(asked, exchange.own_id)
     finally:
         peer.unwatch()
     headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
@@ -175,10 +175,12 @@ async def _answer(exchange: Exchange) -> Response:
     return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
 
 
-async def _let_in(request: Request, gate: Gate) -> None:
-    """Raises BodyUnread: whoever asks may not."""
+async def _tenant(request: Request, state: State) -> Tenant:
+    """Returns who asks. Raises BodyUnread: whoever it is may not."""
     try:
-        await gate.admit(request.headers, address_of(request.scope), "embed")
+        if state.gate is None:
+            return by_header(request.headers, state.settings)
+        return by_key(await state.gate.admit(request.headers, address_of(request.scope), "embed"), state.settings)
     except RedbatchError as error:
         raise BodyUnread(error) from None
 

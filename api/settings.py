@@ -23,7 +23,12 @@ class GatewaySettings(QueueSettings):
         description="Whether clients need a key (redbatch keys create): auto asks for one unless host is the loopback.",
     )
     queue: QueueName = Field(
-        default=queue_slug(DEFAULT_MODEL), description="Queue that requests go to: the slug of the model's name."
+        default=queue_slug(DEFAULT_MODEL),
+        description="Queue of requests that name no model: the slug of the model's name.",
+    )
+    all_queues: bool = Field(
+        default=True,
+        description="Whether requests may name the model of another queue that workers of this Redis serve.",
     )
     request_timeout_ms: int = Field(
         default=10_000, ge=1, le=300_000, description="Time for a request whose client names none."
@@ -59,6 +64,15 @@ class GatewaySettings(QueueSettings):
     )
     cache_ttl_s: float = Field(
         default=86_400.0, gt=0, le=31_536_000, description="How long a vector is kept there at most."
+    )
+    tenant_tokens_per_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=1e9,
+        description="Tokens a second that a tenant may have whose key says nothing of it; beyond: 429. 0: no limit.",
+    )
+    tenant_burst_tokens: int = Field(
+        default=0, ge=0, le=10**12, description="So many of them at once; 0: as many as come in ten seconds."
     )
     worker_grace_s: float = Field(
         default=60.0, ge=0, le=3600, description="How long requests are taken after the last worker was seen."

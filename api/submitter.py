@@ -7,19 +7,22 @@ answers what it answered before: so each entry is added once, and its id is alwa
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from api import metrics
+from api.admission import limited
 from api.inflight import InFlight
+from api.tenants import Tenant
 from shared import submission
 from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisUnreachable
 from shared.keys import Keys
 from shared.messages import Draft, Ref
 from shared.queue import Link
-from shared.submission import Bound, Submission, SubmitReply, Submitted
+from shared.submission import Bound, Limits, Submission, SubmitReply, Submitted
 
 log = structlog.get_logger()
 
@@ -56,7 +59,8 @@ class Told:
     """Who is told what came of a submit: of each request in the stream, and of the queue's epoch.
 
     Of a lane: `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many
-    before it; `most_tokens` says how many may be there with a request that has so much time (s).
+    before it; `most_tokens` says how many may be there with a request that has so much time (s). `limits` says what a
+    tenant is held to whose request has so much time.
     """
 
     submitted: Callable[[InFlight], None]
@@ -64,6 +68,7 @@ class Told:
     full: Callable[[int], RedbatchError]
     slow: Callable[[int, int], RedbatchError]
     most_tokens: Callable[[int, float], int]
+    limits: Callable[[Tenant, float], Limits | None]
 
 
 class Submitter:
@@ -181,16 +186,24 @@ class Submitter:
             exempt=order.exempt,
             bell=self._keys.bell(self._gateway) if request.rings else "",
             most_tokens=self._told.most_tokens(request.lane, budget_s),
+            revision=request.revision,
+            tenant=request.tenant.name,
+            limits=self._told.limits(request.tenant, budget_s),
         )
 
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
         request = order.request
         if outcome.status == "full":
-            request.fail(self._told.full(request.lane))
+            request.fail(self._told.full(outcome.lane))
         elif outcome.status == "slow":
-            request.fail(self._told.slow(request.lane, self._excess(order, outcome.tokens)))
+            request.fail(self._told.slow(outcome.lane, self._excess(order, outcome)))
+        elif outcome.status == "limited":
+            metrics.LIMITED.inc()
+            request.fail(limited(outcome.wait_ms, random.random()))  # noqa: S311 - spreads clients
         elif outcome.status == "late":
             request.fail(DeadlineExceeded("The deadline passed before the request reached the queue."))
+        elif outcome.status == "behind":
+            metrics.BEHIND.inc()
         for draft, ref in zip(order.drafts, outcome.refs, strict=False):
             request.place(draft.position, ref)
         if not outcome.refs:
@@ -202,10 +215,11 @@ class Submitter:
         else:
             self._told.submitted(request)
 
-    def _excess(self, order: Order, tokens: int) -> int:
-        """Returns how many tokens must be done before an order fits with which so many are in its lane."""
+    def _excess(self, order: Order, outcome: Submitted) -> int:
+        """Returns how many tokens must be done before an order fits that was too slow."""
         left_s = order.request.deadline - asyncio.get_running_loop().time()
-        return min(tokens, max(0, tokens + order.tokens - self._told.most_tokens(order.request.lane, left_s)))
+        over = outcome.tokens + order.tokens - self._told.most_tokens(outcome.lane, left_s)
+        return min(outcome.tokens, max(0, over))
 
     async def flush_cancels(self) -> bool:
         """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done."""

@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.answer import dump, rows_of
-from api.asked import PRIORITY_HEADER, Asked, check_inputs, lane_of, malformed, timeout_of
+from api.asked import MODEL_HEADER, PRIORITY_HEADER, Asked, check_inputs, lane_of, malformed, timeout_of
 from api.parsing import IDS, INPUTS, fields_of, inputs_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import (
@@ -27,6 +27,7 @@ from shared.errors import (
     InvalidRequest,
     MethodNotAllowed,
     ModelError,
+    NotFound,
     Overloaded,
     RedbatchError,
     RequestError,
@@ -48,6 +49,7 @@ KINDS: dict[type[RedbatchError], tuple[int, str]] = {
     EmptyInputs: (400, "Empty"),
     Unauthorized: (401, "Validation"),
     Forbidden: (403, "Validation"),
+    NotFound: (404, "Validation"),
     MethodNotAllowed: (405, "Validation"),
     BodyTimeout: (408, "Validation"),
     BodyTooLarge: (413, "Validation"),
@@ -174,7 +176,7 @@ class _Tei:
         """Returns TEI's measures: whole ms, characters and tokens of all inputs, and what kind of device computed."""
         took = str(round(took_s * 1000))
         return {
-            "x-compute-type": state.compute_type(),
+            "x-compute-type": state.compute_type(asked.model),
             "x-compute-time": took,
             "x-compute-characters": str(sum(len(each) for each in asked.inputs if isinstance(each, str))),
             "x-compute-tokens": str(answered.tokens),
@@ -304,7 +306,8 @@ def _asked(
     inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], settings: GatewaySettings
 ) -> Asked:
     timeout_ms = timeout_of(None, headers, len(inputs), settings)
-    return Asked(tuple(inputs), timeout_ms, lane_of(headers.get(PRIORITY_HEADER)), options, op)
+    lane = lane_of(headers.get(PRIORITY_HEADER))
+    return Asked(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
 
 
 def _joined(answered: Answered) -> bytes:

@@ -6,7 +6,6 @@ Everything of HTTP is a gateway's own: the server, the routes, reading the body 
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from api import server
@@ -24,18 +23,12 @@ class Constant:
     """Answers every request with one and the same vector, which the null model gives."""
 
     in_flight = 0
-    monitor = SimpleNamespace(alive=lambda: True)
 
-    def __init__(self, _settings: GatewaySettings) -> None:
+    def __init__(self, *_settings_and_link: object) -> None:
         backend = HashingBackend(parse_model("null"))
         vector = backend.run(backend.collate(backend.tokenize([TEXT])), alone=True)
         vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
         self._answer = Answered((vectors,), 1.0, 1.0, 1)
-
-    @property
-    def gateway(self) -> str:
-        """Its name, with which it would be known in Redis."""
-        return "alone"
 
     async def start(self) -> None:
         """Does nothing: there is nothing behind it."""
@@ -43,9 +36,17 @@ class Constant:
     async def stop(self) -> None:
         """Does nothing."""
 
+    def named(self, _model: str | None) -> Constant:
+        """Returns itself, for any model."""
+        return self
+
     def missing(self) -> list[str]:
         """Nothing is."""
         return []
+
+    def alive(self) -> bool:
+        """It is."""
+        return True
 
     async def answer(self, *_asked: object) -> Answered:
         """Returns it."""
@@ -56,7 +57,7 @@ def main() -> int:
     """Serves until SIGTERM."""
     settings = GatewaySettings()
     configure_logging("gateway", settings.log_level)
-    with patch.object(server, "Dispatcher", Constant):
+    with patch.object(server, "Queues", Constant):
         return server.run(settings)
 
 

@@ -185,7 +185,7 @@ class Claimer:
         for link in (self._link, self._keeper_link):
             await context.control.kill(link)
         most = len(context.hands) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
-        search = Abandoned(0, context.worker, most, self._reborn)
+        search = Abandoned(0, context.worker, most, self._reborn, context.revision)
         claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         if claimed is None:
             self._lost = True
@@ -221,10 +221,17 @@ class Claimer:
         holding = self._context.hands.take(entry, ())
         if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
             self._committer.fail(holding, DeadlineExceeded.code, LATE)
-            return None
-        if entry.version != VERSION:
+        elif entry.revision not in ("", self._context.revision):
+            self._committer.hand_back([entry])
+        elif entry.version != VERSION:
             self._committer.refuse(entry)
-            return None
+        else:
+            return self._read(holding)
+        return None
+
+    def _read(self, holding: Holding) -> Holding | None:
+        """Takes in what an entry asks for; returns None for what cannot be done."""
+        entry = holding.entry
         try:
             body = decode_body(entry.body)
         except CodecError:

@@ -97,7 +97,7 @@ class Keeper:
         most = self._claimer.room()
         if most <= 0:
             return
-        search = Abandoned(context.settings.reclaim_idle_ms, most=most)
+        search = Abandoned(context.settings.reclaim_idle_ms, most=most, revision=context.revision)
         try:
             claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         except RedisUnreachable:

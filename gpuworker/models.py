@@ -17,13 +17,17 @@ class ModelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model by its kind (`null`, `simulated` or `sentence`), where it lies, and its parameters in milliseconds."""
+    """A model by its kind (`null`, `simulated` or `sentence`), where it lies, and its parameters in milliseconds.
+
+    A simulated one may have a `revision` with vectors of its own.
+    """
 
     name: str
     kind: str
     path: str = ""
     base_ms: float = 0.0
     item_ms: float = 0.0
+    revision: str = ""
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -52,10 +56,11 @@ def parse_model(name: str) -> Model:
 
 
 def _simulated(name: str) -> Model:
-    values = {"base_ms": 5.0, "item_ms": 3.0}
+    values = {"base_ms": "5", "item_ms": "3", "revision": ""}
     for part in filter(None, name.partition(":")[2].split(",")):
-        match = re.fullmatch(r"(base_ms|item_ms)=(\d+(?:\.\d+)?)", part)
+        match = re.fullmatch(r"(base_ms|item_ms)=(\d+(?:\.\d+)?)|(revision)=([A-Za-z0-9._-]{1,40})", part)
         if match is None:
-            raise ModelError(f"model {name}: write simulated:base_ms=5,item_ms=3")
-        values[match.group(1)] = float(match.group(2))
-    return Model(name, "simulated", base_ms=values["base_ms"], item_ms=values["item_ms"])
+            raise ModelError(f"model {name}: write simulated:base_ms=5,item_ms=3, and perhaps revision=2")
+        values[match[1] or match[3]] = match[2] or match[4]
+    base_ms, item_ms = float(values["base_ms"]), float(values["item_ms"])
+    return Model(name, "simulated", base_ms=base_ms, item_ms=item_ms, revision=values["revision"])

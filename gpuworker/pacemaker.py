@@ -46,6 +46,7 @@ class Pacemaker:
                 now_ms, workers = await delivery.heartbeat(
                     self._context.control, self._context.keys, self._beat(), self._ttl_ms
                 )
+                await delivery.announce(self._context.control, self._context.keys)
                 self._context.clock.saw(now_ms)
                 self._context.workers = max(1, workers)
                 self._heard = True

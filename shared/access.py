@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.keys import ACCESS_KEYS
 from shared.queue import Link
+from shared.submission import NO_QUOTA, Quota
 
 Scope = Literal["embed", "jobs", "admin"]
 SCOPES: tuple[Scope, ...] = ("embed", "jobs", "admin")
@@ -32,6 +33,7 @@ class AccessKey:
     """What is known of a key. Times are ms of the epoch; one without `expires_ms` does not expire.
 
     `digest` is the SHA-256 of its secret, as hex. What is asked with it counts for its `tenant`; `name` is for people.
+    `quota` is what its tenant may have.
     """
 
     key_id: str
@@ -41,6 +43,7 @@ class AccessKey:
     name: str
     created_ms: int
     expires_ms: int | None = None
+    quota: Quota = NO_QUOTA
 
     def live(self, now_ms: float) -> bool:
         """Whether it has not expired."""
@@ -61,13 +64,18 @@ def new_secret() -> str:
 
 
 def new_key(
-    scopes: Iterable[Scope], *, tenant: str = "", name: str = "", lifetime_s: float | None = None
+    scopes: Iterable[Scope],
+    *,
+    tenant: str = "",
+    name: str = "",
+    lifetime_s: float | None = None,
+    quota: Quota = NO_QUOTA,
 ) -> tuple[AccessKey, str]:
     """Returns what is to be kept of a new key, and the key itself, which is nowhere else."""
     now_ms = int(time.time() * 1000)
     expires_ms = None if lifetime_s is None else now_ms + round(lifetime_s * 1000)
     secret = new_secret()
-    key = AccessKey(new_id(), digest_of(secret), tuple(scopes), tenant, name, now_ms, expires_ms)
+    key = AccessKey(new_id(), digest_of(secret), tuple(scopes), tenant, name, now_ms, expires_ms, quota)
     return key, f"{key.key_id}.{secret}"
 
 

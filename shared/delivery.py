@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shared import scripts
 from shared.codec import MAX_INPUTS
-from shared.keys import GROUP, LANES, RELEASED, Keys
+from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
 from shared.messages import Entry, Heartbeat, Ref
 from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
 
@@ -64,12 +64,14 @@ class Abandoned:
     """What a reclaim looks for: entries not renewed for `idle_ms`, of `owner` or of anyone, `most` at once.
 
     `reborn` says that whoever asks has only just come to life: it died of what is written down as begun under its name.
+    Entries for another `revision` are left to those who have it, until their deadline.
     """
 
     idle_ms: int
     owner: str = ""
     most: int = 256
     reborn: bool = False
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
             deadline_ms=deadline_ms,
             bell=fields.get(b"bell", b"").decode("ascii"),
             traceparent=fields.get(b"traceparent", b"").decode("ascii"),
+            revision=fields.get(b"revision", b"").decode("ascii"),
             body=fields[b"body"],
             attempts=attempts,
         )
@@ -225,7 +228,7 @@ async def reclaim(link: Link, keys: Keys, worker: str, issued_ms: int, search: A
         GroupMissing: `join` makes the group again.
     """
     args: list[Argument] = [GROUP, worker, search.idle_ms, search.most, search.owner, issued_ms, RECLAIM_LATE_MS]
-    args += (keys.begun(""), keys.worker(""), int(search.reborn))
+    args += (keys.begun(""), keys.worker(""), int(search.reborn), search.revision)
     now_ms, *rest = await link.run(scripts.RECLAIM, keys.lanes, args)
     if not rest:
         return None
@@ -259,6 +262,11 @@ async def heartbeat(link: Link, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tup
     args: list[Argument] = [beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS]
     now_ms, live = await link.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers], args)
     return now_ms, live
+
+
+async def announce(link: Link, keys: Keys) -> None:
+    """Says that a queue is served. It is told of for as long as a worker's name is known."""
+    await link.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, WORKERS_TTL_MS])
 
 
 async def leave(link: Link, keys: Keys, worker: str) -> int:

@@ -15,6 +15,7 @@ RedbatchError
 │       └── BodyTooLarge          the body is over the limit
 ├── Overloaded            try again after `retry_after_s`
 │   ├── QueueFull
+│   ├── RateLimited           the tenant has had what it may have
 │   └── TooManyFailures       wrong keys came from this address
 ├── Unavailable           the cluster cannot serve now
 │   ├── RedisUnreachable
@@ -123,6 +124,12 @@ class QueueFull(Overloaded):
     """The queue is at its bound."""
 
     code = "queue_full"
+
+
+class RateLimited(Overloaded):
+    """The tenant has used up what it may have for now."""
+
+    code = "rate_limited"
 
 
 class TooManyFailures(Overloaded):

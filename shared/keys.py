@@ -7,6 +7,7 @@
 | rb:{<queue>}:epoch                | string | both             | permanent; a new value means that data was lost      |
 | rb:{<queue>}:reply:<request id>   | list   | workers          | remaining deadline + reply_ttl_s; popped at once     |
 | rb:{<queue>}:bell:<gateway>       | list   | workers          | 60 s after the last ring; popped at once             |
+| rb:{<queue>}:tenants              | hash   | gateways         | a day after the last request of a tenant's           |
 | rb:{<queue>}:submitted:<gateway>  | string | gateways         | 6 min after the gateway's last submit                |
 | rb:{<queue>}:workers              | zset   | workers          | an hour after the last heartbeat of any              |
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
@@ -14,6 +15,7 @@
 | rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
 | rb:{<queue>}:cache, :cache:0, :1  | hash   | gateways         | four times cache_ttl_s; cache_bytes at most          |
 | rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
+| rb:queues                         | zset   | workers          | an hour after the last heartbeat of any worker       |
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ RELEASED = "released"
 
 ACCESS_KEYS = "rb:keys"
 """Hash of the keys of clients, by id, as JSON: the same for all queues."""
+
+QUEUES = "rb:queues"
+"""Queues by the time (Redis' clock, ms) at which one of their workers announced them last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,11 @@ class Keys:
     def workers(self) -> str:
         """Workers by the time (Redis' clock, ms) of their last heartbeat."""
         return f"{self.prefix}workers"
+
+    @property
+    def tenants(self) -> str:
+        """Hash of what each tenant has left, by its name."""
+        return f"{self.prefix}tenants"
 
     @property
     def dead(self) -> str:

@@ -74,7 +74,10 @@ class Ref(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry as a worker claimed it. `attempts` counts the runs of it that began and did not end."""
+    """An entry as a worker claimed it. `attempts` counts the runs of it that began and did not end.
+
+    One with a `revision` is for workers whose model is of it: the rest of its request was run by these.
+    """
 
     ref: Ref
     version: int
@@ -85,6 +88,7 @@ class Entry(NamedTuple):
     traceparent: str
     body: bytes
     attempts: int = 0
+    revision: str = ""
 
 
 class Timing(NamedTuple):

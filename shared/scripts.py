@@ -23,7 +23,7 @@ class Script:
         return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-SUBMIT = Script.load("submit", "backlog", "entry_id")
+SUBMIT = Script.load("submit", "backlog", "entry_id", "tenants")
 CANCEL = Script.load("cancel", "backlog")
 COLLECT = Script.load("collect")
 SETTLE = Script.load("settle")
@@ -37,6 +37,7 @@ RENEW = Script.load("renew")
 RECLAIM = Script.load("reclaim")
 HAND_BACK = Script.load("hand_back")
 HEARTBEAT = Script.load("heartbeat")
+ANNOUNCE = Script.load("announce")
 LEAVE = Script.load("leave")
 
 CACHED = Script.load("cached", "cache")

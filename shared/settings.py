@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-QueueName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]{1,64}$")]
+QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
+QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
 DEFAULT_MODEL = "minilm"
 
 

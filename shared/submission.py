@@ -11,15 +11,22 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from shared import scripts
-from shared.keys import GROUP, INTERACTIVE, LANES, Keys
+from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
+from shared.settings import QUEUE_PATTERN
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
 
 BULK_FILLS = 0.5
 """Bulk may fill the queue up to this share of its bounds; the rest is kept for those who wait."""
+
+TENANT_ACTIVE_MS = 2_000
+"""A tenant that has asked for nothing for so long has no share: what it leaves is the others'."""
+
+MOST_QUEUES = 64
+"""So many at most does a gateway serve."""
 
 _HEARTBEAT = TypeAdapter(Heartbeat)
 
@@ -32,11 +39,44 @@ class Bound:
     tokens: int = MOST_TOKENS
 
 
+TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What a tenant's name is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may have: `tokens_per_s`, up to `burst_tokens` at once, and `daily_tokens` on a day (UTC).
+
+    0 is no limit. Among those that wait each has its part by `weight`.
+    """
+
+    tokens_per_s: float = 0.0
+    burst_tokens: int = 0
+    daily_tokens: int = 0
+    weight: float = 1.0
+
+
+NO_QUOTA = Quota()
+
+
+class Limits(NamedTuple):
+    """What a tenant is held to: its quota, and its share of what the fleet gets done (0: not known).
+
+    What it asks for beyond its share goes behind the others, into bulk, where `most_bulk_tokens` may be with it for it
+    to come in time.
+    """
+
+    quota: Quota
+    share_tokens_per_s: float
+    most_bulk_tokens: int = MOST_TOKENS
+
+
 class Submission(NamedTuple):
     """Some entries of one request, ready to go into its lane.
 
     `budget_ms` is the time left to its deadline; `most_tokens` may be in its lane, with it, or it would come too late.
     `exempt` entries were accepted before and pass both bounds; one with nothing to be done before it passes the second.
+    Those with a `revision` are for workers of that one alone. With `limits` its `tenant` is held to these.
     """
 
     request_id: str
@@ -46,19 +86,24 @@ class Submission(NamedTuple):
     exempt: bool = False
     bell: str = ""
     tenant: str = ""
+    limits: Limits | None = None
     traceparent: str = ""
     most_tokens: int = MOST_TOKENS
+    revision: str = ""
 
 
 class Submitted(NamedTuple):
-    """What became of a submission: `ok` with a Ref for each draft; `full`, `late` or `slow` with none.
+    """What became of a submission: a Ref for each draft if it is `ok`, or `behind` others, in bulk; otherwise none.
 
-    `tokens` are those that a `slow` one would have had before it.
+    Then it was `late`, or its `lane` was `full` or `slow` (with the `tokens` that it would have had before it), or it
+    was `limited` (with the ms after which its tenant may come again).
     """
 
     status: str
     refs: tuple[Ref, ...]
+    lane: int = INTERACTIVE
     tokens: int = 0
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +136,8 @@ class Pulse:
     """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
 
     `by_lane` are the entries of each lane, in the order of keys.LANES.
-    `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none.
+    `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none. `tenants` is the sum of the
+    weights of those that have asked for something lately.
     """
 
     now_ms: int
@@ -104,6 +150,7 @@ class Pulse:
     last_heartbeat_ms: int
     workers: tuple[Heartbeat, ...]
     memory_ratio: float = 0.0
+    tenants: float = 0.0
 
     @property
     def entries(self) -> int:
@@ -132,21 +179,36 @@ async def submit(
     args: list[Argument] = [sequence, bound.inputs, bound.tokens, BULK_FILLS, SUBMITTED_TTL_MS, len(submissions)]
     for each in submissions:
         args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.most_tokens)
-        args += (each.bell, each.tenant, each.traceparent, len(each.drafts))
+        args += (each.bell, each.tenant, _told(each.limits), each.traceparent, each.revision, len(each.drafts))
         for draft in each.drafts:
             args += (draft.position, draft.n, draft.cost, draft.body)
-    names = [keys.backlog, keys.epoch, keys.submitted(gateway), *keys.lanes]
+    names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, *keys.lanes]
     now_ms, epoch, results = await link.run(scripts.SUBMIT, names, args)
     outcomes = [_submitted(each, result) for each, result in zip(submissions, results, strict=True)]
     return SubmitReply(now_ms, epoch, tuple(outcomes))
 
 
+def _told(limits: Limits | None) -> str:
+    """Returns limits as the script reads them."""
+    if limits is None:
+        return ""
+    quota = limits.quota
+    told = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight)
+    return " ".join([f"{each:.3f}" for each in (*told, limits.share_tokens_per_s, limits.most_bulk_tokens)])
+
+
 def _submitted(submission: Submission, result: list[bytes]) -> Submitted:
     status, *ids = result
+    if status == b"full":
+        return Submitted("full", (), int(ids[0]))
     if status == b"slow":
-        return Submitted("slow", (), int(ids[0]))
+        return Submitted("slow", (), int(ids[0]), tokens=int(ids[1]))
+    if status == b"limited":
+        return Submitted("limited", (), submission.lane, wait_ms=int(ids[0]))
+    lane = BULK if status == b"behind" else submission.lane
     pairs = zip(submission.drafts, ids, strict=False)
-    return Submitted(status.decode(), tuple(Ref(submission.lane, found, draft.n, draft.cost) for draft, found in pairs))
+    refs = tuple(Ref(lane, found, draft.n, draft.cost) for draft, found in pairs)
+    return Submitted(status.decode(), refs, lane)
 
 
 async def cancel(link: Link, keys: Keys, refs: Sequence[Ref], wake: Sequence[str], wake_ttl_ms: int = 1_000) -> int:
@@ -182,15 +244,22 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
 
 async def pulse(link: Link, keys: Keys) -> Pulse:
     """Returns the state of the queue."""
-    names = [keys.epoch, keys.workers, keys.backlog, *keys.lanes]
-    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most = await link.run(
-        scripts.PULSE, names, [GROUP, keys.worker("")]
+    names = [keys.epoch, keys.workers, keys.backlog, keys.tenants, *keys.lanes]
+    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, tenants = await link.run(
+        scripts.PULSE, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
     found = re.match(rb"(\d+)-", oldest)
     workers = tuple(beat for beat in map(_heartbeat, beats) if beat is not None)
     oldest_ms = int(found.group(1)) if found else None
     ratio = used / most if most else 0.0
-    return Pulse(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, oldest_ms, last, workers, ratio)
+    lanes, weights = tuple(by_lane), float(tenants)
+    return Pulse(now_ms, epoch, inputs, tokens, lanes, pending, oldest_ms, last, workers, ratio, weights)
+
+
+async def queues(link: Link) -> list[str]:
+    """Returns the queues that workers have announced lately, the latest first, as far as their names are such."""
+    names = await link.call("ZREVRANGE", QUEUES, 0, MOST_QUEUES - 1)
+    return [name for raw in names if re.fullmatch(QUEUE_PATTERN, name := raw.decode("ascii", "replace"))]
 
 
 def _heartbeat(data: bytes) -> Heartbeat | None:

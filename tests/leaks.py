@@ -7,10 +7,10 @@ from typing import Any
 
 import redis
 
-from shared.keys import GROUP, Keys
+from shared.keys import GROUP, QUEUES, Keys
 
 PERMANENT = ("epoch",)
-EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers")
+EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers", "tenants")
 
 
 def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False) -> list[str]:
@@ -40,6 +40,7 @@ def remove(client: redis.Redis, keys: Keys) -> None:
     """Deletes every key of the queue."""
     for name in _names(client, keys):
         client.delete(name)
+    client.zrem(QUEUES, keys.queue)
 
 
 def _lane_leaks(client: redis.Redis, lane: str, may_stay: frozenset[str]) -> Iterator[str]:

@@ -32,7 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def create(
+def create(  # noqa: PLR0913, PLR0917 - one for each option
     redis_url: RedisUrl = None,
     name: Annotated[str, typer.Option(help="For you, to tell it from others.")] = "",
     tenant: Annotated[str, typer.Option(help="Whom its requests count for.")] = "",
@@ -42,13 +42,29 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="After so long it opens no more: 12h, 90d. Never, if not set.")
     ] = None,
+    tokens_per_s: Annotated[
+        float, typer.Option(min=0, help="Tokens a second that its tenant may have; beyond them: 429. 0: no limit.")
+    ] = 0.0,
+    burst_tokens: Annotated[
+        int, typer.Option(min=0, help="So many of them at once; 0: as many as come in ten seconds.")
+    ] = 0,
+    daily_tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens on a day (UTC) that its tenant may have. 0: no limit.")
+    ] = 0,
+    weight: Annotated[
+        float, typer.Option(min=0.01, max=100, help="Its tenant's part of the fleet, beside others that wait.")
+    ] = 1.0,
     in_json: Json = False,
 ) -> None:
     """Make a key, and show it once: nobody can see it again."""
     from redbatch.keys.command import Wanted
     from redbatch.keys.command import create as run
+    from shared.submission import Quota
 
-    raise typer.Exit(run(redis_url, Wanted(name, tenant, tuple(scope or ("embed",)), expires), in_json=in_json))
+    wanted = Wanted(
+        name, tenant, tuple(scope or ("embed",)), expires, Quota(tokens_per_s, burst_tokens, daily_tokens, weight)
+    )
+    raise typer.Exit(run(redis_url, wanted, in_json=in_json))
 
 
 @app.command("list")

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from shared import access
 from shared.access import SCOPES, AccessKey
 from shared.keys import Keys
 from shared.queue import Link
+from shared.submission import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,6})([smhd])")
@@ -34,6 +35,7 @@ class Wanted:
     tenant: str
     scopes: Sequence[str]
     expires: str | None
+    quota: Quota
 
 
 def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
@@ -41,6 +43,8 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
     unknown = sorted(set(wanted.scopes) - set(SCOPES))
     if unknown:
         return _misused(f"--scope {unknown[0]}: there are {', '.join(SCOPES)}")
+    if wanted.tenant and not TENANT.fullmatch(wanted.tenant):
+        return _misused(f"--tenant {wanted.tenant}: write up to 64 letters, digits, dots, dashes and underscores")
     duration = None if wanted.expires is None else _DURATION.fullmatch(wanted.expires)
     if wanted.expires is not None and duration is None:
         return _misused(f"--expires {wanted.expires}: write 30m, 12h or 90d")
@@ -49,6 +53,7 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
         tenant=wanted.tenant,
         name=wanted.name,
         lifetime_s=None if duration is None else int(duration[1]) * _SECONDS[duration[2]],
+        quota=wanted.quota,
     )
 
     async def work(link: Link, _keys: Keys) -> int:
@@ -97,6 +102,7 @@ def _as_dict(key: AccessKey) -> dict[str, Any]:
         "name": key.name,
         "tenant": key.tenant,
         "scopes": list(key.scopes),
+        "quota": asdict(key.quota),
         "created": _moment(key.created_ms),
         "expires": None if key.expires_ms is None else _moment(key.expires_ms),
         "live": key.live(time.time() * 1000),
@@ -105,13 +111,28 @@ def _as_dict(key: AccessKey) -> dict[str, Any]:
 
 def _as_table(keys: Sequence[AccessKey]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("id", "name", "tenant", "scopes", "created (UTC)", "expires (UTC)"):
+    for heading in ("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)"):
         table.add_column(heading, no_wrap=heading == "id", overflow="fold")
     for key in keys:
         expires = "never" if key.expires_ms is None else _moment(key.expires_ms)
-        row = (key.key_id, key.name, key.tenant, ", ".join(key.scopes), _moment(key.created_ms), expires)
+        scopes, created = ", ".join(key.scopes), _moment(key.created_ms)
+        row = (key.key_id, key.name, key.tenant, scopes, _in_words(key.quota), created, expires)
         table.add_row(*map(Text, row), style=None if key.live(time.time() * 1000) else "dim strike")
     return table
+
+
+def _in_words(quota: Quota) -> str:
+    """Returns what of a quota is not as it is for everyone."""
+    told = []
+    if quota.tokens_per_s:
+        told.append(
+            f"{quota.tokens_per_s:g} tokens/s" + (f" ({quota.burst_tokens} at once)" * bool(quota.burst_tokens))
+        )
+    if quota.daily_tokens:
+        told.append(f"{quota.daily_tokens} tokens/day")
+    if quota.weight != NO_QUOTA.weight:
+        told.append(f"weight {quota.weight:g}")
+    return ", ".join(told)
 
 
 def _moment(ms: int) -> str:

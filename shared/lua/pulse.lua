@@ -1,13 +1,13 @@
 -- Pulse: the state of the queue at a glance.
 --
--- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4..] lanes
--- ARGV[1]   group      ARGV[2] what heartbeat keys begin with
+-- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4] tenants hash      KEYS[5..] lanes
+-- ARGV[1]   group      ARGV[2] what heartbeat keys begin with      ARGV[3] ms for which a tenant counts as active
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
 -- A replica answers READONLY, as it does to every write: a gateway that asks it looks at a queue that nobody serves.
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
 --          id of the oldest entry or "", time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
---          bytes that Redis uses, bytes that it may use or 0}.
+--          bytes that Redis uses, bytes that it may use or 0, sum of the weights of active tenants (as text)}.
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this Redis is a replica')
 end
@@ -15,7 +15,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('GET', KEYS[1]) or ''
 local entries, pending, oldest = {}, 0, ''
-for i = 4, #KEYS do
+for i = 5, #KEYS do
   entries[#entries + 1] = redis.call('XLEN', KEYS[i])
   local summary = redis.pcall('XPENDING', KEYS[i], ARGV[1])
   if not summary.err then
@@ -34,8 +34,16 @@ for _, worker in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
     live[#live + 1] = heartbeat
   end
 end
+local weights = 0
+for _, saved in ipairs(redis.call('HVALS', KEYS[4])) do
+  local at, weight = string.match(saved, '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
+  if at and now - at <= tonumber(ARGV[3]) then
+    weights = weights + weight
+  end
+end
 local memory = redis.call('INFO', 'memory')
 local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens')
 return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
         tonumber(last[2] or 0), live,
-        tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0)}
+        tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0),
+        string.format('%.3f', weights)}

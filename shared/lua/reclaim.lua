@@ -7,6 +7,8 @@
 -- ARGV[6]   when this call was issued (Redis' clock, ms)      ARGV[7] ms after which it is too late to obey it
 -- ARGV[8]   what the keys of begun entries begin with      ARGV[9] what heartbeat keys begin with
 -- ARGV[10]  "1" if this consumer has only just come to life, so that it may have died under its name before
+-- ARGV[11]  revision of the model that it has, or "" to take what is for any: an entry whose field `revision` names
+--           another is left to others, until its deadline has passed
 -- Also reads these two keys for each consumer that it finds, of the same slot.
 --
 -- Returns {now_ms, {{{id, {field, value, ...}}, retry count}, ... } for each lane}, or {now_ms} when it came too late:
@@ -30,10 +32,24 @@ local function has_begun(consumer, lane, id)
   return begun[consumer][lane .. '/' .. id]
 end
 
--- Before anything is taken: where a lane has no group, this ends here.
+-- Whether an entry is for workers of another revision.
+local function is_others(fields)
+  local revision, deadline = '', 0
+  for f = 1, #fields, 2 do
+    if fields[f] == 'revision' then
+      revision = fields[f + 1]
+    elseif fields[f] == 'deadline_ms' then
+      deadline = tonumber(fields[f + 1]) or 0
+    end
+  end
+  return revision ~= '' and ARGV[11] ~= '' and revision ~= ARGV[11] and now < deadline
+end
+
+-- Before anything is taken: where a lane has no group, this ends here. More are looked at than may be taken, since some
+-- may be for others.
 local pending = {}
 for i, lane in ipairs(KEYS) do
-  local query = {lane, group, 'IDLE', idle, '-', '+', math.max(1, most)}
+  local query = {lane, group, 'IDLE', idle, '-', '+', most + 256}
   if ARGV[5] ~= '' then
     query[8] = ARGV[5]
   end
@@ -54,7 +70,7 @@ for i, lane in ipairs(KEYS) do
     local found = redis.call('XRANGE', lane, id, id)
     if not found[1] then
       redis.call('XACK', lane, group, id)
-    else
+    elseif not is_others(found[1][2]) then
       if (owner ~= me or ARGV[10] == '1') and has_begun(owner, i - 1, id) then
         count = count + 1
       end

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -58,3 +61,15 @@ async def _outcome(client: httpx.AsyncClient, url: str, text: str, timeout_s: fl
     if answer.status_code != httpx.codes.OK:
         return f"{answer.status_code} {told['error']['code']}"
     return OK if digits(told["embedding"]) == digits_of(text) else FOREIGN
+
+
+async def open_loop(url: str, out: Path, *arguments: str) -> dict[str, Any]:
+    """Runs `redbatch bench` in a process of its own; returns what it measured."""
+    command = [sys.executable, "-m", "redbatch", "bench", url, "--out", str(out), *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return found

@@ -153,8 +153,7 @@ async def test_before_a_worker_was_seen_any_model_may_be_right(house: House) -> 
             await client.embeddings.create(model="sentence-transformers/any", input="a")
         assert caught.value.code == "no_worker"
         await house.worker()
-        workers = 'redbatch_workers{state="ready"}'
-        await wait_until(lambda: gateway.metric(workers) == 1, "the gateway sees the worker")
+        await wait_until(lambda: gateway.ready_workers(house.queue) == 1, "the gateway sees the worker")
         with pytest.raises(openai.NotFoundError):
             await client.embeddings.create(model="sentence-transformers/any", input="a")
         assert (await client.models.retrieve("null")).id == "null"

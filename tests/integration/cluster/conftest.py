@@ -48,7 +48,7 @@ async def opened(redis_url: str, queue_name: str, house: House) -> AsyncIterator
 
         async def open_one(url: str = redis_url, **settings: object) -> Dispatcher:
             given = {"redis_url": url, "queue": queue_name} | settings
-            dispatcher = Dispatcher(GatewaySettings.model_validate(given))
+            dispatcher = Dispatcher(GatewaySettings.model_validate(given), queue_name)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop)
             return dispatcher

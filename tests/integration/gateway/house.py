@@ -88,6 +88,10 @@ class Gateway:
         """Returns the value of a metric, which is named with its labels."""
         return metric(self.program, name)
 
+    def ready_workers(self, queue: str) -> float:
+        """Returns how many workers of a queue it knows to be ready."""
+        return self.metric(f'redbatch_workers{{queue="{queue}",state="ready"}}')
+
     def missing(self) -> list[str]:
         """Returns what /readyz says is missing."""
         answer = plain_http.get(f"{self.url}/readyz")
@@ -118,6 +122,7 @@ class House:
     def env(self, **settings: object) -> dict[str, str]:
         """Returns the environment of a process with these settings."""
         common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
+        common["all_queues"] = False  # the queues of other tests are in the same Redis
         named = {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
         return self.environment | named
 
@@ -145,10 +150,13 @@ def where(program: Program) -> Gateway:
 
 
 def metric(program: Program, name: str) -> float:
-    """Returns the value of a metric of a gateway or a worker, 0 if it has none; it is named with its labels."""
+    """Returns the value of a metric of a gateway or a worker, 0 if it has none.
+
+    It is named with its labels; without any, it is the sum over them.
+    """
     port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
     lines = plain_http.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
-    return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+    return sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
 def listens(program: Program) -> bool:

@@ -10,8 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, right
+from tests.integration.gateway.house import House, digits, digits_of, error_of, right
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -74,12 +73,6 @@ async def test_a_worker_that_hangs_fills_the_queue_and_no_more(house: House, cli
     assert Counter(each.status_code for each in answers) == {200: 20, 429: 40}
 
 
-def metric(gateway: Gateway, name: str) -> float:
-    """Returns a gauge of a gateway."""
-    lines = plain_http.get(f"{gateway.admin}/metrics").text.splitlines()
-    return next(float(line.split(" ")[1]) for line in lines if line.startswith(f"{name} "))
-
-
 @pytest.mark.alone
 async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, client: httpx.AsyncClient) -> None:
     """Far more than the worker does within the deadline: what is taken is answered, the rest hears when to come again.
@@ -98,7 +91,7 @@ async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, 
 
     assert (await ask("before", 100, 30_000)).status_code == 200
     await wait_until(
-        lambda: metric(gateway, "redbatch_fleet_tokens_per_second") > 0, "the gateway knows the worker's rate"
+        lambda: gateway.metric("redbatch_fleet_tokens_per_second") > 0, "the gateway knows the worker's rate"
     )
     sent = [ask(f"request {i},", 20, 4_000) for i in range(40)]
     await wait_until(lambda: any(task.done() for task in sent), "somebody is answered")
@@ -112,8 +105,8 @@ async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, 
     assert all(1_000 <= int(each.headers["retry-after-ms"]) <= 30_000 for each in refused)
     assert patient.status_code == 200
     assert await worker.stop() == 0
-    await wait_until(lambda: metric(gateway, 'redbatch_workers{state="ready"}') == 0, "the gateway sees it go")
-    assert metric(gateway, "redbatch_fleet_tokens_per_second") > 0, "what one did is the best guess at the next"
+    await wait_until(lambda: gateway.ready_workers(house.queue) == 0, "the gateway sees it go")
+    assert gateway.metric("redbatch_fleet_tokens_per_second") > 0, "what one did is the best guess at the next"
 
 
 async def test_a_redis_that_gets_full_takes_nothing_new(far_house: House, client: httpx.AsyncClient) -> None:
@@ -123,12 +116,12 @@ async def test_a_redis_that_gets_full_takes_nothing_new(far_house: House, client
     async with redis.asyncio.Redis.from_url(far_house.redis_url, protocol=2) as raw:
         used = int((await raw.info("memory"))["used_memory"])
         await raw.config_set("maxmemory", used * 5 // 4)
-        await wait_until(lambda: metric(gateway, "redbatch_redis_memory_ratio") > 0.7, "the gateway has noticed")
+        await wait_until(lambda: gateway.metric("redbatch_redis_memory_ratio") > 0.7, "the gateway has noticed")
         answer = await gateway.send(client, "a")
         assert (answer.status_code, error_of(answer)["code"]) == (429, "overloaded")
         assert int(answer.headers["retry-after"]) >= 1
         await raw.config_set("maxmemory", used * 4)
-        await wait_until(lambda: metric(gateway, "redbatch_redis_memory_ratio") < 0.7, "the gateway has noticed")
+        await wait_until(lambda: gateway.metric("redbatch_redis_memory_ratio") < 0.7, "the gateway has noticed")
         assert (await gateway.send(client, "b")).status_code == 200
 
 

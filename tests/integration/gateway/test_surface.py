@@ -40,11 +40,15 @@ def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -
         assert word not in answer.text
     page = answer.json()
     embed = page["paths"]["/batch_embed"]["post"]
-    assert set(embed["responses"]) == {"200", "400", "401", "403", "408", "413", "415", "429", "500", "503", "504"}
-    assert set(page["components"]["schemas"]["EmbedBody"]["properties"]) == {
-        *("text", "texts", "timeout_ms", "priority", "on_error"),
+    assert set(embed["responses"]) == {
+        *("200", "400", "401", "403", "404", "408", "413", "415", "429", "500", "503", "504"),
     }
-    assert {each["name"] for each in embed["parameters"]} == {"X-Timeout-Ms", "X-Priority", "X-Request-Id"}
+    assert set(page["components"]["schemas"]["EmbedBody"]["properties"]) == {
+        *("text", "texts", "timeout_ms", "priority", "on_error", "model"),
+    }
+    assert {each["name"] for each in embed["parameters"]} == {
+        *("X-Timeout-Ms", "X-Priority", "X-Request-Id", "X-Model", "X-Tenant"),
+    }
 
 
 def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
@@ -53,7 +57,7 @@ def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
     text = plain_http.get(f"{served.admin}/metrics").text
     assert re.search(r'^redbatch_requests_total\{code="200",route="/embed"\} [1-9]', text, re.MULTILINE)
     assert "redbatch_redis_up 1.0" in text
-    assert 'redbatch_workers{state="ready"} 1.0' in text
+    assert re.search(r'^redbatch_workers\{queue="served-\w+",state="ready"\} 1.0$', text, re.MULTILINE)
     assert plain_http.get(f"{served.url}/metrics").status_code == 404
 
 

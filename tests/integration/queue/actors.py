@@ -115,17 +115,18 @@ class Worker:
         how = Committing(self.name, GRACE_MS, most)
         return await delivery.commit(self.link, self.keys, [answer(entry, died_of=died_of) for entry in entries], how)
 
-    async def reclaim(self, idle_ms: int = 0, owner: str = "", most: int = 256) -> tuple[Entry, ...]:
+    async def reclaim(
+        self, idle_ms: int = 0, owner: str = "", most: int = 256, revision: str = ""
+    ) -> tuple[Entry, ...]:
         """Reclaims as of now."""
-        claimed = await self.reclaim_at(await self.now_ms(), idle_ms, owner, most)
+        search = delivery.Abandoned(idle_ms, owner, most, revision=revision)
+        claimed = await delivery.reclaim(self.link, self.keys, self.name, await self.now_ms(), search)
         assert claimed is not None
         return claimed.entries
 
-    async def reclaim_at(self, issued_ms: int, idle_ms: int = 0, owner: str = "", most: int = 256) -> Claimed | None:
+    async def reclaim_at(self, issued_ms: int) -> Claimed | None:
         """Reclaims as issued at a time of Redis' clock."""
-        return await delivery.reclaim(
-            self.link, self.keys, self.name, issued_ms, delivery.Abandoned(idle_ms, owner, most)
-        )
+        return await delivery.reclaim(self.link, self.keys, self.name, issued_ms, delivery.Abandoned(0))
 
     async def renew(self, entries: Sequence[Entry]) -> list[bool]:
         """Renews; returns for each entry whether it is still its own."""

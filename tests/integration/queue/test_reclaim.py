@@ -151,6 +151,23 @@ async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gatewa
     await worker.commit(entries)
 
 
+async def test_what_is_for_one_revision_is_left_to_it(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """However many there are; once its deadline has passed anyone may say so."""
+    many = 300
+    late = request(budget_ms=50)._replace(revision="b")
+    await gateway.add(*(request()._replace(revision="b") for _ in range(many)), late, request())
+    entries = await worker.claim(entries=many + 2)
+    assert {entry.revision for entry in entries} == {"b", ""}
+    await worker.hand_back(entries)
+    await asyncio.sleep(0.06)
+    of_a = await other.reclaim(revision="a")
+    assert [entry.revision for entry in of_a] == ["b", ""]
+    await other.commit(of_a)
+    of_b = await worker.reclaim(most=many + 2, revision="b")
+    assert len(of_b) == many
+    await worker.commit(of_b)
+
+
 async def test_a_reclaim_that_finds_a_group_missing_takes_nothing(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis
 ) -> None:

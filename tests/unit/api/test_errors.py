@@ -7,11 +7,10 @@ import json
 import pytest
 
 from api.errors import STATUS, error_body, headers_of, status_of
-from api.openai import OpenAI
 from api.openapi import PAGES
 from api.routes import SERVED
 from api.serving import Dialect
-from shared.errors import MethodNotAllowed, ModelNotFound, NotFound, QueueFull, RedbatchError, error_tree
+from shared.errors import MethodNotAllowed, NotFound, QueueFull, RedbatchError, error_tree
 
 EXPECTED = {
     "RedbatchError": 500,
@@ -30,6 +29,7 @@ EXPECTED = {
     "Overloaded": 429,
     "QueueFull": 429,
     "TooManyFailures": 429,
+    "RateLimited": 429,
     "Unavailable": 503,
     "RedisUnreachable": 503,
     "NoWorker": 503,
@@ -54,8 +54,7 @@ def test_no_row_of_the_table_is_idle() -> None:
 def test_the_documented_statuses_are_those_that_can_be_answered(dialect: Dialect) -> None:
     """The OpenAPI page tells of each status that an error has here, and of no other: those of routing stand nowhere."""
     spoken = {dialect, dialect.for_body(b'{"inputs": "a"}')}
-    routing = {NotFound, MethodNotAllowed} | (set() if isinstance(dialect, OpenAI) else {ModelNotFound})
-    errors = [cls("") for cls in set(error_tree()) - routing]
+    errors = [cls("") for cls in set(error_tree()) - {NotFound, MethodNotAllowed}]
     possible = {each.refusal(error, "")[0] for each in spoken for error in errors}
     assert set(PAGES[dialect.route].answers) == {200} | possible
 

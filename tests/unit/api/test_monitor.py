@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from api.monitor import Monitor
+from api.monitor import Monitor, Seen
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 
@@ -42,7 +42,7 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
         nonlocal seen
         seen += 1
 
-    monitor = Monitor(cast("Any", Away()), Keys("q"), 60.0, on_loss)
+    monitor = Monitor(cast("Any", Away()), Keys("q"), 60.0, Seen(on_loss, lambda: None))
     running = asyncio.create_task(monitor.run())
     for epoch in epochs:
         monitor.saw_epoch(epoch)

@@ -239,7 +239,7 @@ def test_the_headers_tell_what_tei_tells() -> None:
     """Whole milliseconds, characters of texts, tokens read."""
 
     class OnCpu:
-        def compute_type(self) -> str:
+        def compute_type(self, _model: str | None) -> str:
             return "cpu"
 
     state: Any = OnCpu()

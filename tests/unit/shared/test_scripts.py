@@ -15,7 +15,7 @@ from shared import scripts
 from shared.scripts import Script
 
 FILES = {path.name.removesuffix(".lua"): path.read_text() for path in files("shared").joinpath("lua").iterdir()}
-BEFORE = {"backlog", "cache", "entry_id"}
+BEFORE = {"backlog", "cache", "entry_id", "tenants"}
 """What stands before the text of others, and is no script of its own."""
 
 LUA = {name: text for name, text in FILES.items() if name not in BEFORE}

@@ -1,0 +1,159 @@
+"""The queues of one gateway: its own, and with `all_queues` each that workers announce: a model has one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from api import metrics
+from api.asked import Asked
+from api.cache import cached_of
+from api.dispatcher import Answered, Dispatcher
+from api.settings import GatewaySettings
+from redbatch.tasks import end
+from shared import submission
+from shared.errors import ModelNotFound, RedisUnreachable
+from shared.messages import Heartbeat
+from shared.queue import Link
+
+log = structlog.get_logger()
+
+EVERY_S = 1.0
+RETIRE_S = 600.0
+"""A queue that nobody has announced for so long is let go: requests that name its model get 404 then, not 503."""
+
+
+class ServedQueue:
+    """One queue: its dispatcher, with the cache before it, if there is one."""
+
+    def __init__(self, settings: GatewaySettings, name: str) -> None:
+        self.name = name
+        self.dispatcher = Dispatcher(settings, name)
+        cached = cached_of(settings, self.dispatcher)
+        self._answering = cached or self.dispatcher
+        self._cached = cached
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Asks for the state of the queue once, then works in the background."""
+        if self._cached is not None:
+            self._tasks.append(asyncio.create_task(self._cached.run()))
+        await self.dispatcher.start()
+
+    async def stop(self) -> None:
+        """Stops the background work and closes the connections."""
+        await end(self._tasks)
+        await self.dispatcher.stop()
+        metrics.forget(self.name)
+
+    async def answer(self, asked: Asked, request_id: str) -> Answered:
+        """Returns what comes of a request. Raises as the dispatcher does."""
+        return await self._answering.answer(asked, request_id)
+
+    def workers(self) -> tuple[Heartbeat, ...]:
+        """Returns the live workers, as last seen."""
+        return self.dispatcher.monitor.workers()
+
+    def serves(self, model: str) -> bool:
+        """Whether a worker has called its model so."""
+        return model in self.dispatcher.monitor.models
+
+
+class Queues:
+    """Finds the queue of a model.
+
+    Args:
+        settings: of the gateway.
+        link: a connection of its own.
+    """
+
+    def __init__(self, settings: GatewaySettings, link: Link) -> None:
+        self._settings = settings
+        self._link = link
+        self._own = ServedQueue(settings, settings.queue)
+        self._served = {settings.queue: self._own}
+        self._announced_at: dict[str, float] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begins to serve its own queue, and those that are announced."""
+        metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
+        await self._own.start()
+        if self._settings.all_queues:
+            await self._look()
+            self._tasks.append(asyncio.create_task(self._run()))
+
+    async def stop(self) -> None:
+        """Stops all of them."""
+        await end(self._tasks)
+        await asyncio.gather(*(each.stop() for each in self._served.values()))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return sum(each.dispatcher.in_flight for each in self._served.values())
+
+    def live(self) -> list[ServedQueue]:
+        """Returns those that live workers serve, its own first."""
+        return [each for each in self._served.values() if each.workers()]
+
+    def named(self, model: str | None) -> ServedQueue:
+        """Returns the queue of a model: by its own name, or as its workers call the model. None is for its own queue.
+
+        As long as no worker was seen at all, any name may be right: admission knows how long to wait for one.
+
+        Raises:
+            ModelNotFound: there is none.
+        """
+        if model is None:
+            return self._own
+        found = self._served.get(model)
+        if found is not None:
+            return found
+        serving = [each for each in self._served.values() if each.serves(model)]
+        if serving:
+            return max(serving, key=lambda each: bool(each.workers()))  # of equals the first
+        if not any(each.dispatcher.monitor.models for each in self._served.values()):
+            return self._own
+        names = ", ".join(each.name for each in self.live()) or "none at the moment"
+        raise ModelNotFound(f"There is no such model here. Served: {names}.", param="model")
+
+    def missing(self) -> list[str]:
+        """Returns what keeps this gateway from answering: redis; or a worker, of any model."""
+        told = [each.dispatcher.missing() for each in self._served.values()]
+        return told[0] if all(told) else []
+
+    def alive(self) -> bool:
+        """Whether the process works at all."""
+        return self._own.dispatcher.monitor.alive()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self._look()
+            except Exception:
+                log.exception("cannot look after the queues")
+
+    async def _look(self) -> None:
+        """Takes up what is announced, and lets go of what is no more."""
+        try:
+            names = await submission.queues(self._link)
+        except RedisUnreachable:  # the monitors say so
+            return
+        now = time.monotonic()
+        self._announced_at |= dict.fromkeys(names, now)
+        for name in names:
+            if name not in self._served:
+                queue = ServedQueue(self._settings, name)
+                await queue.start()
+                self._served[name] = queue
+                log.info("serves another queue", queue=name)
+        for name in [each for each, at in self._announced_at.items() if now - at > RETIRE_S]:
+            queue = self._served[name]
+            if queue is not self._own and not queue.dispatcher.in_flight:
+                del self._served[name], self._announced_at[name]
+                await queue.stop()
+                log.info("a queue is gone", queue=name)
