@@ -12,8 +12,8 @@ from shared.codec import encode_ids
 from shared.errors import InvalidRequest, TooLarge
 from shared.messages import Input
 
-MOST_NESTED = 500_000
-"""Most lists, objects and fields in a body, brackets within texts counted as well."""
+MOST_PARTS = 500_000
+"""Most lists, objects, fields and texts in a body, by its punctuation, which counts within texts as well."""
 
 IDS: dict[str, Any] = {
     "type": "array",
@@ -39,8 +39,9 @@ def fields_of(body: bytes) -> dict[str, Any]:
         TooLarge: it holds too many lists or objects.
     """
     nested = body.count(b"[") + body.count(b"{") + body.count(b'":') - body.count(b'\\":')
-    if nested > MOST_NESTED:
-        raise TooLarge("The body holds too many lists and objects: send fewer at once.")
+    texts = body.count(b'","') + body.count(b'", "')
+    if nested + texts > MOST_PARTS:
+        raise TooLarge("The body holds too many lists, objects or texts: send fewer at once.")
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -75,6 +75,7 @@ class Queues:
         self._own = ServedQueue(settings, settings.queue)
         self._served = {settings.queue: self._own}
         self._announced_at: dict[str, float] = {}
+        self._unusable: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -83,7 +84,7 @@ class Queues:
         await self._own.start()
         if self._settings.all_queues:
             await self._look()
-            self._tasks.append(asyncio.create_task(self._run()))
+            self._tasks.append(asyncio.create_task(self._keep_looking()))
 
     async def stop(self) -> None:
         """Stops all of them."""
@@ -129,13 +130,10 @@ class Queues:
         """Whether the process works at all."""
         return self._own.dispatcher.monitor.alive()
 
-    async def _run(self) -> None:
+    async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
-            try:
-                await self._look()
-            except Exception:
-                log.exception("cannot look after the queues")
+            await self._look()
 
     async def _look(self) -> None:
         """Takes up what is announced, and lets go of what is no more."""
@@ -143,17 +141,29 @@ class Queues:
             names = await submission.queues(self._link)
         except RedisUnreachable:  # the monitors say so
             return
+        except Exception:
+            log.exception("cannot look for other queues")
+            return
         now = time.monotonic()
         self._announced_at |= dict.fromkeys(names, now)
         for name in names:
-            if name not in self._served:
-                queue = ServedQueue(self._settings, name)
-                await queue.start()
-                self._served[name] = queue
-                log.info("serves another queue", queue=name)
+            if name not in self._served and name not in self._unusable:
+                await self._take_up(name)
         for name in [each for each, at in self._announced_at.items() if now - at > RETIRE_S]:
-            queue = self._served[name]
+            queue = self._served.get(name, self._own)
             if queue is not self._own and not queue.dispatcher.in_flight:
                 del self._served[name], self._announced_at[name]
                 await queue.stop()
                 log.info("a queue is gone", queue=name)
+
+    async def _take_up(self, name: str) -> None:
+        queue = ServedQueue(self._settings, name)
+        try:
+            await queue.start()
+        except Exception:  # its keys may be forbidden to this gateway
+            log.exception("cannot serve this queue", queue=name)
+            self._unusable.add(name)
+            await queue.stop()
+        else:
+            self._served[name] = queue
+            log.info("serves another queue", queue=name)

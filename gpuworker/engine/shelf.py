@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuworker.batching import Limits, Plan, Turn, Waiting, plan
+from gpuworker.batching import Limits, Plan, Turn, plan
 from gpuworker.engine.work import Item, Row
 from gpuworker.lanes import Turns
 
@@ -14,12 +14,15 @@ class Shelf:
 
     Args:
         turns: how the lanes take turns here.
+
+    Attributes:
+        bulk_leads: whether it was bulk's turn at the last plan.
     """
 
     def __init__(self, turns: Turns) -> None:
         self._rows: dict[object, Row] = {}
         self._turns = turns
-        self._bulk_leads = False
+        self.bulk_leads = False
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -41,24 +44,37 @@ class Shelf:
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
         """Returns what to do now; its indices are rows."""
-        self._bulk_leads = self._turns.owed(now) > 0
-        turn = Turn(busy, suspect_ran, self._bulk_leads)
+        self.bulk_leads = self._turns.owed(now) > 0
+        turn = Turn(busy, suspect_ran, self.bulk_leads)
         return plan([row.waiting for row in self._rows.values()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
         """Takes off the rows of a plan's batch, and the inputs that expire; returns both."""
         keys, until = list(self._rows), now + made.seconds
         late = [item for i in made.expired for item in self._rows[keys[i]].items if item.waiting.deadline <= until]
-        taken = tuple(self._rows.pop(keys[i]) for i in made.batch)
-        if taken:
-            self._took([row.waiting for row in taken], now)
-        return taken, late
+        return tuple(self._rows.pop(keys[i]) for i in made.batch), late
 
-    def _took(self, batch: list[Waiting], now: float) -> None:
+    def begins(self, rows: Iterable[Row], now: float, *, bulk_led: bool) -> None:
+        """Takes in that a batch begins, for whose lanes take turns; whether it was bulk's turn when it was planned."""
+        batch = [row.waiting for row in rows]
         bulk = sum(each.tokens for each in batch if each.bulk)
         waits = any(row.waiting.bulk for row in self._rows.values())
         interactive = sum(each.tokens for each in batch) - bulk
-        self._turns.took(interactive, bulk, led=self._bulk_leads and bulk > 0, waits=waits, now=now)
+        self._turns.took(interactive, bulk, led=bulk_led and bulk > 0, waits=waits, now=now)
+
+    def holds_up(self, rows: Iterable[Row]) -> bool:
+        """Whether a batch that has not begun has bulk in it while interactive inputs wait that came after it."""
+        return any(row.waiting.bulk for row in rows) and not all(row.waiting.bulk for row in self._rows.values())
+
+    def put_back(self, rows: Iterable[Row]) -> None:
+        """Puts rows back to where they were, before all that came since."""
+        since, self._rows = self._rows, {row.items[0].content: row for row in rows}
+        for key, row in since.items():
+            if key in self._rows:
+                self._rows[key].items += row.items
+            else:
+                self._rows[key] = row
+        self.sweep()
 
     def sweep(self) -> None:
         """Removes the inputs of entries that have ended."""

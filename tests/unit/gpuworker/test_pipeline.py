@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -232,6 +233,31 @@ async def test_a_full_batch_is_ready_while_another_runs(make_line: MakeLine) -> 
     line.backend.free.set()
     await answered(line, 7)
     assert len(line.backend.collated) == len(line.backend.batches) == 4
+
+
+async def test_bulk_in_a_ready_batch_makes_way_for_what_came_since(make_line: MakeLine) -> None:
+    """It is planned anew: the interactive input goes at once, and all are answered once."""
+    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(line)
+    line.add(*(replace(work(f"bulk{i}"), bulk=True) for i in range(4)))
+    await wait_until(lambda: len(line.backend.collated) == 2, "a batch of bulk is ready")
+    line.add(work("now"))
+    line.backend.free.set()
+    await answered(line, 6)
+    assert "now" in line.backend.batches[1]
+    assert sorted(key for batch in line.backend.batches for key in batch) == sorted(line.answers)
+    assert all(right(each) for each in line.done.values())
+
+
+async def test_a_ready_batch_in_which_bulk_has_its_turn_is_run(make_line: MakeLine) -> None:
+    """Or those who come and come would keep it waiting."""
+    line = make_line(Limits(max_size=1, max_tokens=1_000, bulk_share=0.5), held=True)
+    line.add(work("first"), *(replace(work(f"bulk{i}"), bulk=True) for i in range(2)))
+    await wait_until(lambda: len(line.backend.collated) == 2, "bulk is ready, since it was passed over")
+    line.add(work("now"))
+    line.backend.free.set()
+    await answered(line, 4)
+    assert line.backend.batches[:2] == [["first"], ["bulk0"]]
 
 
 async def test_what_waits_already_is_made_ready_when_a_run_begins(make_line: MakeLine) -> None:
