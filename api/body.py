@@ -7,10 +7,13 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from api.connection import WHOLE
-from shared.errors import BodyTimeout, BodyTooLarge, RedbatchError, UnsupportedMediaType
+from shared.errors import BodyTimeout, BodyTooLarge, Overloaded, RedbatchError, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+
+ROOM_RETRY_S = 1.0
 
 
 class BodyUnread(Exception):
@@ -21,32 +24,64 @@ class BodyUnread(Exception):
         self.error = error
 
 
-async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
-    """Returns the body. The bounds hold while reading, whatever Content-Length says.
+class Room:
+    """The bytes of all bodies that a gateway may hold at a time, until they are parsed."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._taken = 0
+
+    def take(self, size: int) -> bool:
+        """Takes room for so many bytes more, if there is any; one body is always taken."""
+        if self._taken and self._taken + size > self._most:
+            return False
+        self._taken += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Leaves it to others."""
+        self._taken -= size
+
+
+async def read_body(request: Request, limit: int, timeout_s: float, room: Room) -> bytes:
+    """Returns the body. The bounds hold while reading, whatever Content-Length says. Its room is to be given back.
 
     Raises:
-        BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), or is announced as
-            something other than JSON (UnsupportedMediaType).
+        BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), is announced as something
+            other than JSON (UnsupportedMediaType), or finds no room (Overloaded).
     """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise BodyUnread(UnsupportedMediaType("Send JSON, with the header Content-Type: application/json."))
-    message = f"The body is over the limit of {limit} bytes: send fewer texts at once."
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:
-        raise BodyUnread(BodyTooLarge(message))
+        raise _too_large(limit)
     chunks: list[bytes] = []
-    size = 0
     # Most bodies come with their head: for these a timer would cost more than all the rest here.
     bound = nullcontext() if request.scope["state"].get(WHOLE) else asyncio.timeout(timeout_s)
     try:
         async with bound:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > limit:
-                    raise BodyUnread(BodyTooLarge(message))
-                chunks.append(chunk)
-    except TimeoutError:
+            await _read(request, limit, room, chunks)
+    except BaseException as error:
+        room.give_back(sum(map(len, chunks)))
+        if not isinstance(error, TimeoutError):
+            raise
         late = BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.")
         raise BodyUnread(late) from None
     return b"".join(chunks)
+
+
+async def _read(request: Request, limit: int, room: Room, chunks: list[bytes]) -> None:
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        if not room.take(len(chunk)):
+            full = Overloaded("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
+            raise BodyUnread(full)
+        chunks.append(chunk)
+
+
+def _too_large(limit: int) -> BodyUnread:
+    return BodyUnread(BodyTooLarge(f"The body is over the limit of {limit} bytes: send fewer texts at once."))

@@ -152,14 +152,7 @@ async def _answer(exchange: Exchange) -> Response:
     state: State = request.app.state.redbatch
     peer: Peer = request.scope["state"][PEER]
     tenant = await _tenant(request, state)
-    body = await read_body(request, exchange.dialect.most_bytes(state.settings), state.settings.body_timeout_s)
-    if len(body) < LARGE_BODY_BYTES:
-        asked = _parse(exchange, body, state.settings)
-    else:
-        async with state.parsing, breathing_space():
-            if peer.gone:
-                raise ClientDisconnect
-            asked = _parse(exchange, body, state.settings)
+    asked = await _asked(exchange, state, peer)
     if tenant is not NOBODY:
         asked = asked._replace(tenant=tenant)
     queue = state.queues.named(asked.model)
@@ -173,6 +166,22 @@ async def _answer(exchange: Exchange) -> Response:
     headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
     headers["x-request-id"] = exchange.request_id
     return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
+
+
+async def _asked(exchange: Exchange, state: State, peer: Peer) -> Asked:
+    """Returns what a body asks for. Raises BodyUnread, or RequestError."""
+    settings = state.settings
+    most = exchange.dialect.most_bytes(settings)
+    body = await read_body(exchange.request, most, settings.body_timeout_s, state.room)
+    try:
+        if len(body) < LARGE_BODY_BYTES:
+            return _parse(exchange, body, settings)
+        async with state.parsing, breathing_space():
+            if peer.gone:
+                raise ClientDisconnect
+            return _parse(exchange, body, settings)
+    finally:
+        state.room.give_back(len(body))
 
 
 async def _tenant(request: Request, state: State) -> Tenant:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from api.access import Gate
+from api.body import Room
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
 from redbatch import __version__
@@ -14,7 +15,7 @@ from shared.errors import ModelNotFound, NoWorker
 
 @dataclass(slots=True)
 class State:
-    """The settings, the queues, whether this gateway is on its way out, and who parses a large body.
+    """The settings, the queues, whether this gateway is on its way out, room for bodies, and who parses a large one.
 
     Without a `gate` everybody may ask.
     """
@@ -23,7 +24,11 @@ class State:
     queues: Queues
     gate: Gate | None = None
     draining: bool = False
+    room: Room = field(init=False)
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.settings.max_bodies_bytes)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""

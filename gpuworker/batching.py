@@ -9,7 +9,8 @@ it takes those that arrived first.
 A model that runs packed batches pads nothing, whatever their lengths: then inputs go in the order of arrival.
 
 Interactive inputs go before those of bulk, which fill the room that such a batch leaves; where batches are padded, with
-what is no longer than its longest. When it is bulk's turn (gpuworker.lanes), it is the other way round.
+what is no longer than its longest. When it is bulk's turn (gpuworker.lanes), it is the other way round; without padding
+as much of bulk goes first as it is owed, and no more.
 
 An input that would be answered late, by what the batch it is in is expected to take, makes way for one that would not:
 under overload a queue holds little else than inputs about to expire, and all work would be in vain.
@@ -88,11 +89,11 @@ class Waiting(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Whether the device is busy, whether the last batch that began was a suspect's, and whether bulk is next."""
+    """Whether the device is busy, whether a suspect ran last, and the tokens that bulk is owed."""
 
     busy: bool = False
     suspect_ran: bool = False
-    bulk: bool = False
+    bulk_owed: int = 0
 
 
 ANYONES = Turn()
@@ -129,19 +130,19 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
             return Plan(expired=expired)
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
-    first, then = _lanes(waiting, shared, bulk_first=turn.bulk)
+    first, then = _lanes(waiting, shared, bulk_first=turn.bulk_owed > 0)
     full = _is_full([waiting[i].tokens for i in (shared if limits.packed else first)], limits)
     if not full and (limits.wait_s or limits.outlook):
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    batch = _batch(waiting, first, then, limits, now)
+    batch = _batch(waiting, first, then, Moment(limits, now, turn.bulk_owed))
     seconds, late = _seconds(waiting, batch, limits), set[int]()
     while (more := {i for i in batch if waiting[i].deadline <= now + seconds}) and len(more) < len(first) + len(then):
         late |= more
-        first, then = _lanes(waiting, [i for i in (*first, *then) if i not in more], bulk_first=turn.bulk)
+        first, then = _lanes(waiting, [i for i in (*first, *then) if i not in more], bulk_first=turn.bulk_owed > 0)
         full = False
-        batch = _batch(waiting, first, then, limits, now)
+        batch = _batch(waiting, first, then, Moment(limits, now, turn.bulk_owed))
         seconds = _seconds(waiting, batch, limits)
     if more and (alone := _in_time_alone(waiting, late, limits, now)):
         batch, seconds = alone, _seconds(waiting, alone, limits)
@@ -156,10 +157,19 @@ def _lanes(waiting: Sequence[Waiting], shared: Sequence[int], *, bulk_first: boo
     return (first, then) if first else (then, [])
 
 
-def _batch(
-    waiting: Sequence[Waiting], first: list[int], then: list[int], limits: Limits, now: float
-) -> tuple[int, ...]:
+class Moment(NamedTuple):
+    """What a batch depends on beside what waits."""
+
+    limits: Limits
+    now: float
+    bulk_owed: int
+
+
+def _batch(waiting: Sequence[Waiting], first: list[int], then: list[int], moment: Moment) -> tuple[int, ...]:
+    limits, now, bulk_owed = moment
     if limits.packed:
+        if then and waiting[first[0]].bulk:
+            first, then = _owed_first(waiting, first, then, bulk_owed)
         batch = _packed(waiting, first, limits)
         return batch + _fill_packed(waiting, then, limits, batch) if then else batch
     oldest = min(first, key=lambda i: waiting[i].since)
@@ -192,6 +202,18 @@ def share(total_tokens: int, runners: int, limits: Limits) -> int:
     return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))
 
 
+def _owed_first(
+    waiting: Sequence[Waiting], bulk: list[int], interactive: list[int], owed: int
+) -> tuple[list[int], list[int]]:
+    """The first of bulk that make up what it is owed; and all others, interactive ones first."""
+    order, tokens = sorted(bulk, key=lambda i: waiting[i].since), 0
+    for number, i in enumerate(order, 1):
+        tokens += waiting[i].tokens
+        if tokens >= owed:
+            return order[:number], [*interactive, *order[number:]]
+    return order, interactive
+
+
 def _packed(waiting: Sequence[Waiting], shared: list[int], limits: Limits) -> tuple[int, ...]:
     order = sorted(shared, key=lambda i: waiting[i].since)
     number = tokens = 0
@@ -214,10 +236,10 @@ def _padded(waiting: Sequence[Waiting], shared: list[int], limits: Limits, oldes
 def _fill_packed(
     waiting: Sequence[Waiting], others: list[int], limits: Limits, batch: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Those of the others, in the order of arrival, for which a batch has room."""
+    """Those of the others for which a batch has room: interactive ones first, each in the order of arrival."""
     left = limits.max_tokens - sum(waiting[i].tokens for i in batch)
     found: list[int] = []
-    for i in sorted(others, key=lambda i: waiting[i].since):
+    for i in sorted(others, key=lambda i: (waiting[i].bulk, waiting[i].since)):
         if len(batch) + len(found) == limits.max_size:
             break
         if waiting[i].tokens <= left:

@@ -4,7 +4,7 @@ Threads work on one shelf of waiting inputs. Whoever brings entries tokenizes th
 tokenizer alone. A *runner* plans a batch from what waits, and runs it; a GPU has one runner, a CPU as many as keep all
 cores busy without waiting for each other. Where the device is not what makes its batches, the *preparer* collates a
 full one while another runs, and holds it ready. One that is not full is only planned when a runner is free for it; and
-one with bulk in it is planned anew if interactive inputs have come meanwhile.
+one with bulk in it is planned anew if others have come meanwhile.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ class Pipeline:
         self._shelf = Shelf(Turns(limits.bulk_share, limits.bulk_age_bound_s))
         self._works: dict[str, Work] = {}
         self._reading: SimpleQueue[Work] = SimpleQueue()
-        self._ready: Batch | None = None
-        self._bulk_led = False  # in that
         self._running = 0
         self._running_tokens = 0
         self._leader_runs = False
@@ -143,18 +141,18 @@ class Pipeline:
             with self._lock:
                 self._preparing.wait_for(self._may_prepare)
                 rows, expired = self._take(self._plan())
-                self._bulk_led = self._shelf.bulk_leads
+                bulk_led = self._shelf.bulk_leads
             if expired:
                 self._ran(Ran(failed=expired))
             if rows:
                 batch = self._collate(rows)
                 with self._lock:
-                    self._ready = batch
+                    self._shelf.hold(batch, bulk_led=bulk_led)
                     self._call_runner()
 
     def _may_prepare(self) -> bool:
         """A batch is made ahead only when no runner is free, none is ready, and a full one can be."""
-        busy = self._running == self._backend.runners and self._ready is None
+        busy = self._running == self._backend.runners and self._shelf.ready is None
         return busy and self._plan().full
 
     # -- the runners --------------------------------------------------------------------------------------------------
@@ -210,8 +208,8 @@ class Pipeline:
             with self._lock:
                 while not leads and (self._suspect_runs or not self._leader_runs):
                     self._following.wait()
-                if (ready := self._take_ready()) is not None:
-                    self._begin(ready.rows, leads=leads, suspect=False, bulk_led=self._bulk_led)
+                if (ready := self._shelf.take_ready()) is not None:
+                    self._begin(ready.rows, leads=leads, suspect=False)
                     return ready, False
                 made = self._plan()
                 rows, expired = self._take(made)
@@ -222,26 +220,18 @@ class Pipeline:
                 suspect = bool(rows) and rows[0].waiting.suspect
                 alone = suspect or not (self._running or self._shelf)
                 if rows:
-                    self._begin(rows, leads=leads, suspect=suspect, bulk_led=self._shelf.bulk_leads)
+                    self._begin(rows, leads=leads, suspect=suspect)
             if expired:
                 self._ran(Ran(failed=expired))
             if rows:
                 return self._collate(rows), alone
 
-    def _take_ready(self) -> Batch | None:
-        """Returns the batch that is held ready; none if bulk in it would hold up interactive inputs that came since."""
-        ready, self._ready = self._ready, None
-        if ready is not None and not self._bulk_led and self._shelf.holds_up(ready.rows):
-            self._shelf.put_back(ready.rows)
-            return None
-        return ready
-
-    def _begin(self, rows: tuple[Row, ...], *, leads: bool, suspect: bool, bulk_led: bool) -> None:
+    def _begin(self, rows: tuple[Row, ...], *, leads: bool, suspect: bool) -> None:
         """One runner more is at work: another may find something to do, and the preparer something to make ready.
 
         A suspect begins when no runner is at work, so it is always the leader that runs it, and the others wait for it.
         """
-        self._shelf.begins(rows, time.monotonic(), bulk_led=bulk_led)
+        self._shelf.begins(rows, time.monotonic())
         self._running += 1
         self._running_tokens += sum(row.encoded.tokens for row in rows)
         self._leader_runs = self._leader_runs or leads

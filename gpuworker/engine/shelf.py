@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuworker.batching import Limits, Plan, Turn, plan
-from gpuworker.engine.work import Item, Row
+from gpuworker.engine.work import Batch, Item, Row
 from gpuworker.lanes import Turns
 
 
@@ -17,12 +17,15 @@ class Shelf:
 
     Attributes:
         bulk_leads: whether it was bulk's turn at the last plan.
+        ready: a batch that was taken, and has not begun.
     """
 
     def __init__(self, turns: Turns) -> None:
         self._rows: dict[object, Row] = {}
         self._turns = turns
         self.bulk_leads = False
+        self.ready: Batch | None = None
+        self._bulk_led = False
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -44,8 +47,9 @@ class Shelf:
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
         """Returns what to do now; its indices are rows."""
-        self.bulk_leads = self._turns.owed(now) > 0
-        turn = Turn(busy, suspect_ran, self.bulk_leads)
+        owed = self._turns.owed(now)
+        self.bulk_leads = owed > 0
+        turn = Turn(busy, suspect_ran, owed)
         return plan([row.waiting for row in self._rows.values()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
@@ -54,19 +58,33 @@ class Shelf:
         late = [item for i in made.expired for item in self._rows[keys[i]].items if item.waiting.deadline <= until]
         return tuple(self._rows.pop(keys[i]) for i in made.batch), late
 
-    def begins(self, rows: Iterable[Row], now: float, *, bulk_led: bool) -> None:
-        """Takes in that a batch begins, for whose lanes take turns; whether it was bulk's turn when it was planned."""
+    def begins(self, rows: Iterable[Row], now: float) -> None:
+        """Takes in that a batch begins which was planned or taken last, for whose lanes take turns."""
         batch = [row.waiting for row in rows]
         bulk = sum(each.tokens for each in batch if each.bulk)
         waits = any(row.waiting.bulk for row in self._rows.values())
         interactive = sum(each.tokens for each in batch) - bulk
-        self._turns.took(interactive, bulk, led=bulk_led and bulk > 0, waits=waits, now=now)
+        self._turns.took(interactive, bulk, led=self.bulk_leads and bulk > 0, waits=waits, now=now)
 
-    def holds_up(self, rows: Iterable[Row]) -> bool:
-        """Whether a batch that has not begun has bulk in it while interactive inputs wait that came after it."""
-        return any(row.waiting.bulk for row in rows) and not all(row.waiting.bulk for row in self._rows.values())
+    def hold(self, ready: Batch, *, bulk_led: bool) -> None:
+        """Holds a batch ready; says whether it was bulk's turn when it was planned."""
+        self.ready, self._bulk_led = ready, bulk_led
 
-    def put_back(self, rows: Iterable[Row]) -> None:
+    def take_ready(self) -> Batch | None:
+        """Returns the batch that is held ready. If bulk in it would hold up what came since, it is put back instead."""
+        ready, self.ready = self.ready, None
+        if ready is None:
+            return None
+        outranked = any(row.waiting.bulk for row in ready.rows) and not all(
+            row.waiting.bulk for row in self._rows.values()
+        )
+        if outranked and not self._bulk_led:
+            self._put_back(ready.rows)
+            return None
+        self.bulk_leads = self._bulk_led
+        return ready
+
+    def _put_back(self, rows: Iterable[Row]) -> None:
         """Puts rows back to where they were, before all that came since."""
         since, self._rows = self._rows, {row.items[0].content: row for row in rows}
         for key, row in since.items():

@@ -120,13 +120,13 @@ def status_of_refusal(error: RedbatchError) -> int:
     return DIALECT.refusal(error, "r")[0]
 
 
-@pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},'])
-def test_a_body_of_a_million_lists_is_not_looked_at(part: bytes) -> None:
+@pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},', b'"","",', b'"", "", ', b"17,"])
+def test_a_body_of_a_million_parts_is_not_looked_at(part: bytes) -> None:
     """To make them would take seconds and a gigabyte, in which nobody else is served."""
-    with pytest.raises(TooLarge, match="too many lists"):
+    with pytest.raises(TooLarge, match="too many"):
         DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, SETTINGS)
     fields = b",".join(b'"%d":1' % i for i in range(600_000))
-    with pytest.raises(TooLarge, match="too many lists"):
+    with pytest.raises(TooLarge, match="too many"):
         DIALECT.parse(b'{"model": "m", "input": "a", ' + fields + b"}", {}, SETTINGS)
 
 

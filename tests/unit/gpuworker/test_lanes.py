@@ -12,7 +12,7 @@ from gpuworker.batching import ANYONES, Limits, Turn, Waiting, plan
 from gpuworker.lanes import LEAST_SHARE, Demand, Turns
 
 NOW, LATER = 1.0, 9.0
-BULKS_TURN = Turn(bulk=True)
+BULKS_TURN = Turn(bulk_owed=10**9)
 NEVER_S = 1e9
 
 sizes = st.integers(1, 512)
@@ -92,6 +92,19 @@ def test_when_it_is_bulks_turn_the_lanes_change_places(waiting: list[Waiting], l
     """Then the others fill the room that it leaves."""
     turned = [each._replace(bulk=not each.bulk) for each in waiting]
     assert plan(waiting, limits, NOW, BULKS_TURN) == plan(turned, limits, NOW)
+
+
+@given(waitings, bounds, st.integers(1, 20))
+def test_without_padding_no_more_of_bulk_goes_first_than_it_is_owed(
+    waiting: list[Waiting], limits: Limits, owed: int
+) -> None:
+    """What interactive inputs have room for goes beside it, as if the batch were smaller by that."""
+    limits = limits._replace(packed=True, age_bound_s=NEVER_S)
+    batch = batch_of(waiting, limits, Turn(bulk_owed=owed))
+    first = [each.bulk for each in batch].index(False) if any(not each.bulk for each in batch) else len(batch)
+    left = [each for each in waiting if each.deadline > NOW and not each.bulk and each not in batch]
+    if first < len(batch) or left:
+        assert sum(each.tokens for each in batch[: max(0, first - 1)]) < owed
 
 
 @given(st.floats(0.01, 0.9), st.lists(sizes, min_size=50, max_size=300))
