@@ -18,7 +18,7 @@ JITTER = 0.5
 """Refused clients come back spread over this share of the wait, not all at once."""
 
 
-LIMIT_JITTER = 0.1
+LIMIT_JITTER, MOST_LIMIT_JITTER_S = 0.1, 5.0
 """The same for those whose tenant has used up its tokens: when there are more is known exactly."""
 
 
@@ -81,7 +81,7 @@ def redis_away(down_s: float, share: float) -> RedbatchError:
 
 def limited(wait_ms: int, share: float) -> RedbatchError:
     """Returns the error for a request whose tenant may have as much as it wants after so many ms."""
-    wait_s = wait_ms / 1000 * (1 + LIMIT_JITTER * share)
+    wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MOST_LIMIT_JITTER_S) * share
     return RateLimited(
         f"This tenant has had what it may have for now: try again in {wait_s:.1f} s.", retry_after_s=wait_s
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 ROOM_RETRY_S = 1.0
+SMALL_BYTES = 64 * 1024
 
 
 class BodyUnread(Exception):
@@ -25,22 +26,27 @@ class BodyUnread(Exception):
 
 
 class Room:
-    """The bytes of all bodies that a gateway may hold at a time, until they are parsed."""
+    """The bytes of all bodies that a gateway may hold at a time, until they are parsed; small ones do not count."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._taken = 0
 
-    def take(self, size: int) -> bool:
-        """Takes room for so many bytes more, if there is any; one body is always taken."""
-        if self._taken and self._taken + size > self._most:
+    def grow(self, size: int, by: int) -> bool:
+        """Takes room for a body that has so many bytes, and so many more now, if there is any; one is always taken."""
+        more = _counted(size + by) - _counted(size)
+        if more and self._taken and self._taken + more > self._most:
             return False
-        self._taken += size
+        self._taken += more
         return True
 
     def give_back(self, size: int) -> None:
-        """Leaves it to others."""
-        self._taken -= size
+        """Leaves the room of a body of so many bytes to others."""
+        self._taken -= _counted(size)
+
+
+def _counted(size: int) -> int:
+    return size if size > SMALL_BYTES else 0
 
 
 async def read_body(request: Request, limit: int, timeout_s: float, room: Room) -> bytes:
@@ -74,12 +80,12 @@ async def read_body(request: Request, limit: int, timeout_s: float, room: Room) 
 async def _read(request: Request, limit: int, room: Room, chunks: list[bytes]) -> None:
     size = 0
     async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
+        if size + len(chunk) > limit:
             raise _too_large(limit)
-        if not room.take(len(chunk)):
+        if not room.grow(size, len(chunk)):
             full = Overloaded("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
             raise BodyUnread(full)
+        size += len(chunk)
         chunks.append(chunk)
 
 

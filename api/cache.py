@@ -168,7 +168,7 @@ class Cached:
         if all(part.revision == revision for part in answered.parts if isinstance(part, Vectors)):
             return _whole(found, answered, missing)
         left_ms = asked.timeout_ms - int((time.monotonic() - began) * 1000)  # a new revision came meanwhile
-        return await self._dispatcher.answer(asked._replace(timeout_ms=max(1, left_ms)), request_id)
+        return await self._dispatcher.answer(asked._replace(timeout_ms=max(1, left_ms)))  # under an id of its own
 
     def _revision(self) -> str | None:
         """Returns the revision of all ready workers, if it is one."""

@@ -63,9 +63,11 @@ class InFlight:
         self.submitted = True
         self._refs[position] = ref
 
-    def lose(self, position: int) -> Draft | None:
-        """Forgets where an entry was, because it is there no more; returns it if it still needs an answer."""
-        self._refs.pop(position, None)
+    def lose(self, position: int, ref: Ref) -> Draft | None:
+        """Forgets where an entry was, because it is there no more; returns it if its answer was to come from there."""
+        if self._refs.get(position) is not ref:
+            return None
+        del self._refs[position]
         return None if position in self._answers else self.drafts[position]
 
     @property
@@ -111,10 +113,9 @@ class InFlight:
         """Keeps the vectors of one revision alone, which all others are to be of as well.
 
         Returns:
-            The entries that are to be run for that, and where those of them are that are in the stream.
+            The entries that are to be run for that, and where those of them were in the stream, as far as is known.
         """
         self.revision = revision
-        waiting = list(self.outstanding().values())
         again = [
             draft
             for position, draft in self.drafts.items()
@@ -123,8 +124,8 @@ class InFlight:
         ]
         for draft in again:
             self._answers.pop(draft.position, None)
-            self._refs.pop(draft.position, None)
-        return again, waiting
+        were = [self._refs.pop(draft.position) for draft in again if draft.position in self._refs]
+        return again, were
 
     def fail(self, error: RedbatchError) -> None:
         """Answers with an error, unless there is an answer."""

@@ -24,7 +24,8 @@ from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import Heartbeat
 from shared.queue import Link
-from shared.submission import Limits, Pulse
+from shared.submission import Pulse
+from shared.tenants import Limits
 
 log = structlog.get_logger()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import structlog
 
@@ -14,15 +15,23 @@ from api.dispatcher import Answered, Dispatcher
 from api.settings import GatewaySettings
 from redbatch.tasks import end
 from shared import submission
-from shared.errors import ModelNotFound, RedisUnreachable
+from shared.errors import ModelNotFound, NoWorker, RedisUnreachable
 from shared.messages import Heartbeat
 from shared.queue import Link
+from shared.settings import queue_slug
+from shared.submission import MOST_QUEUES
 
 log = structlog.get_logger()
 
 EVERY_S = 1.0
-RETIRE_S = 600.0
-"""A queue that nobody has announced for so long is let go: requests that name its model get 404 then, not 503."""
+RETRY_S = 60.0
+"""When to try again what could not be served."""
+
+MISSED = 60
+"""So many looks in a row that do not find a queue announced any more let it go: requests that name its model get 404
+then, not 503. It is told of for ten minutes after the last time (delivery.QUEUES_TTL_MS)."""
+
+NO_WORKER_RETRY_S = 1.0
 
 
 class ServedQueue:
@@ -57,8 +66,9 @@ class ServedQueue:
         return self.dispatcher.monitor.workers()
 
     def serves(self, model: str) -> bool:
-        """Whether a worker has called its model so."""
-        return model in self.dispatcher.monitor.models
+        """Whether its workers call their model so; or, while there is none, did so before."""
+        names = {each.model for each in self.workers()} or self.dispatcher.monitor.models
+        return model in names
 
 
 class Queues:
@@ -74,8 +84,8 @@ class Queues:
         self._link = link
         self._own = ServedQueue(settings, settings.queue)
         self._served = {settings.queue: self._own}
-        self._announced_at: dict[str, float] = {}
-        self._unusable: set[str] = set()
+        self._missed: dict[str, int] = {}
+        self._unusable: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -83,7 +93,8 @@ class Queues:
         metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
         await self._own.start()
         if self._settings.all_queues:
-            await self._look()
+            with suppress(Exception):  # which the next look tells
+                await self._look()
             self._tasks.append(asyncio.create_task(self._keep_looking()))
 
     async def stop(self) -> None:
@@ -103,10 +114,9 @@ class Queues:
     def named(self, model: str | None) -> ServedQueue:
         """Returns the queue of a model: by its own name, or as its workers call the model. None is for its own queue.
 
-        As long as no worker was seen at all, any name may be right: admission knows how long to wait for one.
-
         Raises:
             ModelNotFound: there is none.
+            NoWorker: no worker has been seen yet that could have said what its model is.
         """
         if model is None:
             return self._own
@@ -116,8 +126,10 @@ class Queues:
         serving = [each for each in self._served.values() if each.serves(model)]
         if serving:
             return max(serving, key=lambda each: bool(each.workers()))  # of equals the first
-        if not any(each.dispatcher.monitor.models for each in self._served.values()):
+        if queue_slug(model) == self._own.name and not self._own.dispatcher.monitor.models:
             return self._own
+        if not any(each.dispatcher.monitor.models for each in self._served.values()):
+            raise NoWorker("No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S)
         names = ", ".join(each.name for each in self.live()) or "none at the moment"
         raise ModelNotFound(f"There is no such model here. Served: {names}.", param="model")
 
@@ -133,7 +145,10 @@ class Queues:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
-            await self._look()
+            try:
+                await self._look()
+            except Exception:
+                log.exception("cannot look after the queues")
 
     async def _look(self) -> None:
         """Takes up what is announced, and lets go of what is no more."""
@@ -141,20 +156,17 @@ class Queues:
             names = await submission.queues(self._link)
         except RedisUnreachable:  # the monitors say so
             return
-        except Exception:
-            log.exception("cannot look for other queues")
-            return
         now = time.monotonic()
-        self._announced_at |= dict.fromkeys(names, now)
+        self._unusable = {name: at for name, at in self._unusable.items() if now - at < RETRY_S}
         for name in names:
-            if name not in self._served and name not in self._unusable:
+            if name not in self._served and name not in self._unusable and len(self._served) < MOST_QUEUES:
                 await self._take_up(name)
-        for name in [each for each, at in self._announced_at.items() if now - at > RETIRE_S]:
-            queue = self._served.get(name, self._own)
-            if queue is not self._own and not queue.dispatcher.in_flight:
-                del self._served[name], self._announced_at[name]
-                await queue.stop()
+        for name, queue in list(self._served.items()):
+            self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
+            if self._missed[name] > MISSED and queue is not self._own and not queue.dispatcher.in_flight:
+                del self._served[name], self._missed[name]
                 log.info("a queue is gone", queue=name)
+                await queue.stop()
 
     async def _take_up(self, name: str) -> None:
         queue = ServedQueue(self._settings, name)
@@ -162,7 +174,7 @@ class Queues:
             await queue.start()
         except Exception:  # its keys may be forbidden to this gateway
             log.exception("cannot serve this queue", queue=name)
-            self._unusable.add(name)
+            self._unusable[name] = time.monotonic()
             await queue.stop()
         else:
             self._served[name] = queue

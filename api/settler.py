@@ -93,8 +93,8 @@ class Settler:
                 self._deliver(data)
             if request.done:
                 continue
-            absent = [position for position, there in zip(places, found.present, strict=True) if not there]
-            drafts = tuple(draft for position in absent if (draft := request.lose(position)) is not None)
+            absent = [place for place, there in zip(places.items(), found.present, strict=True) if not there]
+            drafts = tuple(draft for place in absent if (draft := request.lose(*place)) is not None)
             if drafts:
                 lost += len(drafts)
                 self._submitter.add(Order(request, drafts, exempt=True))

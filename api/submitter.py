@@ -22,7 +22,8 @@ from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisU
 from shared.keys import Keys
 from shared.messages import Draft, Ref
 from shared.queue import Link
-from shared.submission import Bound, Limits, Submission, SubmitReply, Submitted
+from shared.submission import Bound, Submission, SubmitReply, Submitted
+from shared.tenants import Limits
 
 log = structlog.get_logger()
 
@@ -37,6 +38,7 @@ class Order:
     """Some entries of a request, to be added. `exempt` ones were accepted before and were lost.
 
     Attributes:
+        revision: that of the request when this was made.
         inputs, tokens: number of inputs, and their estimated tokens.
         size: bytes of all bodies.
     """
@@ -44,11 +46,13 @@ class Order:
     request: InFlight
     drafts: tuple[Draft, ...]
     exempt: bool = False
+    revision: str = field(init=False)
     inputs: int = field(init=False)
     tokens: int = field(init=False)
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.revision = self.request.revision
         self.inputs = sum([draft.n for draft in self.drafts])
         self.tokens = sum([draft.cost for draft in self.drafts])
         self.size = sum([len(draft.body) for draft in self.drafts])
@@ -186,34 +190,41 @@ class Submitter:
             exempt=order.exempt,
             bell=self._keys.bell(self._gateway) if request.rings else "",
             most_tokens=self._told.most_tokens(request.lane, budget_s),
-            revision=request.revision,
+            revision=order.revision,
             tenant=request.tenant.name,
             limits=self._told.limits(request.tenant, budget_s),
         )
 
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
         request = order.request
-        if outcome.status == "full":
-            request.fail(self._told.full(outcome.lane))
-        elif outcome.status == "slow":
-            request.fail(self._told.slow(outcome.lane, self._excess(order, outcome)))
-        elif outcome.status == "limited":
-            metrics.LIMITED.inc()
-            request.fail(limited(outcome.wait_ms, random.random()))  # noqa: S311 - spreads clients
-        elif outcome.status == "late":
-            request.fail(DeadlineExceeded("The deadline passed before the request reached the queue."))
-        elif outcome.status == "behind":
+        if not outcome.refs:
+            request.fail(self._refusal(order, outcome))
+            return
+        if outcome.status == "behind":
             metrics.BEHIND.inc()
+            request.lane = outcome.lane  # also for what is added again
+        if order.revision != request.revision and not request.done:  # that one is gone since
+            self.cancel(outcome.refs)
+            self.add(Order(request, order.drafts, exempt=True))
+            return
         for draft, ref in zip(order.drafts, outcome.refs, strict=False):
             request.place(draft.position, ref)
-        if not outcome.refs:
-            return
         if not order.exempt:
             metrics.REQUEST_INPUTS.inc(order.inputs)
         if request.done:  # it was answered, its client left, or its deadline passed, while the submit was under way
             self.cancel(outcome.refs)
         else:
             self._told.submitted(request)
+
+    def _refusal(self, order: Order, outcome: Submitted) -> RedbatchError:
+        if outcome.status == "full":
+            return self._told.full(outcome.lane)
+        if outcome.status == "slow":
+            return self._told.slow(outcome.lane, self._excess(order, outcome))
+        if outcome.status == "limited":
+            metrics.LIMITED.inc()
+            return limited(outcome.wait_ms, random.random())  # noqa: S311 - spreads clients
+        return DeadlineExceeded("The deadline passed before the request reached the queue.")
 
     def _excess(self, order: Order, outcome: Submitted) -> int:
         """Returns how many tokens must be done before an order fits that was too slow."""

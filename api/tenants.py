@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from shared.errors import InvalidRequest
-from shared.submission import NO_QUOTA, TENANT, Limits, Quota
+from shared.tenants import NO_QUOTA, TENANT, Limits, Quota
 
 if TYPE_CHECKING:
     from api.settings import GatewaySettings
@@ -61,9 +61,9 @@ def limits_of(tenant: Tenant, active_weights: float, fleet_tokens_per_s: float, 
         fleet_tokens_per_s: what the fleet gets done; 0 while unknown.
         most_bulk_tokens: may be in the bulk lane with its request.
     """
-    if tenant == NOBODY and not active_weights:
-        return None
     weight = tenant.quota.weight
+    if tenant == NOBODY and active_weights <= weight:  # which may be its own
+        return None
     share = SHARED * fleet_tokens_per_s * weight / max(active_weights, weight)
     return Limits(tenant.quota, share, most_bulk_tokens)
 

@@ -46,14 +46,23 @@ class Pacemaker:
                 now_ms, workers = await delivery.heartbeat(
                     self._context.control, self._context.keys, self._beat(), self._ttl_ms
                 )
-                await delivery.announce(self._context.control, self._context.keys)
                 self._context.clock.saw(now_ms)
                 self._context.workers = max(1, workers)
                 self._heard = True
+                await self._announce()
             except RedisUnreachable as error:
                 self._heard = False
                 log.warning("no heartbeat", reason=error.message)
             await wait_for_event(self._now, self._context.settings.heartbeat_s)
+
+    async def _announce(self) -> None:
+        """Says which queue is served. What gateways find by themselves is no need: they may be told of it."""
+        try:
+            await delivery.announce(self._context.control, self._context.keys)
+        except RedisUnreachable:
+            raise
+        except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
+            log.warning("cannot announce the queue", reason=str(error))
 
     def ready(self, engine: Header) -> None:
         """The engine is ready, with what its frame says of the model."""

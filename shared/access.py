@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shared.keys import ACCESS_KEYS
 from shared.queue import Link
-from shared.submission import NO_QUOTA, Quota
+from shared.tenants import NO_QUOTA, Quota
 
 Scope = Literal["embed", "jobs", "admin"]
 SCOPES: tuple[Scope, ...] = ("embed", "jobs", "admin")

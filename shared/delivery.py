@@ -15,6 +15,7 @@ from shared.messages import Entry, Heartbeat, Ref
 from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
 
 WORKERS_TTL_MS = 3_600_000
+QUEUES_TTL_MS = 600_000
 BEGUN_TTL_MS = 3_600_000
 BELL_TTL_MS = 60_000
 RELEASED_IDLE_MS = 86_400_000
@@ -265,8 +266,8 @@ async def heartbeat(link: Link, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tup
 
 
 async def announce(link: Link, keys: Keys) -> None:
-    """Says that a queue is served. It is told of for as long as a worker's name is known."""
-    await link.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, WORKERS_TTL_MS])
+    """Says that a queue is served: for ten minutes gateways are told of it."""
+    await link.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, QUEUES_TTL_MS])
 
 
 async def leave(link: Link, keys: Keys, worker: str) -> int:

@@ -15,7 +15,7 @@
 | rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
 | rb:{<queue>}:cache, :cache:0, :1  | hash   | gateways         | four times cache_ttl_s; cache_bytes at most          |
 | rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
-| rb:queues                         | zset   | workers          | an hour after the last heartbeat of any worker       |
+| rb:queues                         | zset   | workers          | ten minutes after the last heartbeat of any worker   |
 """
 
 from __future__ import annotations

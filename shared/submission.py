@@ -15,6 +15,7 @@ from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
 from shared.settings import QUEUE_PATTERN
+from shared.tenants import Limits
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
@@ -37,38 +38,6 @@ class Bound:
 
     inputs: int
     tokens: int = MOST_TOKENS
-
-
-TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""What a tenant's name is made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """What a tenant may have: `tokens_per_s`, up to `burst_tokens` at once, and `daily_tokens` on a day (UTC).
-
-    0 is no limit. Among those that wait each has its part by `weight`.
-    """
-
-    tokens_per_s: float = 0.0
-    burst_tokens: int = 0
-    daily_tokens: int = 0
-    weight: float = 1.0
-
-
-NO_QUOTA = Quota()
-
-
-class Limits(NamedTuple):
-    """What a tenant is held to: its quota, and its share of what the fleet gets done (0: not known).
-
-    What it asks for beyond its share goes behind the others, into bulk, where `most_bulk_tokens` may be with it for it
-    to come in time.
-    """
-
-    quota: Quota
-    share_tokens_per_s: float
-    most_bulk_tokens: int = MOST_TOKENS
 
 
 class Submission(NamedTuple):
@@ -194,7 +163,7 @@ def _told(limits: Limits | None) -> str:
         return ""
     quota = limits.quota
     told = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight)
-    return " ".join([f"{each:.3f}" for each in (*told, limits.share_tokens_per_s, limits.most_bulk_tokens)])
+    return " ".join([f"{each:.9g}" for each in (*told, limits.share_tokens_per_s, limits.most_bulk_tokens)])
 
 
 def _submitted(submission: Submission, result: list[bytes]) -> Submitted:

@@ -113,7 +113,8 @@ class SentenceBackend:
 
     def _describe(self, model: Model, dtype: torch.dtype) -> None:
         """Sets what is said of the model."""
-        what = f"{_commit(self._model)} {dtype} {self.device} {sentence_transformers.__version__}"
+        kind = str(self.device).partition(":")[0]  # all of a host's GPUs give the same
+        what = f"{_commit(self._model)} {dtype} {kind} {sentence_transformers.__version__}"
         self.revision = revision_of(model.path, what)
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = _pooling(self._model)

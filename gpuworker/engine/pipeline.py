@@ -141,13 +141,13 @@ class Pipeline:
             with self._lock:
                 self._preparing.wait_for(self._may_prepare)
                 rows, expired = self._take(self._plan())
-                bulk_led = self._shelf.bulk_leads
+                planned, bulk_led = time.monotonic(), self._shelf.bulk_leads
             if expired:
                 self._ran(Ran(failed=expired))
             if rows:
                 batch = self._collate(rows)
                 with self._lock:
-                    self._shelf.hold(batch, bulk_led=bulk_led)
+                    self._shelf.hold(batch, planned, bulk_led=bulk_led)
                     self._call_runner()
 
     def _may_prepare(self) -> bool:

@@ -25,7 +25,7 @@ class Shelf:
         self._turns = turns
         self.bulk_leads = False
         self.ready: Batch | None = None
-        self._bulk_led = False
+        self._planned, self._bulk_led = 0.0, False
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -66,17 +66,17 @@ class Shelf:
         interactive = sum(each.tokens for each in batch) - bulk
         self._turns.took(interactive, bulk, led=self.bulk_leads and bulk > 0, waits=waits, now=now)
 
-    def hold(self, ready: Batch, *, bulk_led: bool) -> None:
-        """Holds a batch ready; says whether it was bulk's turn when it was planned."""
-        self.ready, self._bulk_led = ready, bulk_led
+    def hold(self, ready: Batch, planned: float, *, bulk_led: bool) -> None:
+        """Holds a batch ready; says when it was planned, and whether it was bulk's turn."""
+        self.ready, self._planned, self._bulk_led = ready, planned, bulk_led
 
     def take_ready(self) -> Batch | None:
         """Returns the batch that is held ready. If bulk in it would hold up what came since, it is put back instead."""
         ready, self.ready = self.ready, None
         if ready is None:
             return None
-        outranked = any(row.waiting.bulk for row in ready.rows) and not all(
-            row.waiting.bulk for row in self._rows.values()
+        outranked = any(row.waiting.bulk for row in ready.rows) and any(
+            row.items[-1].shelved > self._planned and not row.waiting.bulk for row in self._rows.values()
         )
         if outranked and not self._bulk_led:
             self._put_back(ready.rows)

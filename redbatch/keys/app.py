@@ -59,7 +59,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
     """Make a key, and show it once: nobody can see it again."""
     from redbatch.keys.command import Wanted
     from redbatch.keys.command import create as run
-    from shared.submission import Quota
+    from shared.tenants import Quota
 
     wanted = Wanted(
         name, tenant, tuple(scope or ("embed",)), expires, Quota(tokens_per_s, burst_tokens, daily_tokens, weight)

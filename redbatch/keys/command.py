@@ -21,7 +21,7 @@ from shared import access
 from shared.access import SCOPES, AccessKey
 from shared.keys import Keys
 from shared.queue import Link
-from shared.submission import NO_QUOTA, TENANT, Quota
+from shared.tenants import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,6})([smhd])")

@@ -37,7 +37,7 @@ end
 local weights = 0
 for _, saved in ipairs(redis.call('HVALS', KEYS[4])) do
   local at, weight = string.match(saved, '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
-  if at and now - at <= tonumber(ARGV[3]) then
+  if tonumber(at) and tonumber(weight) and now - at <= tonumber(ARGV[3]) then
     weights = weights + weight
   end
 end

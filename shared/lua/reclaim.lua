@@ -45,15 +45,20 @@ local function is_others(fields)
   return revision ~= '' and ARGV[11] ~= '' and revision ~= ARGV[11] and now < deadline
 end
 
--- Before anything is taken: where a lane has no group, this ends here. More are looked at than may be taken, since some
--- may be for others.
-local pending = {}
-for i, lane in ipairs(KEYS) do
-  local query = {lane, group, 'IDLE', idle, '-', '+', most + 256}
+-- Returns a page of what is pending in a lane, from an id on.
+local PAGE, PAGES = most + 256, 8
+local function pending_from(lane, start)
+  local query = {lane, group, 'IDLE', idle, start, '+', PAGE}
   if ARGV[5] ~= '' then
     query[8] = ARGV[5]
   end
-  pending[i] = redis.pcall('XPENDING', unpack(query))
+  return redis.pcall('XPENDING', unpack(query))
+end
+
+-- Before anything is taken: where a lane has no group, this ends here.
+local pending = {}
+for i, lane in ipairs(KEYS) do
+  pending[i] = pending_from(lane, '-')
   if pending[i].err then
     return pending[i]
   end
@@ -61,21 +66,29 @@ end
 
 local lanes = {}
 for i, lane in ipairs(KEYS) do
-  local taken = {}
-  for _, row in ipairs(pending[i]) do
-    if #taken >= most then
-      break
-    end
-    local id, owner, count = row[1], row[2], row[4]
-    local found = redis.call('XRANGE', lane, id, id)
-    if not found[1] then
-      redis.call('XACK', lane, group, id)
-    elseif not is_others(found[1][2]) then
-      if (owner ~= me or ARGV[10] == '1') and has_begun(owner, i - 1, id) then
-        count = count + 1
+  local taken, rows, pages = {}, pending[i], 1
+  while rows do
+    for _, row in ipairs(rows) do
+      if #taken >= most then
+        break
       end
-      redis.call('XCLAIM', lane, group, me, 0, id, 'RETRYCOUNT', count, 'JUSTID')
-      taken[#taken + 1] = {found[1], count}
+      local id, owner, count = row[1], row[2], row[4]
+      local found = redis.call('XRANGE', lane, id, id)
+      if not found[1] then
+        redis.call('XACK', lane, group, id)
+      elseif not is_others(found[1][2]) then
+        if (owner ~= me or ARGV[10] == '1') and has_begun(owner, i - 1, id) then
+          count = count + 1
+        end
+        redis.call('XCLAIM', lane, group, me, 0, id, 'RETRYCOUNT', count, 'JUSTID')
+        taken[#taken + 1] = {found[1], count}
+      end
+    end
+    pages = pages + 1
+    if #rows == PAGE and #taken < most and pages <= PAGES then  -- the rest was for others
+      rows = pending_from(lane, '(' .. rows[#rows][1])
+    else
+      rows = nil
     end
   end
   lanes[i] = taken

@@ -112,7 +112,7 @@ for r = 1, tonumber(ARGV[6]) do
     end
     count(index, n, cost)
     if left then
-      spend(left, cost, index == 0)
+      spend(left, limits, cost, index == 0)
     end
     results[r] = result
   end
@@ -124,7 +124,7 @@ if depth == 0 then
   redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
 end
 write_count(KEYS[1], 1)
-write_tenants(KEYS[4])
+write_tenants(KEYS[4], now)
 local reply = {now, epoch, results}
 redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[5])
 return reply

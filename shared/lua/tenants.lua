@@ -4,8 +4,8 @@
 -- <day> <tokens that it has spent on this day> <weight>", as of the moment of its last request.
 -- Limits come as "<tokens a second> <tokens at once> <tokens a day> <weight> <share, in tokens a second> <most tokens
 -- in the second lane with this request>"; 0 is no limit, and of a share that it is not known.
-local DAY_MS, SHARE_S, IDLE_MS, MOST_TENANTS = 86400000, 2, 60000, 4096
-local tenants = {}
+local DAY_MS, SHARE_S, IDLE_MS, MOST_TENANTS, FULL = 86400000, 2, 60000, 4096, 1e15
+local tenants, crowded = {}, false
 
 local function numbers(text)
   local found = {}
@@ -15,41 +15,25 @@ local function numbers(text)
   return found
 end
 
--- Whether the hash has room for a tenant more, once those are forgotten that are as good as new.
-local function has_room(key, now)
-  if redis.call('HLEN', key) < MOST_TENANTS then
-    return true
-  end
-  local all, gone = redis.call('HGETALL', key), 0
-  for i = 1, #all, 2 do
-    local saved = numbers(all[i + 1])
-    local spent = saved[4] == math.floor(now / DAY_MS) and saved[5] or 0
-    if now - (saved[3] or 0) > IDLE_MS and spent == 0 then
-      redis.call('HDEL', key, all[i])
-      gone = gone + 1
-    end
-  end
-  return gone > 0
-end
-
 -- Returns what a tenant has left now. Of too many, those that are new are one: that without a name.
 local function tenant_of(key, name, text, now)
   local limits = numbers(text)
   local tenant = tenants[name]
   if not tenant then
     local saved = redis.call('HGET', key, name)
-    if not saved and name ~= '' and not has_room(key, now) then
+    if not saved and name ~= '' and redis.call('HLEN', key) >= MOST_TENANTS then
+      crowded = true
       return tenant_of(key, '', text, now)
     end
     local left = numbers(saved or '')
-    tenant = {bucket = left[1] or limits[2], share = left[2] or limits[5] * SHARE_S, at = left[3] or now,
-              day = left[4] or 0, spent = left[5] or 0}
+    tenant = {bucket = left[1] or FULL, share = left[2] or FULL, at = left[3] or now, day = left[4] or 0,
+              spent = left[5] or 0}
     tenants[name] = tenant
   end
   local past = math.max(0, now - tenant.at) / 1000
   tenant.at, tenant.weight = math.max(now, tenant.at), limits[4]
-  tenant.bucket = limits[1] > 0 and math.min(limits[2], tenant.bucket + past * limits[1]) or 0
-  tenant.share = limits[5] > 0 and math.min(limits[5] * SHARE_S, tenant.share + past * limits[5]) or 0
+  tenant.bucket = limits[1] > 0 and math.min(limits[2], tenant.bucket + past * limits[1]) or FULL
+  tenant.share = limits[5] > 0 and math.min(limits[5] * SHARE_S, tenant.share + past * limits[5]) or FULL
   local day = math.floor(now / DAY_MS)
   if tenant.day ~= day then
     tenant.day, tenant.spent = day, 0
@@ -77,23 +61,45 @@ local function is_over_share(tenant, limits, cost)
 end
 
 -- Takes off what a tenant gets, in the first lane or behind it.
-local function spend(tenant, cost, in_first)
-  tenant.bucket, tenant.spent = tenant.bucket - cost, tenant.spent + cost
+local function spend(tenant, limits, cost, in_first)
+  tenant.has_had = true
+  tenant.bucket = tenant.bucket - cost
+  if limits[3] > 0 then
+    tenant.spent = tenant.spent + cost
+  end
   if in_first then
     tenant.share = tenant.share - cost
   end
 end
 
-local function write_tenants(key)
+-- Forgets those that are as good as new, so that there is room for others.
+local function forget_idle(key, now)
+  local all = redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    local saved = numbers(all[i + 1])
+    local spent = saved[4] == math.floor(now / DAY_MS) and saved[5] or 0
+    if now - (saved[3] or 0) > IDLE_MS and spent == 0 then
+      redis.call('HDEL', key, all[i])
+    end
+  end
+end
+
+-- Writes down what is left to those that have had something: who was refused is as it was, and not active by that.
+local function write_tenants(key, now)
   local fields = {}
   for name, each in pairs(tenants) do
-    fields[#fields + 1] = name
-    fields[#fields + 1] = string.format('%.1f %.1f %.0f %.0f %.0f %.3f', each.bucket, each.share, each.at, each.day,
-                                        each.spent, each.weight)
+    if each.has_had then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = string.format('%.1f %.1f %.0f %.0f %.0f %.3f', each.bucket, each.share, each.at, each.day,
+                                          each.spent, each.weight)
+    end
   end
   if fields[1] then
     redis.call('HSET', key, unpack(fields))
     redis.call('PEXPIRE', key, DAY_MS)
+  end
+  if crowded then
+    forget_idle(key, now)
   end
 end
 

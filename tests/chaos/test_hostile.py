@@ -134,7 +134,7 @@ ATTACKS: dict[str, tuple[Attack, bytes]] = {
     "wide JSON": (wide_json, b"400"),
     "10 MB of brackets on /v1": (brackets, b"413"),
     "a million empty texts on /v1": (empty_texts, b"413"),
-    "6 million token ids on /v1": (token_ids, b"413"),
+    "6 million token ids on /v1": (token_ids, b"413 429"),
 }
 
 
@@ -172,7 +172,7 @@ async def test_hostile_clients(scene: Scene, name: str) -> None:
         while time.monotonic() < until:
             answers += await asyncio.gather(*(attack(gateway) for _ in range(number)))
         more_mb = process.memory_info().rss / 1e6 - before_mb
-    told_off = sum(answer.startswith((b"HTTP/1.1 " + status, b"HTTP/1.1 429")) for answer in answers)
+    told_off = sum(answer.startswith(tuple(b"HTTP/1.1 " + each for each in status.split())) for answer in answers)
     assert len(took) >= LEAST_LOOKS
     p99_ms = 1e3 * sorted(took)[int(0.99 * (len(took) - 1))]
     found = {"attacks": len(answers), "told_off": told_off, "livez_p99_ms": round(p99_ms), "more_mb": round(more_mb)}

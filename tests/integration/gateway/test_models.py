@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.gateway.house import REPEATS, Gateway, House, digits, digits_of, error_of, right
+from tests.integration.gateway.house import REPEATS, Gateway, House, digits, error_of, right
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -84,6 +84,18 @@ async def test_an_unknown_model_is_told_with_those_that_there_are(far_house: Hou
     assert plain_http.get(f"{gateway.url}/info", headers={"x-model": "none"}).status_code == 404
 
 
+async def test_before_a_worker_was_seen_no_model_is_taken_for_another(far_house: House) -> None:
+    """By its name a request may be for this gateway's own queue; any other is told to come again."""
+    gateway = await far_house.gateway(all_queues=True)
+    answer = gateway.embed({"text": "a", "model": "sentence-transformers/any"})
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "no_worker")
+    assert int(answer.headers["retry-after-ms"]) > 0
+    slow = "simulated:base_ms=1,item_ms=0"
+    await far_house.worker(slow)
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert gateway.embed({"text": "a", "model": slow}).status_code == 200
+
+
 async def test_models_come_and_go(far_house: House, client: httpx.AsyncClient) -> None:
     """What nobody serves any more is not listed; requests for it wait for a worker, then hear that there is none.
 
@@ -98,7 +110,7 @@ async def test_models_come_and_go(far_house: House, client: httpx.AsyncClient) -
         await asyncio.sleep(0.1)
     assert await other.stop() == 0
     await wait_until(lambda: served(gateway) == [far_house.queue], "it is not listed")
-    waiting = asyncio.create_task(gateway.send(client, "b", x_model="other"))
+    waiting = asyncio.create_task(gateway.send(client, "b", x_model="other", x_timeout_ms="60000"))
     await asyncio.sleep(0.2)
     await far_house.worker(OTHER, queue="other")
     answer = await waiting
@@ -182,4 +194,3 @@ async def test_a_request_that_is_half_in_the_cache_is_not_mixed(far_house: House
     old.kill()
     await far_house.worker(NEW)
     assert revision_of(gateway.embed({"texts": ["a", "b"]}), ["a", "b"]) == {"new"}
-    assert digits_of("a") != salted("new", "a")

@@ -11,7 +11,8 @@ import redis.asyncio
 from shared import submission
 from shared.keys import BULK, INTERACTIVE
 from shared.queue import Queue
-from shared.submission import NO_QUOTA, Limits, Quota, Submission
+from shared.submission import Submission
+from shared.tenants import NO_QUOTA, Limits, Quota
 from tests.integration.queue.actors import Gateway, Worker, request
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
@@ -37,14 +38,14 @@ async def done(worker: Worker) -> None:
 
 async def test_a_bucket_gives_what_it_holds_and_then_what_flows_in(gateway: Gateway, worker: Worker) -> None:
     """For all gateways together; the others are not held up, and it is said when there is enough."""
-    quota = Quota(tokens_per_s=100.0, burst_tokens=30)
-    assert await statuses(gateway, *(of("a", quota) for _ in range(3))) == ["ok"] * 3
+    quota = Quota(tokens_per_s=10.0, burst_tokens=30)
+    reply = await gateway.submit(*(of("a", quota) for _ in range(4)))
+    assert [each.status for each in reply.outcomes] == ["ok", "ok", "ok", "limited"]
     other = Gateway(gateway.link, gateway.keys, "gateway-2")
-    outcome = (await other.submit(of("a", quota))).outcomes[0]
-    assert outcome.status == "limited"
-    assert 1 <= outcome.wait_ms <= 100
-    assert await statuses(gateway, of("b", quota)) == ["ok"]
-    await asyncio.sleep(outcome.wait_ms / 1000 + 0.005)
+    outcome = (await other.submit(of("a", quota), of("b", quota))).outcomes
+    assert [each.status for each in outcome] == ["limited", "ok"]
+    assert 1 <= outcome[0].wait_ms <= 1_000
+    await asyncio.sleep(outcome[0].wait_ms / 1000 + 0.005)
     assert (await other.submit(of("a", quota))).outcomes[0].status == "ok"
     await done(worker)
 
@@ -100,10 +101,15 @@ async def test_what_was_taken_once_is_not_counted_again(gateway: Gateway, worker
     await done(worker)
 
 
-async def test_active_tenants_count_by_their_weight(queue: Queue, gateway: Gateway, worker: Worker) -> None:
-    """As long as they ask for something, be it refused."""
-    heavy = Quota(weight=3.0)
+async def test_active_tenants_count_by_their_weight(
+    queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """Those that had something lately; who was refused had nothing. What is no tenant in Redis counts nothing."""
+    heavy, spent = Quota(weight=3.0), Quota(tokens_per_s=0.001, burst_tokens=10)
     await gateway.submit(of("a", heavy), of("b"), of("b"))
+    await raw.hset(queue.keys.tenants, "c", f"0 0 {await worker.now_ms() - 60_000} 0 0 1")
+    assert await statuses(gateway, of("c", spent)) == ["limited"]
+    await raw.hset(queue.keys.tenants, "by hand", "a b c d e f")
     link = queue.link("pulse")
     assert (await submission.pulse(link, queue.keys)).tenants == 4.0
     await done(worker)
@@ -112,17 +118,29 @@ async def test_active_tenants_count_by_their_weight(queue: Queue, gateway: Gatew
 async def test_the_names_of_tenants_are_bounded(
     queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
-    """Those that are idle and as good as new make room; where there are none, a new one is one of the nameless."""
+    """A new one is one of the nameless then, and those that are idle and as good as new make room for the next."""
     now = await worker.now_ms()
     names = queue.keys.tenants
-    busy: Any = {f"busy {i}": f"0 0 {now} 0 0 1" for i in range(4_096)}
+    busy: Any = {f"busy {i}": f"0 0 {now} 0 0 1" for i in range(4_095)}
+    today = now // DAY_MS
+    busy |= {"spent": f"0 0 {now - 70_000} {today} 5 1", "idle": f"0 0 {now - 70_000} {today} 0 1"}
     await raw.hset(names, mapping=busy)
     await gateway.submit(of("a"))
-    assert await raw.hexists(names, "")
+    assert [await raw.hexists(names, each) for each in ("", "a", "spent", "idle")] == [True, False, True, False]
+    await raw.hdel(names, "")
+    await gateway.submit(of("a"))
     assert not await raw.hexists(names, "a")
-    await raw.hset(names, "busy 7", f"0 0 {now - 70_000} 0 0 1")
+    await raw.hdel(names, "busy 7", "")
     await gateway.submit(of("a"))
     assert await raw.hexists(names, "a")
-    assert not await raw.hexists(names, "busy 7")
     assert await raw.pttl(names) > 0
+    await done(worker)
+
+
+async def test_a_quota_that_comes_later_finds_full_buckets(gateway: Gateway, worker: Worker) -> None:
+    """While there was none, and the rate of the fleet was not known, nothing was taken off them."""
+    assert await statuses(gateway, *(of("a", cost=1_000) for _ in range(3))) == ["ok"] * 3
+    quota = Quota(tokens_per_s=1.0, burst_tokens=20)
+    assert await statuses(gateway, of("a", quota, share=10.0), of("a", quota, share=10.0)) == ["ok", "ok"]
+    assert await statuses(gateway, of("a", quota, share=10.0)) == ["limited"]
     await done(worker)

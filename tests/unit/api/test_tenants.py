@@ -8,7 +8,7 @@ from api.settings import GatewaySettings
 from api.tenants import NOBODY, Tenant, by_header, by_key, limits_of
 from shared.access import new_key
 from shared.errors import InvalidRequest
-from shared.submission import NO_QUOTA, Limits, Quota
+from shared.tenants import NO_QUOTA, Limits, Quota
 
 FREE = GatewaySettings()
 BOUND = GatewaySettings(tenant_tokens_per_s=50.0)

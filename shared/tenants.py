@@ -1,0 +1,44 @@
+"""What tenants may have, as gateways, keys and Redis know it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from shared.messages import MOST_TOKENS
+
+MOST_PER_S, LEAST_WEIGHT, MOST_WEIGHT = 1e9, 0.01, 100.0
+
+TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What a tenant's name is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may have: `tokens_per_s`, up to `burst_tokens` at once, and `daily_tokens` on a day (UTC).
+
+    0 is no limit. Among those that wait each has its part by `weight`.
+    """
+
+    tokens_per_s: Annotated[float, Field(ge=0, le=MOST_PER_S)] = 0.0
+    burst_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
+    daily_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)] = 1.0
+
+
+NO_QUOTA = Quota()
+
+
+class Limits(NamedTuple):
+    """What a tenant is held to: its quota, and its share of what the fleet gets done (0: not known).
+
+    What it asks for beyond its share goes behind the others, into bulk, where `most_bulk_tokens` may be with it for it
+    to come in time.
+    """
+
+    quota: Quota
+    share_tokens_per_s: float
+    most_bulk_tokens: int = MOST_TOKENS
