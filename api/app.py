@@ -74,7 +74,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """Tells an unknown route or method in the words of whoever asks."""
     status = error.status_code if isinstance(error, HTTPException) else 0
     told = ERRORS.get(status, InvalidRequest)(f"{request.method} {request.url.path}: see /docs for what there is.")
-    response = error_response(dialect_of(request.url.path), told, request_id_of(request))
+    response = error_response(dialect_of(request.url.path), told, request_id_of(request.headers))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
@@ -87,7 +87,7 @@ async def _refusal(request: Request, gate: Gate) -> Response | None:
     try:
         await gate.admit(request.headers, address_of(request.scope), None)
     except RedbatchError as error:
-        return error_response(dialect_of(path), error, request_id_of(request), LastWords)
+        return error_response(dialect_of(path), error, request_id_of(request.headers), LastWords)
     return None
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from api.connection import WHOLE
 from shared.errors import BodyTimeout, BodyTooLarge, Overloaded, RedbatchError, UnsupportedMediaType
@@ -49,17 +50,26 @@ def _counted(size: int) -> int:
     return size if size > SMALL_BYTES else 0
 
 
-async def read_body(request: Request, limit: int, timeout_s: float, room: Room) -> bytes:
+class Bounds(NamedTuple):
+    """Of one body: how long it may be, how much time it has, and where it finds room."""
+
+    limit: int
+    timeout_s: float
+    room: Room
+
+
+async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds) -> bytes:
     """Returns the body. The bounds hold while reading, whatever Content-Length says. Its room is to be given back.
 
     Raises:
         BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), is announced as something
             other than JSON (UnsupportedMediaType), or finds no room (Overloaded).
     """
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    limit, timeout_s, room = bounds
+    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise BodyUnread(UnsupportedMediaType("Send JSON, with the header Content-Type: application/json."))
-    announced = request.headers.get("content-length", "0")
+    announced = headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []

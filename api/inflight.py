@@ -95,7 +95,7 @@ class InFlight:
             return True
         self._answers[reply.position] = reply
         if len(self._answers) == len(self.drafts):
-            if len(self.revisions()) > 1:
+            if len(self.drafts) > 1 and len(self.revisions()) > 1:
                 self._mixed(self)
             else:
                 self._complete(self._answers.values())

@@ -17,7 +17,7 @@ import structlog
 
 from api import metrics
 from api.admission import Cluster, fleet_rate, most_tokens, retry_after_s
-from api.tenants import Tenant, limits_of
+from api.tenants import NOBODY, Tenant, limits_of
 from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
@@ -194,6 +194,8 @@ class Monitor:
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
         """Returns what a tenant is held to whose request has so much time."""
         active = 0.0 if self._pulse is None else self._pulse.tenants
+        if tenant is NOBODY and not active:
+            return None
         return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.most_tokens(BULK, budget_s))
 
     def slow(self, lane: int, excess_tokens: int) -> RedbatchError:

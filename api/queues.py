@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import structlog
@@ -35,14 +36,17 @@ NO_WORKER_RETRY_S = 1.0
 
 
 class ServedQueue:
-    """One queue: its dispatcher, with the cache before it, if there is one."""
+    """One queue: its dispatcher, with the cache before it, if there is one.
+
+    Attributes:
+        answer: returns what comes of a request; raises as the dispatcher does.
+    """
 
     def __init__(self, settings: GatewaySettings, name: str) -> None:
         self.name = name
         self.dispatcher = Dispatcher(settings, name)
-        cached = cached_of(settings, self.dispatcher)
-        self._answering = cached or self.dispatcher
-        self._cached = cached
+        self._cached = cached_of(settings, self.dispatcher)
+        self.answer: Callable[[Asked, str], Awaitable[Answered]] = (self._cached or self.dispatcher).answer
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -56,10 +60,6 @@ class ServedQueue:
         await end(self._tasks)
         await self.dispatcher.stop()
         metrics.forget(self.name)
-
-    async def answer(self, asked: Asked, request_id: str) -> Answered:
-        """Returns what comes of a request. Raises as the dispatcher does."""
-        return await self._answering.answer(asked, request_id)
 
     def workers(self) -> tuple[Heartbeat, ...]:
         """Returns the live workers, as last seen."""

@@ -76,7 +76,7 @@ async def info(request: Request) -> Response:
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
     except (ModelNotFound, NoWorker) as error:
-        return error_response(SERVED["/"], error, request_id_of(request))
+        return error_response(SERVED["/"], error, request_id_of(request.headers))
 
 
 @router.get("/", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
@@ -88,7 +88,7 @@ async def ping(request: Request) -> Response:
     if not missing:
         return Response()
     away = Unavailable(f"unhealthy: {', '.join(missing)} missing")
-    return error_response(SERVED["/"], away, request_id_of(request))
+    return error_response(SERVED["/"], away, request_id_of(request.headers))
 
 
 @router.get("/v1/models", summary="The models that live workers serve")
@@ -111,7 +111,7 @@ async def model(request: Request) -> Response:  # an argument would have FastAPI
     try:
         return Response(orjson.dumps(state.model(name)), media_type=JSON)
     except ModelNotFound as error:
-        return error_response(OPENAI, error, request_id_of(request))
+        return error_response(OPENAI, error, request_id_of(request.headers))
 
 
 @router.get("/health", summary="Health, for people and simple probes")
