@@ -34,20 +34,20 @@ class Room:
         self._taken = 0
 
     def grow(self, size: int, by: int) -> bool:
-        """Takes room for a body that has so many bytes, and so many more now, if there is any; one is always taken."""
-        more = _counted(size + by) - _counted(size)
-        if more and self._taken and self._taken + more > self._most:
+        """Takes room for a large body that had so many bytes, and has so many more now, if there is any.
+
+        One body is always taken.
+        """
+        more = by if size > SMALL_BYTES else size + by
+        if self._taken and self._taken + more > self._most:
             return False
         self._taken += more
         return True
 
     def give_back(self, size: int) -> None:
         """Leaves the room of a body of so many bytes to others."""
-        self._taken -= _counted(size)
-
-
-def _counted(size: int) -> int:
-    return size if size > SMALL_BYTES else 0
+        if size > SMALL_BYTES:
+            self._taken -= size
 
 
 class Bounds(NamedTuple):
@@ -92,7 +92,7 @@ async def _read(request: Request, limit: int, room: Room, chunks: list[bytes]) -
     async for chunk in request.stream():
         if size + len(chunk) > limit:
             raise _too_large(limit)
-        if not room.grow(size, len(chunk)):
+        if size + len(chunk) > SMALL_BYTES and not room.grow(size, len(chunk)):
             full = Overloaded("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
             raise BodyUnread(full)
         size += len(chunk)

@@ -45,7 +45,9 @@ async def two_models(house: House) -> tuple[Gateway, Program]:
     gateway, _, other = await asyncio.gather(
         house.gateway(all_queues=True), house.worker(), house.worker(OTHER, queue="other")
     )
-    await wait_until(lambda: sorted(served(gateway)) == sorted([house.queue, "other"]), "both are listed")
+    for name in (house.queue, "other"):
+        await wait_until(lambda name=name: gateway.ready_workers(name) == 1, f"{name} is ready")  # type: ignore[misc]
+    assert sorted(served(gateway)) == sorted([house.queue, "other"])
     return gateway, other
 
 

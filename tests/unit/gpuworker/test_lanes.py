@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -98,13 +99,17 @@ def test_when_it_is_bulks_turn_the_lanes_change_places(waiting: list[Waiting], l
 def test_without_padding_no_more_of_bulk_goes_first_than_it_is_owed(
     waiting: list[Waiting], limits: Limits, owed: int
 ) -> None:
-    """What interactive inputs have room for goes beside it, as if the batch were smaller by that."""
+    """More of it goes only where none of the interactive inputs that are left would fit beside what it is owed."""
     limits = limits._replace(packed=True, age_bound_s=NEVER_S)
     batch = batch_of(waiting, limits, Turn(bulk_owed=owed))
-    first = [each.bulk for each in batch].index(False) if any(not each.bulk for each in batch) else len(batch)
-    left = [each for each in waiting if each.deadline > NOW and not each.bulk and each not in batch]
-    if first < len(batch) or left:
-        assert sum(each.tokens for each in batch[: max(0, first - 1)]) < owed
+    interactive = [each for each in batch if not each.bulk]
+    bulk = [each for each in batch if each.bulk]
+    sums = list(accumulate(each.tokens for each in bulk))
+    lead = next((number for number, tokens in enumerate(sums, 1) if tokens >= owed), len(bulk))
+    left = [each for each in waiting if each.deadline > NOW and not each.bulk and each not in interactive]
+    if len(bulk) > lead:
+        room = limits.max_tokens - sum(each.tokens for each in [*bulk[:lead], *interactive])
+        assert lead + len(interactive) >= limits.max_size or all(each.tokens > room for each in left)
 
 
 @given(st.floats(0.01, 0.9), st.lists(sizes, min_size=50, max_size=300))
