@@ -36,12 +36,12 @@ class Room:
     def grow(self, size: int, by: int) -> bool:
         """Takes room for a large body that had so many bytes, and has so many more now, if there is any.
 
-        One body is always taken.
+        One that is alone always finds some.
         """
-        more = by if size > SMALL_BYTES else size + by
-        if self._taken and self._taken + more > self._most:
+        others = self._taken - (size if size > SMALL_BYTES else 0)
+        if others and others + size + by > self._most:
             return False
-        self._taken += more
+        self._taken = others + size + by
         return True
 
     def give_back(self, size: int) -> None:

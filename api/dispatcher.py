@@ -217,6 +217,8 @@ class Dispatcher:
     def _again(self, request: InFlight, revision: str) -> None:
         drafts, waiting = request.keep(revision)
         self._submitter.cancel(waiting)
+        if not drafts:  # all of it is on its way into the stream: the submitter sees that it is for another now
+            return
         self._submitter.add(Order(request, tuple(drafts), exempt=True))
         metrics.MIXED.inc(len(drafts))
         log.info("a request met two revisions of the model: part of it runs again", entries=len(drafts))

@@ -70,10 +70,14 @@ class InFlight:
         del self._refs[position]
         return None if position in self._answers else self.drafts[position]
 
+    def misses(self, position: int) -> bool:
+        """Whether an entry has no answer, and it is not known where it is in the stream."""
+        return position not in self._refs and position not in self._answers
+
     @property
     def unplaced(self) -> bool:
         """Whether there are entries that have no answer, and of which it is not known where they are in the stream."""
-        return any(position not in self._refs and position not in self._answers for position in self.drafts)
+        return any(map(self.misses, self.drafts))
 
     def outstanding(self) -> dict[int, Ref]:
         """Returns the entries that are in the stream, as far as is known, and have no answer."""

@@ -25,7 +25,7 @@ from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import Heartbeat
 from shared.queue import Link
 from shared.submission import Pulse
-from shared.tenants import Limits
+from shared.tenants import NOBODY_ACTIVE, Limits
 
 log = structlog.get_logger()
 
@@ -193,8 +193,8 @@ class Monitor:
 
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
         """Returns what a tenant is held to whose request has so much time."""
-        active = 0.0 if self._pulse is None else self._pulse.tenants
-        if tenant is NOBODY and not active:
+        active = NOBODY_ACTIVE if self._pulse is None else self._pulse.tenants
+        if tenant is NOBODY and not active.named:
             return None
         return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.most_tokens(BULK, budget_s))
 

@@ -44,7 +44,7 @@ class GatewaySettings(QueueSettings):
         description="Largest body of a request to /v1/embeddings.",
     )
     max_bodies_bytes: int = Field(
-        default=256 * 2**20, ge=1, description="Bytes of all bodies that come in at a time; beyond them: 429."
+        default=256 * 2**20, ge=1, description="Bytes of all bodies over 64 KiB that come in at a time; beyond: 429."
     )
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Time for a request's body to arrive.")
     max_input_chars: int = Field(default=122_880, ge=1, description="Longest input, in characters.")

@@ -40,7 +40,10 @@ class State:
 
     def model(self, name: str) -> dict[str, object]:
         """Returns one of them under any of its names. Raises ModelNotFound: no live worker serves it."""
-        queue = self.queues.named(name)
+        try:
+            queue = self.queues.named(name)
+        except NoWorker as error:
+            raise ModelNotFound(error.message, param="model") from None
         if not queue.workers():
             raise ModelNotFound("No worker serves it now.", param="model")
         return _model(queue, name)

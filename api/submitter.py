@@ -197,7 +197,7 @@ class Submitter:
 
     def _settle_order(self, order: Order, outcome: Submitted) -> None:
         request = order.request
-        if not outcome.refs:
+        if outcome.status not in ("ok", "behind"):
             request.fail(self._refusal(order, outcome))
             return
         if outcome.status == "behind":
@@ -205,7 +205,8 @@ class Submitter:
             request.lane = outcome.lane  # also for what is added again
         if order.revision != request.revision and not request.done:  # that one is gone since
             self.cancel(outcome.refs)
-            self.add(Order(request, order.drafts, exempt=True))
+            if again := tuple(draft for draft in order.drafts if request.misses(draft.position)):
+                self.add(Order(request, again, exempt=True))
             return
         for draft, ref in zip(order.drafts, outcome.refs, strict=False):
             request.place(draft.position, ref)

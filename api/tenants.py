@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from shared.errors import InvalidRequest
-from shared.tenants import NO_QUOTA, TENANT, Limits, Quota
+from shared.tenants import NO_QUOTA, TENANT, Active, Limits, Quota
 
 if TYPE_CHECKING:
     from api.settings import GatewaySettings
@@ -52,20 +52,20 @@ def by_key(key: AccessKey, settings: GatewaySettings) -> Tenant:
     return Tenant(key.tenant or key.key_id, _whole(key.quota, settings))
 
 
-def limits_of(tenant: Tenant, active_weights: float, fleet_tokens_per_s: float, most_bulk_tokens: int) -> Limits | None:
-    """Returns what a tenant is held to; None if there is nothing to hold anybody to.
+def limits_of(tenant: Tenant, active: Active, fleet_tokens_per_s: float, most_bulk_tokens: int) -> Limits | None:
+    """Returns what a tenant is held to; None for nobody as long as nobody has a name.
 
     Args:
         tenant: who asks.
-        active_weights: of all that have asked for something lately.
+        active: who else has had something lately.
         fleet_tokens_per_s: what the fleet gets done; 0 while unknown.
         most_bulk_tokens: may be in the bulk lane with its request.
     """
-    weight = tenant.quota.weight
-    if tenant == NOBODY and active_weights <= weight:  # which may be its own
+    if tenant == NOBODY and not active.named:
         return None
-    share = SHARED * fleet_tokens_per_s * weight / max(active_weights, weight)
-    return Limits(tenant.quota, share, most_bulk_tokens)
+    weight = tenant.quota.weight
+    beside = weight if tenant.name else active.named + weight
+    return Limits(tenant.quota, SHARED * fleet_tokens_per_s * weight / max(active.weights, beside), most_bulk_tokens)
 
 
 def _whole(quota: Quota, settings: GatewaySettings) -> Quota:

@@ -32,6 +32,7 @@ class Pacemaker:
         self._engine: Header = {}
         self._started_ms = int(time.time() * 1000)
         self._heard = False
+        self._announces = True
         self._round = time.monotonic()
         self._now = asyncio.Event()
         self.state = "loading"
@@ -62,7 +63,11 @@ class Pacemaker:
         except RedisUnreachable:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
-            log.warning("cannot announce the queue", reason=str(error))
+            if self._announces:
+                log.warning("cannot announce the queue", reason=str(error))
+            self._announces = False
+        else:
+            self._announces = True
 
     def ready(self, engine: Header) -> None:
         """The engine is ready, with what its frame says of the model."""

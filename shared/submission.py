@@ -15,7 +15,7 @@ from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
 from shared.settings import QUEUE_PATTERN
-from shared.tenants import Limits
+from shared.tenants import NOBODY_ACTIVE, Active, Limits
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
@@ -105,8 +105,8 @@ class Pulse:
     """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
 
     `by_lane` are the entries of each lane, in the order of keys.LANES.
-    `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none. `tenants` is the sum of the
-    weights of those that have asked for something lately.
+    `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none. `tenants` are
+    those that have had something lately.
     """
 
     now_ms: int
@@ -119,7 +119,7 @@ class Pulse:
     last_heartbeat_ms: int
     workers: tuple[Heartbeat, ...]
     memory_ratio: float = 0.0
-    tenants: float = 0.0
+    tenants: Active = NOBODY_ACTIVE
 
     @property
     def entries(self) -> int:
@@ -214,15 +214,15 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
 async def pulse(link: Link, keys: Keys) -> Pulse:
     """Returns the state of the queue."""
     names = [keys.epoch, keys.workers, keys.backlog, keys.tenants, *keys.lanes]
-    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, tenants = await link.run(
+    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, *tenants = await link.run(
         scripts.PULSE, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
     found = re.match(rb"(\d+)-", oldest)
     workers = tuple(beat for beat in map(_heartbeat, beats) if beat is not None)
     oldest_ms = int(found.group(1)) if found else None
     ratio = used / most if most else 0.0
-    lanes, weights = tuple(by_lane), float(tenants)
-    return Pulse(now_ms, epoch, inputs, tokens, lanes, pending, oldest_ms, last, workers, ratio, weights)
+    lanes, active = tuple(by_lane), Active(*map(float, tenants))
+    return Pulse(now_ms, epoch, inputs, tokens, lanes, pending, oldest_ms, last, workers, ratio, active)
 
 
 async def queues(link: Link) -> list[str]:

@@ -42,3 +42,13 @@ class Limits(NamedTuple):
     quota: Quota
     share_tokens_per_s: float
     most_bulk_tokens: int = MOST_TOKENS
+
+
+class Active(NamedTuple):
+    """The sum of the weights of all tenants that have had something lately; and of those of them that have a name."""
+
+    weights: float = 0.0
+    named: float = 0.0
+
+
+NOBODY_ACTIVE = Active()

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -45,6 +46,11 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
         return _misused(f"--scope {unknown[0]}: there are {', '.join(SCOPES)}")
     if wanted.tenant and not TENANT.fullmatch(wanted.tenant):
         return _misused(f"--tenant {wanted.tenant}: write up to 64 letters, digits, dots, dashes and underscores")
+    try:
+        TypeAdapter(Quota).validate_python(asdict(wanted.quota))
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return _misused(f"--{str(fault['loc'][0]).replace('_', '-')}: {fault['msg']}")
     duration = None if wanted.expires is None else _DURATION.fullmatch(wanted.expires)
     if wanted.expires is not None and duration is None:
         return _misused(f"--expires {wanted.expires}: write 30m, 12h or 90d")

@@ -7,7 +7,8 @@
 -- A replica answers READONLY, as it does to every write: a gateway that asks it looks at a queue that nobody serves.
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
 --          id of the oldest entry or "", time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
---          bytes that Redis uses, bytes that it may use or 0, sum of the weights of active tenants (as text)}.
+--          bytes that Redis uses, bytes that it may use or 0, sum of the weights of active tenants, and of those
+--          of them that have a name (as text)}.
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this Redis is a replica')
 end
@@ -34,11 +35,14 @@ for _, worker in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
     live[#live + 1] = heartbeat
   end
 end
-local weights = 0
-for _, saved in ipairs(redis.call('HVALS', KEYS[4])) do
-  local at, weight = string.match(saved, '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
-  if tonumber(at) and tonumber(weight) and now - at <= tonumber(ARGV[3]) then
-    weights = weights + weight
+local weights, named = 0, 0
+local tenants = redis.call('HGETALL', KEYS[4])
+for i = 1, #tenants, 2 do
+  local at, weight = string.match(tenants[i + 1], '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
+  local age, part = now - (tonumber(at) or 0), tonumber(weight) or 0
+  if age >= 0 and age <= tonumber(ARGV[3]) and part > 0 and part <= 100 then
+    weights = weights + part
+    named = named + (tenants[i] == '' and 0 or part)
   end
 end
 local memory = redis.call('INFO', 'memory')
@@ -46,4 +50,4 @@ local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens')
 return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
         tonumber(last[2] or 0), live,
         tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0),
-        string.format('%.3f', weights)}
+        string.format('%.3f', weights), string.format('%.3f', named)}

@@ -15,6 +15,11 @@ local function numbers(text)
   return found
 end
 
+-- Returns what stands in a bucket; what somebody wrote there by hand may be no number.
+local function level(saved)
+  return saved and saved == saved and math.abs(saved) <= FULL and saved or FULL
+end
+
 -- Returns what a tenant has left now. Of too many, those that are new are one: that without a name.
 local function tenant_of(key, name, text, now)
   local limits = numbers(text)
@@ -26,12 +31,12 @@ local function tenant_of(key, name, text, now)
       return tenant_of(key, '', text, now)
     end
     local left = numbers(saved or '')
-    tenant = {bucket = left[1] or FULL, share = left[2] or FULL, at = left[3] or now, day = left[4] or 0,
+    tenant = {bucket = level(left[1]), share = level(left[2]), at = left[3] or now, day = left[4] or 0,
               spent = left[5] or 0}
     tenants[name] = tenant
   end
   local past = math.max(0, now - tenant.at) / 1000
-  tenant.at, tenant.weight = math.max(now, tenant.at), limits[4]
+  tenant.at, tenant.weight = now, limits[4]
   tenant.bucket = limits[1] > 0 and math.min(limits[2], tenant.bucket + past * limits[1]) or FULL
   tenant.share = limits[5] > 0 and math.min(limits[5] * SHARE_S, tenant.share + past * limits[5]) or FULL
   local day = math.floor(now / DAY_MS)

@@ -33,8 +33,8 @@ LEAST_LOOKS = 100
 MORE_MB = 60.0
 """What a gateway may need for some hundred of such clients: each may fill a body to its limit of 2 MB."""
 
-MORE_V1_MB = 400.0
-"""The same on /v1: 256 MiB of bodies (`max_bodies_bytes`), what is on its way to these, and one of them twice."""
+MORE_V1_MB = 350.0
+"""The same on /v1, where twenty bodies of 10 MB may be there at once, and some of them twice."""
 
 Attack = Callable[[Gateway], Awaitable[bytes]]
 
@@ -112,8 +112,8 @@ async def empty_texts(gateway: Gateway) -> bytes:
 
 
 async def token_ids(gateway: Gateway) -> bytes:
-    """As many as fit into 30 MB."""
-    return await whole_body(gateway, b'{"model": "a", "input": [[1' + b",1234" * 6_000_000 + b"]]}")
+    """Three times as many as may be."""
+    return await whole_body(gateway, b'{"model": "a", "input": [[1' + b",1234" * 1_500_000 + b"]]}")
 
 
 async def whole_body(gateway: Gateway, body: bytes) -> bytes:
@@ -134,7 +134,7 @@ ATTACKS: dict[str, tuple[Attack, bytes]] = {
     "wide JSON": (wide_json, b"400"),
     "10 MB of brackets on /v1": (brackets, b"413"),
     "a million empty texts on /v1": (empty_texts, b"413"),
-    "6 million token ids on /v1": (token_ids, b"413 429"),
+    "1.5 million token ids on /v1": (token_ids, b"413"),
 }
 
 
@@ -172,7 +172,7 @@ async def test_hostile_clients(scene: Scene, name: str) -> None:
         while time.monotonic() < until:
             answers += await asyncio.gather(*(attack(gateway) for _ in range(number)))
         more_mb = process.memory_info().rss / 1e6 - before_mb
-    told_off = sum(answer.startswith(tuple(b"HTTP/1.1 " + each for each in status.split())) for answer in answers)
+    told_off = sum(answer.startswith(b"HTTP/1.1 " + status) for answer in answers)
     assert len(took) >= LEAST_LOOKS
     p99_ms = 1e3 * sorted(took)[int(0.99 * (len(took) - 1))]
     found = {"attacks": len(answers), "told_off": told_off, "livez_p99_ms": round(p99_ms), "more_mb": round(more_mb)}

@@ -38,7 +38,7 @@ LATE = 0.01
 BRIEF_GOOD, BRIEF_IN_VAIN = 0.6, 0.1
 """The same in the short form: of a few seconds, in some of which a machine may stand still."""
 
-BRIEF_TRIES, STILL_S = 3, 0.1
+TRIES, STILL_S = 3, 0.1
 """It is done again when the machine stood still: what waits has no more than that to spare of its time."""
 
 
@@ -46,7 +46,7 @@ BRIEF_TRIES, STILL_S = 3, 0.1
 async def test_overload_is_refused_and_the_rest_served(scene: Scene, times: int, tmp_path: Path) -> None:
     """F17: an open loop at twice and ten times what the fleet can do. What is taken is answered in time."""
     await scene.open(gateways=1, workers=1, model=MODEL, max_batch_size=BATCH)
-    for _ in range(1 if scene.thorough else BRIEF_TRIES):
+    for _ in range(TRIES):
         with Stillness() as still:
             measured, ran, answered = await load(scene, times, tmp_path / "out.json")
         if still.longest_s < STILL_S:

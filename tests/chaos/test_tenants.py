@@ -67,7 +67,7 @@ async def both(
     scene: Scene, times: float, folder: Path, *, named: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Has both tenants ask, at a gateway each, one for so many times its share; returns what each measured."""
-    seconds = scene.times(10, 40)
+    seconds = scene.times(10, 40 if named else 10)
 
     async def ask(number: int, name: str, rate: float) -> dict[str, Any]:
         arguments = ["--rate", str(rate), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]

@@ -68,10 +68,30 @@ def test_an_empty_list_says_what_to_do(run: Run) -> None:
     assert (result.exit_code, "redbatch keys create" in result.output) == (0, True)
 
 
-@pytest.mark.parametrize("wrong", [("--scope", "all"), ("--expires", "soon"), ("--expires", "-1d")])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--scope", "all"),
+        ("--expires", "soon"),
+        ("--expires", "-1d"),
+        ("--tenant", "a b"),
+        ("--tokens-per-s", "nan"),
+        ("--tokens-per-s", "inf"),
+        ("--burst-tokens", "99999999999999999999"),
+    ],
+)
 def test_what_is_misused_makes_no_key(run: Run, wrong: tuple[str, str]) -> None:
     """And says what there is."""
     result = run("create", *wrong)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert wrong[1] in result.stderr
+    assert wrong[0] in result.stderr
     assert listed(run) == []
+
+
+def test_a_quota_is_kept_and_shown(run: Run) -> None:
+    """In words, and as JSON."""
+    options = ("--tokens-per-s", "20.5", "--burst-tokens", "100", "--daily-tokens", "5000", "--weight", "2")
+    assert run("create", "--tenant", "web", *options).exit_code == 0
+    [key] = listed(run)
+    assert key["quota"] == {"tokens_per_s": 20.5, "burst_tokens": 100, "daily_tokens": 5000, "weight": 2.0}
+    assert "20.5 tokens/s" in run("list").output

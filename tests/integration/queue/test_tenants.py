@@ -12,7 +12,7 @@ from shared import submission
 from shared.keys import BULK, INTERACTIVE
 from shared.queue import Queue
 from shared.submission import Submission
-from shared.tenants import NO_QUOTA, Limits, Quota
+from shared.tenants import NO_QUOTA, Active, Limits, Quota
 from tests.integration.queue.actors import Gateway, Worker, request
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
@@ -106,12 +106,13 @@ async def test_active_tenants_count_by_their_weight(
 ) -> None:
     """Those that had something lately; who was refused had nothing. What is no tenant in Redis counts nothing."""
     heavy, spent = Quota(weight=3.0), Quota(tokens_per_s=0.001, burst_tokens=10)
-    await gateway.submit(of("a", heavy), of("b"), of("b"))
+    await gateway.submit(of("a", heavy), of("b"), of("b"), of(""))
     await raw.hset(queue.keys.tenants, "c", f"0 0 {await worker.now_ms() - 60_000} 0 0 1")
     assert await statuses(gateway, of("c", spent)) == ["limited"]
-    await raw.hset(queue.keys.tenants, "by hand", "a b c d e f")
+    later = f"inf nan {await worker.now_ms() + 60_000} 0 0 1e12"
+    await raw.hset(queue.keys.tenants, mapping={"by hand": "a b c d e f", "later": later})
     link = queue.link("pulse")
-    assert (await submission.pulse(link, queue.keys)).tenants == 4.0
+    assert (await submission.pulse(link, queue.keys)).tenants == Active(5.0, 4.0)
     await done(worker)
 
 

@@ -22,4 +22,5 @@ def test_one_body_always_finds_room() -> None:
     """Or one that is larger than the room would never be read."""
     room = Room(1)
     assert room.grow(0, 2 * SMALL_BYTES)
+    assert room.grow(2 * SMALL_BYTES, SMALL_BYTES)
     assert not room.grow(0, 2 * SMALL_BYTES)

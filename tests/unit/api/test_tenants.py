@@ -8,7 +8,7 @@ from api.settings import GatewaySettings
 from api.tenants import NOBODY, Tenant, by_header, by_key, limits_of
 from shared.access import new_key
 from shared.errors import InvalidRequest
-from shared.tenants import NO_QUOTA, Limits, Quota
+from shared.tenants import NO_QUOTA, Active, Limits, Quota
 
 FREE = GatewaySettings()
 BOUND = GatewaySettings(tenant_tokens_per_s=50.0)
@@ -41,10 +41,12 @@ def test_a_key_has_a_tenant_and_its_quota() -> None:
 
 def test_a_share_is_by_weight_among_those_that_ask() -> None:
     """Alone it is all that there is to share; nobody is held to anything as long as nobody has a name."""
-    assert limits_of(NOBODY, 0.0, 100.0, 5) is None
+    assert limits_of(NOBODY, Active(), 100.0, 5) is None
+    assert limits_of(NOBODY, Active(1.0, 0.0), 100.0, 5) is None, "which is itself"
     heavy = Tenant("a", Quota(weight=3.0))
-    assert limits_of(heavy, 0.0, 100.0, 5) == Limits(heavy.quota, 80.0, 5)
-    assert limits_of(heavy, 3.0, 100.0, 5) == Limits(heavy.quota, 80.0, 5)
-    assert limits_of(heavy, 4.0, 100.0, 5) == Limits(heavy.quota, 60.0, 5)
-    assert limits_of(NOBODY, 4.0, 100.0, 5) == Limits(NO_QUOTA, 20.0, 5)
-    assert limits_of(heavy, 4.0, 0.0, 5) == Limits(heavy.quota, 0.0, 5)
+    assert limits_of(heavy, Active(), 100.0, 5) == Limits(heavy.quota, 80.0, 5)
+    assert limits_of(heavy, Active(3.0, 3.0), 100.0, 5) == Limits(heavy.quota, 80.0, 5)
+    assert limits_of(heavy, Active(4.0, 3.0), 100.0, 5) == Limits(heavy.quota, 60.0, 5)
+    assert limits_of(NOBODY, Active(4.0, 3.0), 100.0, 5) == Limits(NO_QUOTA, 20.0, 5)
+    assert limits_of(NOBODY, Active(1.0, 1.0), 100.0, 5) == Limits(NO_QUOTA, 40.0, 5), "beside one that has a name"
+    assert limits_of(heavy, Active(4.0, 4.0), 0.0, 5) == Limits(heavy.quota, 0.0, 5)
