@@ -12,7 +12,7 @@ from tests.chaos.load import open_loop
 from tests.chaos.scene import Scene
 from tests.stillness import Stillness
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.alone]
 
 MODEL = "simulated:base_ms=100,item_ms=2"
 """As on a GPU, a batch takes about the same time whether it is full or not."""
@@ -32,8 +32,13 @@ TIMEOUT_MS = 4_000
 WARMUP_S = 8.0
 """Until then the fleet's rate is measured for the first time."""
 
-BOUND, BRIEF_BOUND = 1.2, 2.0
-"""Of the other tenant's p99: in `make chaos`, and in the short form, which any machine has to pass."""
+BOUND = 1.2
+"""Of the other tenant's p99."""
+
+TRIES, STILL_S = 3, 0.1
+"""It is done again when the machine stood still."""
+
+SECONDS, BRIEF_SECONDS = 40, 10
 
 
 async def test_a_greedy_tenant_holds_nobody_up(scene: Scene, tmp_path: Path) -> None:
@@ -42,23 +47,22 @@ async def test_a_greedy_tenant_holds_nobody_up(scene: Scene, tmp_path: Path) -> 
     The greedy one has all that the other leaves. Without names, both wait in one line.
     """
     await scene.open(gateways=2, workers=1, model=MODEL, max_batch_size=BATCH)
-    for _ in range(3):  # again, if the machine stood still
+    for _ in range(TRIES):
         with Stillness() as still:
             modest, _ = await both(scene, 1, tmp_path)
             beside, greedy = await both(scene, TIMES, tmp_path)
         ratio = p99(beside) / p99(modest)
-        if still.longest_s < 0.1 or ratio <= (BOUND if scene.thorough else BRIEF_BOUND):
+        if still.longest_s < STILL_S or ratio <= BOUND:
             break
-    nameless, _ = await both(scene, TIMES, tmp_path, named=False) if scene.thorough else (None, None)
+    nameless, _ = await both(scene, TIMES, tmp_path, named=False)
     done = sum(each["ok"] / each["window_s"] for each in (beside, greedy)) / PEAK
     figures: dict[str, object] = {"baseline_p99_ms": round(p99(modest)), "others_p99_ms": round(p99(beside))}
     figures |= {"ratio": round(ratio, 2), "of_peak": round(done, 2)}
-    if nameless is not None:
-        figures["without_names_p99_ms"] = round(p99(nameless))
+    figures["without_names_p99_ms"] = round(p99(nameless))
     calls = beside["requests"] + greedy["requests"]
     scene.note(f"F18 a tenant at {TIMES} × its share", calls=calls, **figures, refused=greedy["errors"])
     assert beside["errors"] == {}
-    assert ratio <= (BOUND if scene.thorough else BRIEF_BOUND)
+    assert ratio <= BOUND
     assert done >= 0.8
     assert set(greedy["errors"]) <= {"overloaded", "queue_full", "deadline_exceeded"}
 
@@ -67,7 +71,7 @@ async def both(
     scene: Scene, times: float, folder: Path, *, named: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Has both tenants ask, at a gateway each, one for so many times its share; returns what each measured."""
-    seconds = scene.times(10, 40 if named else 10)
+    seconds = SECONDS if named else BRIEF_SECONDS
 
     async def ask(number: int, name: str, rate: float) -> dict[str, Any]:
         arguments = ["--rate", str(rate), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
