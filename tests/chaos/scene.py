@@ -18,7 +18,7 @@ from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
-from tests.integration.gateway.house import Gateway, House, lines_of
+from tests.integration.gateway.house import Gateway, House, lines_of, metrics_url, value_in
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -49,11 +49,8 @@ def name_of(worker: Program) -> str:
 
 async def metric(program: Program, name: str) -> float:
     """Returns the sum of a metric over its labels, as the program's admin port has it."""
-    port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
     async with plain_http.client() as client:
-        lines = (await client.get(f"http://127.0.0.1:{port}/metrics")).text.splitlines()
-    values = [line.rsplit(" ", 1)[1] for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
-    return sum(map(float, values))
+        return value_in((await client.get(metrics_url(program))).text, name)
 
 
 @dataclass

@@ -154,9 +154,19 @@ def metric(program: Program, name: str) -> float:
 
     It is named with its labels; without any, it is the sum over them.
     """
+    return value_in(plain_http.get(metrics_url(program)).text, name)
+
+
+def metrics_url(program: Program) -> str:
+    """Returns where a gateway or a worker shows its metrics."""
     port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
-    lines = plain_http.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+    return f"http://127.0.0.1:{port}/metrics"
+
+
+def value_in(page: str, name: str) -> float:
+    """Returns the value of a metric on a page, the sum over its labels if it is named without."""
+    lines = page.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
 def listens(program: Program) -> bool:

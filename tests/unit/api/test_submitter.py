@@ -1,0 +1,65 @@
+"""A request that is for one revision of the model, and the revision goes while its submit is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from api.asked import Asked
+from api.inflight import InFlight
+from api.submitter import Order, Submitter, Told
+from shared import scripts
+from shared.errors import InternalError
+from shared.keys import Keys
+from shared.messages import MOST_TOKENS, Draft
+from shared.submission import Bound
+
+ID = "a" * 32
+REVISION_AT = 15
+"""Index of a request's revision among the arguments of its submit, when it is the first."""
+
+
+class Redis:
+    """Takes submits, and has the revision that the request is for change during the first."""
+
+    def __init__(self, request: InFlight) -> None:
+        self._request = request
+        self.submitted: list[Any] = []
+        self.cancelled: list[Any] = []
+
+    async def run(self, script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as Link
+        """Answers as the scripts do."""
+        if script is scripts.CANCEL:
+            self.cancelled.append(args[5])
+            return 1
+        self.submitted.append(args[REVISION_AT])
+        if len(self.submitted) == 1:
+            self._request.keep("new")
+        return [0, b"1.1", [[b"ok", b"%d-0" % len(self.submitted)]]]
+
+
+async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_again() -> None:
+    """Once, for the one that it is for now; and it is not counted as waiting where it was first."""
+    request = InFlight(ID, [Draft(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
+    request.revision = "old"
+    redis = Redis(request)
+    placed: list[InFlight] = []
+    told = Told(
+        submitted=placed.append,
+        epoch=lambda _: None,
+        full=lambda _: InternalError(""),
+        slow=lambda _lane, _tokens: InternalError(""),
+        most_tokens=lambda _lane, _budget_s: MOST_TOKENS,
+        limits=lambda _tenant, _budget_s: None,
+    )
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told)
+    submitter.add(Order(request, tuple(request.drafts.values()), exempt=True))
+    running = asyncio.create_task(submitter.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert redis.submitted == ["old", "new"]
+    assert redis.cancelled == [b"1-0"]
+    assert [each.entry_id for each in request.outstanding().values()] == [b"2-0"]
+    assert placed == [request]
+    request.close()
