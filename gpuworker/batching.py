@@ -131,7 +131,7 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
     first, then = _lanes(waiting, shared, bulk_first=turn.bulk_owed > 0)
-    full = _is_full([waiting[i].tokens for i in (shared if limits.packed else first)], limits)
+    full = is_full([waiting[i].tokens for i in (shared if limits.packed else first)], limits)
     if not full and (limits.wait_s or limits.outlook):
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
@@ -258,8 +258,8 @@ def _fill_padded(
     return tuple(fitting[: max(0, room)])
 
 
-def _is_full(lengths: list[int], limits: Limits) -> bool:
-    """Whether all of these with one more, as long as the longest, would be too much for a batch."""
+def is_full(lengths: Sequence[int], limits: Limits) -> bool:
+    """Says whether inputs of these lengths and one more, as long as the longest, would be too much for a batch."""
     longest = max(lengths)
     cost = sum(lengths) + longest if limits.packed else longest * (len(lengths) + 1)
     return len(lengths) >= limits.max_size or cost > limits.max_tokens

@@ -8,7 +8,9 @@ leave that before a deadline; and the plan, to tell what would come too late.
 
 from __future__ import annotations
 
-from gpuworker.batching import Limits, share
+from collections.abc import Sequence
+
+from gpuworker.batching import Limits, is_full, share
 from gpuworker.costs import CostFit
 from gpuworker.returns import Returns
 from gpuworker.waits import Outlook
@@ -51,6 +53,10 @@ class Pace:
     def max_tokens(self) -> int:
         """Most tokens in a batch, padding included: as set, or less after one ran out of memory."""
         return self._limits.max_tokens
+
+    def is_full(self, lengths: Sequence[int]) -> bool:
+        """Says whether a batch of inputs of these lengths is as large as any may be."""
+        return is_full(lengths, self._limits)
 
     def ran_out(self, padded_tokens: int) -> None:
         """Takes in that there was no memory for a batch of so many tokens: from now on, half of that is the most."""

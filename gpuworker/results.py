@@ -72,7 +72,7 @@ class Results:
         self._rate(cost, header)
 
     def _rate(self, cost: int, header: Header) -> None:
-        """Measures what the engine can do: while more waits than runs. Otherwise it does what it is asked for.
+        """Measures what the engine can do: while more waits than runs, and in a full batch. Else it does what it is asked.
 
         An entry counts with its last batch, so the batch after the last that had something behind it counts too.
         Batches that ran side by side count for the time that they took together. Without a wait for fuller batches the
@@ -84,7 +84,7 @@ class Results:
             began -= header["gap"]
         busy = max(0.0, ended - max(self._ended, began))
         self._ended = max(self._ended, ended)
-        counts, self._behind = behind or self._behind, behind
+        counts, self._behind = behind or self._behind or header["full"], behind
         if counts:
             self._cost = DECAY * self._cost + cost
             self._seconds = DECAY * self._seconds + busy

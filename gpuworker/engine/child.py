@@ -123,6 +123,7 @@ def encode_ran(ran: Ran) -> bytes:
         "gap": ran.gap,
         "ended": ran.ended,
         "behind": ran.behind,
+        "full": ran.full,
         "full_s": ran.full_s,
         "max_batch_tokens": ran.max_tokens,
         "done": done,

@@ -133,6 +133,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "gap": 0.25,
         "ended": 0.0,
         "behind": False,
+        "full": False,
         "full_s": 0.0,
         "max_batch_tokens": 0,
         "done": [

@@ -385,6 +385,7 @@ async def test_a_full_batch_ends_the_wait(make_line: MakeLine) -> None:
     line.add(work("b"))
     await answered(line, 2)
     assert [sorted(batch) for batch in line.backend.batches] == [["a", "b"]]
+    assert line.rans[0].full
 
 
 async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> None:
@@ -395,7 +396,7 @@ async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> Non
     line.backend.free.set()
     await answered(line, 2)
     ran = line.rans[-1]
-    assert (ran.size, ran.tokens, ran.padded) == (3, 9, 15)
+    assert (ran.size, ran.tokens, ran.padded, ran.full) == (3, 9, 15, False)
     assert ran.seconds >= 0
 
 

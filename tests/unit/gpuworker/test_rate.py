@@ -33,7 +33,15 @@ class Told:
         self.number = 0
 
     def ran(
-        self, ended: float, seconds: float, *, entries: int, behind: bool, cost: int = 10, gap: float = 0.0
+        self,
+        ended: float,
+        seconds: float,
+        *,
+        entries: int,
+        behind: bool,
+        full: bool = False,
+        cost: int = 10,
+        gap: float = 0.0,
     ) -> float:
         """Has a batch end that completes so many entries; returns the rate after it."""
         done = []
@@ -54,7 +62,8 @@ class Told:
                 }
             )
         measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
-        self.results.take(measures | {"seconds": seconds, "ended": ended, "behind": behind}, bytes(4 * entries))
+        measures |= {"seconds": seconds, "ended": ended, "behind": behind, "full": full}
+        self.results.take(measures, bytes(4 * entries))
         return self.context.tokens_per_s
 
 
@@ -62,6 +71,14 @@ def test_light_load_says_nothing() -> None:
     """An engine that does what it is asked for could do more."""
     told = Told()
     assert told.ran(10.0, 1.0, entries=1, behind=False) == 0.0
+
+
+def test_a_full_batch_says_what_the_engine_can_do() -> None:
+    """Also with nothing behind it, as where a worker holds no more than a batch that runs and one that comes."""
+    told = Told()
+    for number in range(100):
+        rate = told.ran(10.0 + number, 0.5, entries=4, behind=False, full=True, gap=0.5)
+    assert rate == pytest.approx(80.0, rel=0.01)
 
 
 def test_batches_side_by_side_count_for_the_time_that_they_take_together() -> None:

@@ -59,7 +59,7 @@ def gone(pid: int) -> bool:
 async def test_lines_of_both_outputs_come_in_order() -> None:
     """Stdout and stderr are one stream of lines, the last one whole even without its end."""
     record = Record()
-    program = "import os; os.write(1, b'one\\n'); os.write(2, b'two\\n'); os.write(1, b'three'); "
+    program = "import os; os.write(1, b'one\\n'); os.write(2, b'two\\nthree'); "
     running = child(program + WAIT, record)
     running.start()
     await wait_until(lambda: len(record.lines) == 2, "both lines are there")
