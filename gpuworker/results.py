@@ -72,7 +72,7 @@ class Results:
         self._rate(cost, header)
 
     def _rate(self, cost: int, header: Header) -> None:
-        """Measures what the engine can do: while more waits than runs, and in a full batch. Else it does what it is asked.
+        """Measures what the engine can do: while more waits than runs, and in a full batch. Else it idles.
 
         An entry counts with its last batch, so the batch after the last that had something behind it counts too.
         Batches that ran side by side count for the time that they took together. Without a wait for fuller batches the

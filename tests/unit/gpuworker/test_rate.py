@@ -26,22 +26,15 @@ class Nobody:
 class Told:
     """Frames of an engine, one after the other, and the rate that comes of them."""
 
-    def __init__(self, *, wait_ms: float | str = 0) -> None:
+    def __init__(self, *, wait_ms: float | str = 0, full: bool = False) -> None:
         settings = SimpleNamespace(max_batch_wait_ms=wait_ms)
         self.context = Context(cast("Any", settings), "w", cast("Any", None), cast("Any", None), RedisClock(), Hands())
         self.results = Results(self.context, cast("Committer", Nobody()))
+        self.full = full
         self.number = 0
 
     def ran(
-        self,
-        ended: float,
-        seconds: float,
-        *,
-        entries: int,
-        behind: bool,
-        full: bool = False,
-        cost: int = 10,
-        gap: float = 0.0,
+        self, ended: float, seconds: float, *, entries: int, behind: bool, cost: int = 10, gap: float = 0.0
     ) -> float:
         """Has a batch end that completes so many entries; returns the rate after it."""
         done = []
@@ -62,7 +55,7 @@ class Told:
                 }
             )
         measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
-        measures |= {"seconds": seconds, "ended": ended, "behind": behind, "full": full}
+        measures |= {"seconds": seconds, "ended": ended, "behind": behind, "full": self.full}
         self.results.take(measures, bytes(4 * entries))
         return self.context.tokens_per_s
 
@@ -75,9 +68,9 @@ def test_light_load_says_nothing() -> None:
 
 def test_a_full_batch_says_what_the_engine_can_do() -> None:
     """Also with nothing behind it, as where a worker holds no more than a batch that runs and one that comes."""
-    told = Told()
+    told = Told(full=True)
     for number in range(100):
-        rate = told.ran(10.0 + number, 0.5, entries=4, behind=False, full=True, gap=0.5)
+        rate = told.ran(10.0 + number, 0.5, entries=4, behind=False, gap=0.5)
     assert rate == pytest.approx(80.0, rel=0.01)
 
 
