@@ -234,17 +234,18 @@ class Submitter:
         return min(outcome.tokens, max(0, over))
 
     async def flush_cancels(self) -> bool:
-        """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done."""
-        refs, self._cancelled = self._cancelled, []
-        wake, self._wake_keys = self._wake_keys, []
+        """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done.
+
+        It is still to be done as well when this call is cancelled. To take something back twice does no harm.
+        """
+        refs, wake = list(self._cancelled), list(self._wake_keys)
         if not refs and not wake:
             return True
         try:
             gone = await submission.cancel(self._link, self._keys, refs, wake)
         except RedisUnreachable as error:
             log.debug("cancel is repeated", reason=error.message)
-            self._cancelled += refs
-            self._wake_keys += wake
             return False
+        del self._cancelled[: len(refs)], self._wake_keys[: len(wake)]
         metrics.CANCELLED.inc(gone)
         return True

@@ -245,7 +245,6 @@ class Pipeline:
         now = time.monotonic()
         items, tokens = batch.items, batch.tokens
         ran = Ran(len(batch.rows), len(items), tokens, tokens if self._packed else batch.padded)
-        lengths = [row.encoded.tokens for row in batch.rows]
         ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
         with self._lock:
             works = {item.work.key: item.work for item in items}
@@ -253,8 +252,7 @@ class Pipeline:
             for work in works.values():
                 work.runs += 1
                 work.began = work.began or now
-            ran.behind = bool(self._shelf) and not self._suspect_runs
-            ran.full = self._pace.is_full(lengths)
+            ran.behind, ran.full = bool(self._shelf) and not self._suspect_runs, self._pace.is_full(batch.lengths)
         if self._suspect_runs:
             self._settle()  # what ran before must not be taken for what an engine died of
         if fresh:

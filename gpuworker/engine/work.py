@@ -110,14 +110,19 @@ class Batch(NamedTuple):
         return [item for row in self.rows for item in row.items]
 
     @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row."""
+        return [row.encoded.tokens for row in self.rows]
+
+    @property
     def tokens(self) -> int:
         """Tokens without padding."""
-        return sum(row.encoded.tokens for row in self.rows)
+        return sum(self.lengths)
 
     @property
     def padded(self) -> int:
         """Tokens with padding."""
-        return max(row.encoded.tokens for row in self.rows) * len(self.rows)
+        return max(self.lengths) * len(self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""A request that is for one revision of the model, and the revision goes while its submit is under way."""
+"""What happens while a submit, or a cancel, is under way."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from api.asked import Asked
@@ -11,7 +12,7 @@ from api.submitter import Order, Submitter, Told
 from shared import scripts
 from shared.errors import InternalError
 from shared.keys import Keys
-from shared.messages import MOST_TOKENS, Draft
+from shared.messages import MOST_TOKENS, Draft, Ref
 from shared.submission import Bound
 
 ID = "a" * 32
@@ -38,21 +39,54 @@ class Redis:
         return [0, b"1.1", [[b"ok", b"%d-0" % len(self.submitted)]]]
 
 
-async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_again() -> None:
-    """Once, for the one that it is for now; and it is not counted as waiting where it was first."""
-    request = InFlight(ID, [Draft(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
-    request.revision = "old"
-    redis = Redis(request)
-    placed: list[InFlight] = []
-    told = Told(
-        submitted=placed.append,
+class SlowRedis:
+    """Answers the second cancel alone."""
+
+    def __init__(self) -> None:
+        self.cancelled: list[Any] = []
+
+    async def run(self, _script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as Link
+        """Answers as the script does."""
+        self.cancelled.append(args[5])
+        if len(self.cancelled) == 1:
+            await asyncio.Event().wait()
+        return 1
+
+
+def told(submitted: Callable[[InFlight], None] = lambda _: None) -> Told:
+    """Somebody who is told what came of a submit, and says that there is room for everything."""
+    return Told(
+        submitted=submitted,
         epoch=lambda _: None,
         full=lambda _: InternalError(""),
         slow=lambda _lane, _tokens: InternalError(""),
         most_tokens=lambda _lane, _budget_s: MOST_TOKENS,
         limits=lambda _tenant, _budget_s: None,
     )
-    submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told)
+
+
+async def test_what_a_stop_finds_half_taken_back_is_taken_back_at_last() -> None:
+    """The gateway ends its tasks, and then asks once more."""
+    redis = SlowRedis()
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told())
+    submitter.cancel([Ref(0, b"1-0", 1, 1)])
+    running = asyncio.create_task(submitter.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert redis.cancelled == [b"1-0"]
+    assert await submitter.flush_cancels()
+    assert await submitter.flush_cancels()
+    assert redis.cancelled == [b"1-0", b"1-0"]
+
+
+async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_again() -> None:
+    """Once, for the one that it is for now; and it is not counted as waiting where it was first."""
+    request = InFlight(ID, [Draft(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
+    request.revision = "old"
+    redis = Redis(request)
+    placed: list[InFlight] = []
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told(placed.append))
     submitter.add(Order(request, tuple(request.drafts.values()), exempt=True))
     running = asyncio.create_task(submitter.run())
     for _ in range(20):
