@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
+
+from starlette.requests import ClientDisconnect
 
 from api.connection import WHOLE
 from shared.errors import BodyTimeout, BodyTooLarge, Overloaded, RedbatchError, UnsupportedMediaType
@@ -73,11 +74,12 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
     chunks: list[bytes] = []
-    # Most bodies come with their head: for these a timer would cost more than all the rest here.
-    bound = nullcontext() if request.scope["state"].get(WHOLE) else asyncio.timeout(timeout_s)
     try:
-        async with bound:
+        if request.scope["state"].get(WHOLE):  # as most are: a timer would cost more than all the rest here
             await _read(request, limit, room, chunks)
+        else:
+            async with asyncio.timeout(timeout_s):
+                await _read(request, limit, room, chunks)
     except BaseException as error:
         room.give_back(sum(map(len, chunks)))
         if not isinstance(error, TimeoutError):
@@ -88,8 +90,12 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
 
 
 async def _read(request: Request, limit: int, room: Room, chunks: list[bytes]) -> None:
-    size = 0
-    async for chunk in request.stream():
+    size, more = 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         if size + len(chunk) > limit:
             raise _too_large(limit)
         if size + len(chunk) > SMALL_BYTES and not room.grow(size, len(chunk)):

@@ -55,7 +55,7 @@ def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
 
 def _field(value: dict[str, Any], name: str, kind: type[T]) -> T:
     found = value.get(name)
-    if not isinstance(found, kind) or isinstance(found, bool):
+    if type(found) is not kind:  # a bool is an instance of int
         raise CodecError(f"field {name!r} is not {kind.__name__}")
     return found
 

@@ -64,16 +64,15 @@ class HashingBackend:
         return [Digest(hashlib.sha256(self._salt + content).digest()) for content in contents]
 
     def collate(self, inputs: Sequence[Digest]) -> bytes:
-        """Joins the digests."""
-        return b"".join([each.digest for each in inputs])
+        """Joins the digests, each as often as makes a vector."""
+        return b"".join([each.digest * REPEATS for each in inputs])
 
     def run(self, batch: bytes, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - all the same
         """Returns the vectors after the simulated time."""
-        n = len(batch) // 32
+        n = len(batch) // self.dim
         if self._base_s or self._item_s:
             time.sleep(self._base_s + self._item_s * (n - 1))
-        digits = np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)
-        return np.tile(digits.reshape(n, 32), (1, REPEATS))
+        return (np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)).reshape(n, self.dim)
 
     def run_each_token(self, batch: bytes, *, alone: bool) -> list[NDArray[np.float32]]:
         """Returns the vector of the one token that each input is, of shape (1, dim)."""
