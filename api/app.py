@@ -110,8 +110,7 @@ class Front:
             return
         dialect = SERVED.get(scope["path"])
         if dialect is not None and scope["method"] == "POST":
-            scope["app"] = self._app
-            await serve(scope, receive, send, dialect)
+            await serve(scope, receive, send, self._state, dialect)
             return
         send = self._closing(send) if self._state.draining else send
         refusal = None if self._state.gate is None else await _refusal(Request(scope), self._state.gate)

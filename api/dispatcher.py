@@ -243,13 +243,14 @@ def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> Answered
         replies = sorted([*replies, *failures], key=lambda reply: reply.position)
     if not results:
         return Answered(replies)
-    timings = [each.timing for each in results]
-    number = len(timings)
-    return Answered(
-        replies,
-        sum([each.queue_ms for each in timings]) / number,
-        sum([each.inference_ms for each in timings]) / number,
-        max([each.batch_size for each in timings]),
-        sum([sum(each.tokens) for each in results]),
-        sum([each.tokenize_ms for each in timings]) / number,
-    )
+    number = len(results)
+    queue_ms = inference_ms = tokenize_ms = 0.0
+    batch_size = tokens = 0
+    for each in results:
+        timing = each.timing
+        queue_ms += timing.queue_ms
+        inference_ms += timing.inference_ms
+        tokenize_ms += timing.tokenize_ms
+        batch_size = max(batch_size, timing.batch_size)
+        tokens += sum(each.tokens)
+    return Answered(replies, queue_ms / number, inference_ms / number, batch_size, tokens, tokenize_ms / number)

@@ -59,7 +59,7 @@ def dialect_of(path: str) -> Dialect:
 
 def _describe(dialect: Dialect) -> None:
     async def asked(request: Request) -> Response:
-        return await respond(request, dialect)
+        return await respond(request, request.app.state.redbatch, dialect)
 
     page = PAGES[dialect.route]
     router.post(dialect.route, summary=page.summary, responses=page.answers, openapi_extra=page.request)(asked)

@@ -72,12 +72,13 @@ class Dialect(Protocol):
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and how it is answered: under `own_id` in Redis, under the client's `request_id` in logs.
+    """A request and how a gateway answers it: under `own_id` in Redis, under the client's `request_id` in logs.
 
     `headers` are those of the request, by names in lower case: to look one up in the framework's takes longer.
     """
 
     request: Request
+    state: State
     headers: Mapping[str, str]
     dialect: Dialect
     request_id: str
@@ -91,12 +92,10 @@ def request_id_of(headers: Mapping[str, str], own: str = "") -> str:
     return given if _REQUEST_ID.match(given) else own or secrets.token_hex(16)
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, dialect: Dialect) -> None:
+async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialect: Dialect) -> None:
     """Answers one request, as ASGI. What took so long is counted after the answer, for which nobody waits."""
     began = time.monotonic()
-    request = Request(scope, receive, send)
-    response = await respond(request, dialect)
-    state: State = request.app.state.redbatch
+    response = await respond(Request(scope, receive, send), state, dialect)
     if state.draining:  # perhaps only since it was asked
         response.headers["connection"] = "close"
     took_s = time.monotonic() - began
@@ -107,11 +106,11 @@ async def serve(scope: Scope, receive: Receive, send: Send, dialect: Dialect) ->
         metrics.DURATION.observe(took_s)
 
 
-async def respond(request: Request, dialect: Dialect) -> Response:
+async def respond(request: Request, state: State, dialect: Dialect) -> Response:
     """Returns the answer to a request, whatever comes of it."""
     own_id = secrets.token_hex(16)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
-    exchange = Exchange(request, headers, dialect, request_id_of(headers, own_id), own_id, time.monotonic())
+    exchange = Exchange(request, state, headers, dialect, request_id_of(headers, own_id), own_id, time.monotonic())
     try:
         return await _uncancelled(exchange)
     except RedbatchError as error:
@@ -147,14 +146,13 @@ async def _uncancelled(exchange: Exchange) -> Response:
     except asyncio.CancelledError:
         if exchange.request.scope["state"][PEER].gone:
             raise ClientDisconnect from None
-        if exchange.request.app.state.redbatch.draining:
+        if exchange.state.draining:
             raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
         raise
 
 
 async def _answer(exchange: Exchange) -> Response:
-    request = exchange.request
-    state: State = request.app.state.redbatch
+    request, state = exchange.request, exchange.state
     peer: Peer = request.scope["state"][PEER]
     try:
         if state.gate is None:
@@ -164,7 +162,7 @@ async def _answer(exchange: Exchange) -> Response:
             tenant = by_key(key, state.settings)
     except RedbatchError as error:
         raise BodyUnread(error) from None
-    asked = await _asked(exchange, state, peer)
+    asked = await _asked(exchange, peer)
     if tenant is not NOBODY:
         asked = asked._replace(tenant=tenant)
     queue = state.queues.named(asked.model)
@@ -180,9 +178,9 @@ async def _answer(exchange: Exchange) -> Response:
     return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
 
 
-async def _asked(exchange: Exchange, state: State, peer: Peer) -> Asked:
+async def _asked(exchange: Exchange, peer: Peer) -> Asked:
     """Returns what a body asks for. Raises BodyUnread, or RequestError."""
-    settings = state.settings
+    state, settings = exchange.state, exchange.state.settings
     most = exchange.dialect.most_bytes(settings)
     body = await read_body(exchange.request, exchange.headers, Bounds(most, settings.body_timeout_s, state.room))
     try:

@@ -4,7 +4,7 @@ From the worker:  add {entries: [{key, op, inputs, options, since, deadline, att
 From the engine:  ready {model, dim, device, revision, dtype, pooling, max_input_tokens, max_batch_tokens}
                   begun {keys} · unbegun {keys}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full, full_s,
-                       max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began, seconds, size}],
+                       max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began}],
                        paused: [key], failed: [{key, code, message}]}
                        + for each of `done`, in order, so many bytes: vectors as float32, or a msgpack list of JSON
                   failed {message}: the model cannot be loaded

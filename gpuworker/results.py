@@ -38,6 +38,7 @@ class Results:
 
     def _answer_done(self, header: Header, payload: bytes) -> int:
         cost = at = 0
+        ran_ms, size = header["seconds"] * 1000, header["size"]
         for done in header["done"]:
             data, at = payload[at : at + done["bytes"]], at + done["bytes"]
             holding = self._context.hands.get(done["key"])
@@ -50,7 +51,7 @@ class Results:
             submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done["began"] - submitted)
             metrics.QUEUE_WAIT.observe(queued)
-            timing = Timing(queued * 1000, done["seconds"] * 1000, done["size"], done["read_s"] * 1000)
+            timing = Timing(queued * 1000, ran_ms, size, done["read_s"] * 1000)
             self._committer.answer(holding, self._reply(entry, done, data, timing))
         return cost
 

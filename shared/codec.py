@@ -61,16 +61,16 @@ def _field(value: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _count(value: dict[str, Any], name: str, least: int, most: int) -> int:
-    found = _field(value, name, int)
-    if not least <= found <= most:
-        raise CodecError(f"field {name!r} is not within {least} and {most}")
+    found = value.get(name)
+    if type(found) is not int or not least <= found <= most:
+        raise CodecError(f"field {name!r} is no number within {least} and {most}")
     return found
 
 
 def _ms(value: dict[str, Any], name: str) -> float:
-    found = _field(value, name, float)
-    if not math.isfinite(found):
-        raise CodecError(f"field {name!r} is not finite")
+    found = value.get(name)
+    if type(found) is not float or not math.isfinite(found):
+        raise CodecError(f"field {name!r} is no finite number")
     return found
 
 

@@ -140,8 +140,6 @@ def _result(work: Work) -> tuple[dict[str, object], bytes]:
         "tokens": work.tokens,
         "read_s": work.read_s,
         "began": work.began,
-        "seconds": work.seconds,
-        "size": work.size,
     }
     if work.values is not None:
         given = frames.pack(work.values)

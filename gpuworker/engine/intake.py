@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
 
-from gpuworker.backends.base import Backend, Encoded, InputRefused
+from gpuworker.backends.base import Backend, InputRefused
 from gpuworker.batching import Waiting
 from gpuworker.engine.work import Item, Work
 from shared.messages import DECODE, TOKENIZE
@@ -67,19 +68,18 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
         if dimensions is not None and dimensions > backend.dim:
             raise InputRefused(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
         alike.setdefault(work.read_as, []).append(work)
-    encoded: list[tuple[Work, Sequence[Encoded]]] = []
-    for some in alike.values():
-        of_all = backend.tokenize([each for work in some for each in work.inputs], some[0].options)
-        at = 0
-        for work in some:
-            encoded.append((work, of_all[at : at + len(work.inputs)]))
-            at += len(work.inputs)
+    encoded = [
+        (some, backend.tokenize([each for work in some for each in work.inputs], some[0].options))
+        for some in alike.values()
+    ]
     now = time.monotonic()
     items: list[Item] = []
-    for work, own in encoded:
-        work.tokens = [each.tokens for each in own]
-        work.read_s = now - began
-        for at, each in enumerate(own):
-            waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
-            items.append(Item(work, at, each, waiting, now))
+    for some, of_all in encoded:
+        following = iter(of_all)
+        for work in some:
+            work.read_s = now - began
+            for at, each in enumerate(islice(following, len(work.inputs))):
+                work.tokens.append(each.tokens)
+                waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
+                items.append(Item(work, at, each, waiting, now))
     return items

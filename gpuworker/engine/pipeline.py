@@ -260,8 +260,6 @@ class Pipeline:
         self._compute(batch, ran, alone=alone)
         ended = ran.ended = time.monotonic()
         ran.seconds = ended - now
-        for work in ran.done:
-            work.seconds, work.size = ran.seconds, ran.size
         with self._lock:
             self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.inputs) for work in ran.done))
             ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens

@@ -46,12 +46,11 @@ class Work:
     left: int = 0
     runs: int = 0
     began: float | None = None
-    seconds: float = 0.0
-    size: int = 0
     over: bool = False
 
     def __post_init__(self) -> None:
-        self.read_as = (self.op, self.options.prompt_name, self.options.truncate)
+        usual = self.options is PLAIN and self.op == EMBED
+        self.read_as = USUAL if usual else (self.op, self.options.prompt_name, self.options.truncate)
         self.rows = [None] * len(self.inputs)
         self.left = len(self.inputs)
 

@@ -50,8 +50,6 @@ class Told:
                     "tokens": [1],
                     "read_s": 0.0,
                     "began": ended - seconds,
-                    "seconds": seconds,
-                    "size": 1,
                 }
             )
         measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
