@@ -126,7 +126,9 @@ class Link:
     async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:  # noqa: ANN401
         """Raises NoScriptError as well."""
         try:
-            wire = self._wire or await self._open()
+            wire = self._wire
+            if wire is None or wire.lost:  # it broke while nobody used it, so nothing of anybody is lost with it
+                wire = await self._open()
             reply = await wire.exchange(command, self._timeout_s if timeout_s is None else timeout_s)
         except ResponseError as error:  # in connecting
             await self._close()
@@ -146,6 +148,8 @@ class Link:
     async def _open(self) -> Wire:
         """Connects, and says and learns who this is. From there on redis-py has no part in it."""
         cancels = _cancels()
+        if self._wire is not None:
+            await self._close()
         await self._connection.connect()
         if _cancels() > cancels:
             raise asyncio.CancelledError

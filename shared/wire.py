@@ -31,6 +31,11 @@ class Wire(asyncio.Protocol):
         self._reply: asyncio.Future[Any] | None = None
         transport.set_protocol(self)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is known to be lost."""
+        return self._transport.is_closing()
+
     async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - as the command has it
         """Sends a command and returns its reply, which may be a hiredis.ReplyError.
 
@@ -40,7 +45,7 @@ class Wire(asyncio.Protocol):
             ConnectionError: the connection is lost, or what came over it is no reply.
             TimeoutError: no reply came in time.
         """
-        if self._transport.is_closing():  # it was reset while nobody used it: uvloop would raise RuntimeError
+        if self.lost:  # uvloop would raise RuntimeError
             raise ConnectionError("not connected")
         reply = self._reply = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._end, TimeoutError("no reply in time"))
