@@ -153,10 +153,12 @@ class Link:
         await self._connection.connect()
         if _cancels() > cancels:
             raise asyncio.CancelledError
-        stream = self._connection._writer  # noqa: SLF001 - it has no other door
-        if stream is None:
+        incoming, outgoing = self._connection._reader, self._connection._writer  # noqa: SLF001 - no other door
+        if incoming is None or outgoing is None:
             raise ConnectionError("not connected")
-        wire = Wire(cast("asyncio.Transport", stream.transport))
+        wire = Wire(cast("asyncio.Transport", outgoing.transport))
+        if incoming.at_eof():  # Redis has hung up since, and asyncio's streams leave their own side open
+            raise ConnectionError("not connected")
         if self._identified:
             info = await wire.exchange(("CLIENT", "INFO"), self._timeout_s)
             if isinstance(info, hiredis.ReplyError):

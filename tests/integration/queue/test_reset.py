@@ -39,3 +39,27 @@ def test_a_connection_that_was_reset_while_nobody_used_it(
     """Nothing is lost with it, so nobody hears of it: the next call has a new one, if Redis can be reached."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_after_a_reset(redis_url, queue_name, ask))
+
+
+async def _answer_and_hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Says at once what comes last in connecting, and that nothing more will come; hears all the same."""
+    writer.write(b"+OK\r\n")
+    writer.write_eof()
+    await reader.read()
+    writer.close()
+
+
+async def _with_one_that_hangs_up() -> None:
+    server = await asyncio.start_server(_answer_and_hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    queue = Queue(QueueSettings(redis_url=f"redis://127.0.0.1:{port}", redis_timeout_s=20), "q", "far")
+    async with server, asyncio.timeout(10):
+        with pytest.raises(RedisUnreachable):
+            await queue.link("brief").ping()
+        await queue.close()
+
+
+def test_a_connection_that_is_closed_as_soon_as_it_is_there() -> None:
+    """Its end is seen, though it came while redis-py had not handed it over yet: nobody waits for an answer."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_with_one_that_hangs_up())
