@@ -55,6 +55,7 @@ class Wire(asyncio.Protocol):
         finally:
             timer.cancel()
             self._reply = None
+            del reply  # an error that it holds refers to this frame
 
     def data_received(self, data: bytes) -> None:
         """Some of a reply has come."""

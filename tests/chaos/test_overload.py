@@ -20,7 +20,7 @@ PEAK = 1_000 * BATCH / (5 + 20 * (BATCH - 1))
 """Requests a second: batches that are full, one after the other."""
 
 TIMEOUT_MS = 2_000
-WARMUP_S = 8.0
+WARMUP_S, BRIEF_WARMUP_S = 8.0, 5.0
 """Until then the fleet's rate is measured for the first time, and what was taken before has expired."""
 
 START_S = 2.0
@@ -68,9 +68,10 @@ async def test_overload_is_refused_and_the_rest_served(scene: Scene, times: int,
 async def load(scene: Scene, times: int, out: Path) -> tuple[dict[str, Any], float, float]:
     """Offers so many times the peak; returns what was measured, and how many inputs were run and requests answered."""
     arguments = ["--rate", str(times * PEAK), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
-    arguments += ["--duration", f"{scene.times(8, 30)}s", "--warmup", f"{WARMUP_S}s"]
+    warmup_s = WARMUP_S if scene.thorough else BRIEF_WARMUP_S
+    arguments += ["--duration", f"{scene.times(6, 30)}s", "--warmup", f"{warmup_s}s"]
     running = asyncio.create_task(open_loop(scene.gateways[0].url, out, *arguments))
-    await asyncio.sleep(START_S + WARMUP_S)
+    await asyncio.sleep(START_S + warmup_s)
     before = await counts(scene)
     measured = (await running)["measured"]
     ran, answered = (now - then for now, then in zip(await counts(scene), before, strict=True))

@@ -18,7 +18,7 @@ from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits_of
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 DOCUMENTS = [f"document {i}: {'word ' * (i % 17)}" for i in range(1_000)]
 RAW = {"normalize": False}

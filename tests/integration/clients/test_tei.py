@@ -18,7 +18,7 @@ from tests.integration.clients.test_openai import DOCUMENTS, unit
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 HEADERS = (
     "x-compute-time",

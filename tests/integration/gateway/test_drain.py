@@ -19,7 +19,7 @@ from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 INHERIT = "import socket, sys; from api.__main__ import main; sys.exit(main({}, socket.socket(fileno=%d)))"
 CLIENTS = 16

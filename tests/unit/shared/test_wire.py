@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import hiredis
 import pytest
@@ -99,3 +100,17 @@ async def test_no_reply_in_time() -> None:
     async with wired() as (wire, _, _theirs):
         with pytest.raises(TimeoutError):
             await wire.exchange(("PING",), SHORT_S)
+
+
+async def test_an_error_leaves_no_circle() -> None:
+    """What a broken connection leaves behind goes by itself, with all that its frames refer to."""
+    async with wired() as (wire, _, _theirs):
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(50):
+                with suppress(TimeoutError):
+                    await wire.exchange(("PING",), 0.001)
+            assert gc.collect() < 50
+        finally:
+            gc.enable()
