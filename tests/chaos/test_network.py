@@ -24,8 +24,8 @@ BETWEEN = (0.1, 0.3)
 LEAST = 10
 """Strikes, however slow the machine."""
 
-MOST_RUNS = 1.1
-"""Runs for each request, on average."""
+MOST_RUNS, ONE_RUN = 1.1, 1.02
+"""Runs for each request, on average: where answers are lost, and where none is."""
 
 
 def strike(proxy: FaultProxy, scene: Scene, purpose: str, share: float, *, before: bool = False) -> Counter[str]:
@@ -86,7 +86,7 @@ async def test_the_reply_to_a_submit_is_lost(scene: Scene, proxy: FaultProxy) ->
     runs = await scene.total("redbatch_inputs_total") / len(calls)
     verdict = scene.judge("F7 submit's reply lost", calls, struck=struck.total(), runs_each=round(runs, 3))
     assert whole(verdict)
-    assert runs <= MOST_RUNS
+    assert runs <= ONE_RUN
 
 
 async def test_the_reply_to_a_claim_is_lost(scene: Scene, proxy: FaultProxy) -> None:
