@@ -41,7 +41,7 @@ stress: $(READY) ## Run the stress tests at length: 100,000 requests under fault
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
 chaos: $(READY) ## Kill, hang and cut at length, each call judged (20 minutes), into docs/reliability.md
-	@$(PYTEST) -m slow tests/chaos -o timeout=900 -v $(or $(ARGS),--document)
+	@$(PYTEST) --dist load --maxschedchunk 1 -m slow tests/chaos -o timeout=900 -v $(or $(ARGS),--document)
 
 soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)

@@ -36,8 +36,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: is left to those who ask for slow tests")
     config.addinivalue_line("markers", "frameworks: in an environment of their own (make test-frameworks)")
     config.addinivalue_line("markers", "alone: no other test runs beside it, since it measures times")
+    config.addinivalue_line("markers", "longest: begins before all others, so that none waits for its end")
     config.addinivalue_line("markers", "litters: may leave anything, which is removed")
     config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")
+
+
+@pytest.hookimpl(trylast=True)  # after those that shuffle them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that run alone come last: amid the others each would have all processes wait for the longest that runs."""
+
+    def turn(item: pytest.Item) -> int:
+        return -1 if item.get_closest_marker("longest") else 1 if item.get_closest_marker("alone") else 0
+
+    items.sort(key=turn)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around all fixtures, and around what watches a test's time

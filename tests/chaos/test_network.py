@@ -129,7 +129,7 @@ async def test_all_connections_are_killed_again_and_again(scene: Scene, least_s:
     At even times too: whoever waits longer after each kill than the next one takes to come, never gets anywhere.
     """
     await scene.open()
-    rounds, killed = scene.times(12, 150), 0
+    rounds, killed = scene.times(12, 100), 0
     async with scene.load() as calls:
         for _ in range(rounds):
             await scene.pause(least_s, most_s)

@@ -69,7 +69,7 @@ async def load(scene: Scene, times: int, out: Path) -> tuple[dict[str, Any], flo
     """Offers so many times the peak; returns what was measured, and how many inputs were run and requests answered."""
     arguments = ["--rate", str(times * PEAK), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
     warmup_s = WARMUP_S if scene.thorough else BRIEF_WARMUP_S
-    arguments += ["--duration", f"{scene.times(6, 30)}s", "--warmup", f"{warmup_s}s"]
+    arguments += ["--duration", f"{scene.times(6, 20)}s", "--warmup", f"{warmup_s}s"]
     running = asyncio.create_task(open_loop(scene.gateways[0].url, out, *arguments))
     await asyncio.sleep(START_S + warmup_s)
     before = await counts(scene)
