@@ -12,9 +12,9 @@ PIP_TOOLS := pip-tools==7.6.2
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
-# The tests run in a process more than there are cores, since they wait for others a third of their time; four at most.
+# The tests run in one process more than there are cores, since they wait for others a third of their time; four at most.
 # JOBS=0 is one, in which -s and --pdb work.
-JOBS ?= $(shell getconf _NPROCESSORS_ONLN | awk '{ print ($$1 < 3) ? $$1 + 1 : 4 }')
+JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help

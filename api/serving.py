@@ -134,9 +134,8 @@ def error_response(
 
 
 def _refused(exchange: Exchange, error: RedbatchError, kind: type[Response] = Response) -> Response:
-    error.__traceback__ = (
-        None  # frames in it refer to the error: in such a circle the body would stay in memory for long
-    )
+    # Frames in it refer to the error: in such a circle the body would stay in memory for long.
+    error.__traceback__ = None
     response = error_response(exchange.dialect, error, exchange.request_id, kind)
     log.info("refused", request_id=exchange.request_id, code=error.code, status=response.status_code)
     return response

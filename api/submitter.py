@@ -236,7 +236,8 @@ class Submitter:
     async def flush_cancels(self) -> bool:
         """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done.
 
-        It is still to be done as well when this call is cancelled. To take something back twice does no harm.
+        It is still to be done as well when this call is cancelled. To take something back twice does no harm. There may
+        be one such call at a time.
         """
         refs, wake = list(self._cancelled), list(self._wake_keys)
         if not refs and not wake:
@@ -246,6 +247,9 @@ class Submitter:
         except RedisUnreachable as error:
             log.debug("cancel is repeated", reason=error.message)
             return False
+        except Exception:  # it is an answer, if not one to expect, and would be the same again
+            del self._cancelled[: len(refs)], self._wake_keys[: len(wake)]
+            raise
         del self._cancelled[: len(refs)], self._wake_keys[: len(wake)]
         metrics.CANCELLED.inc(gone)
         return True

@@ -24,7 +24,7 @@ class Results:
         self._cost = 0.0
         self._seconds = 0.0
         self._ended = 0.0
-        self._behind = False
+        self._saturated = False
 
     def take(self, header: Header, payload: bytes) -> None:
         """Answers the entries of a `ran` frame and takes in its measures."""
@@ -73,19 +73,21 @@ class Results:
         self._rate(cost, header)
 
     def _rate(self, cost: int, header: Header) -> None:
-        """Measures what the engine can do: while more waits than runs, and in a full batch. Else it idles.
+        """Measures what the engine can do: while more waits than runs, or a batch is full.
 
-        An entry counts with its last batch, so the batch after the last that had something behind it counts too.
+        Otherwise it does what it is asked for, and that says nothing.
+
+        An entry counts with its last batch, so the batch after the last of these counts too.
         Batches that ran side by side count for the time that they took together. Without a wait for fuller batches the
         time from one to the next counts as well, where neither could take all there was: on a busy machine it is long.
         """
-        ended, behind = header["ended"], header["behind"]
+        ended, saturated = header["ended"], header["behind"] or header["full"]
         began = ended - header["seconds"]
-        if behind and self._behind and self._context.settings.max_batch_wait_ms == 0:
+        if saturated and self._saturated and self._context.settings.max_batch_wait_ms == 0:
             began -= header["gap"]
         busy = max(0.0, ended - max(self._ended, began))
         self._ended = max(self._ended, ended)
-        counts, self._behind = behind or self._behind or header["full"], behind
+        counts, self._saturated = saturated or self._saturated, saturated
         if counts:
             self._cost = DECAY * self._cost + cost
             self._seconds = DECAY * self._seconds + busy

@@ -149,6 +149,7 @@ class Link:
         """Connects, and says and learns who this is. From there on redis-py has no part in it."""
         cancels = _cancels()
         if self._wire is not None:
+            self._identity = {}  # nothing was asked over it, so Redis gives nothing to it: nobody need kill it
             await self._close()
         await self._connection.connect()
         if _cancels() > cancels:

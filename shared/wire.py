@@ -45,7 +45,7 @@ class Wire(asyncio.Protocol):
             ConnectionError: the connection is lost, or what came over it is no reply.
             TimeoutError: no reply came in time.
         """
-        if self.lost:  # uvloop would raise RuntimeError
+        if self.lost:  # as early as while it was made, say: uvloop would raise RuntimeError
             raise ConnectionError("not connected")
         reply = self._reply = self._loop.create_future()
         timer = self._loop.call_later(timeout_s, self._end, TimeoutError("no reply in time"))

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after those that shuffle them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run alone come last: amid the others each would have all processes wait for the longest that runs."""
+    """Tests that run alone come towards the end: amid the others each would have all wait for the longest that runs."""
 
     def turn(item: pytest.Item) -> int:
         return -1 if item.get_closest_marker("longest") else 1 if item.get_closest_marker("alone") else 0

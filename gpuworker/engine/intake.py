@@ -77,9 +77,9 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
     for some, of_all in encoded:
         following = iter(of_all)
         for work in some:
-            work.read_s = now - began
-            for at, each in enumerate(islice(following, len(work.inputs))):
-                work.tokens.append(each.tokens)
+            own = list(islice(following, len(work.inputs)))
+            work.tokens, work.read_s = [each.tokens for each in own], now - began
+            for at, each in enumerate(own):
                 waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
                 items.append(Item(work, at, each, waiting, now))
     return items

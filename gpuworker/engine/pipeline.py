@@ -252,7 +252,8 @@ class Pipeline:
             for work in works.values():
                 work.runs += 1
                 work.began = work.began or now
-            ran.behind, ran.full = bool(self._shelf) and not self._suspect_runs, self._pace.is_full(batch.lengths)
+            if not self._suspect_runs:
+                ran.behind, ran.full = bool(self._shelf), self._pace.is_full(batch.lengths)
         if self._suspect_runs:
             self._settle()  # what ran before must not be taken for what an engine died of
         if fresh:

@@ -138,8 +138,8 @@ class Ran:
     """What came out of a batch: entries that are complete by it, entries that failed in it, and its measures.
 
     `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
-    same. `ended` is when (monotonic clock). `behind` says that more waited when it began, and it was no suspect's;
-    `full` that no batch may be larger. `gap` is how long, before it, the runner was idle while there was work
+    same. `ended` is when (monotonic clock). `behind` says that more waited when it began, `full` that no batch may be
+    larger; of a suspect's neither is said. `gap` is how long, before it, the runner was idle while there was work
     (seconds), and `full_s` how long a full batch, of `max_tokens`, is expected to take. `paused` are the keys of
     entries of which it ran a part, and of which nothing runs now.
     """

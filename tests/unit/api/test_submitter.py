@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+from redis.exceptions import ResponseError
+
 from api.asked import Asked
 from api.inflight import InFlight
 from api.submitter import Order, Submitter, Told
@@ -97,3 +100,20 @@ async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_agai
     assert [each.entry_id for each in request.outstanding().values()] == [b"2-0"]
     assert placed == [request]
     request.close()
+
+
+class Refusing:
+    """Refuses every cancel, as a Redis does that does not allow it."""
+
+    async def run(self, *_asked: object) -> None:
+        """Answers with an error."""
+        raise ResponseError("NOPERM")
+
+
+async def test_a_cancel_that_redis_refuses_is_not_tried_again() -> None:
+    """It would be refused again, and hold up all that comes after it."""
+    submitter = Submitter(cast("Any", Refusing()), Keys("q"), "g", Bound(10), told())
+    submitter.cancel([Ref(0, b"1-0", 1, 1)], "waiter")
+    with pytest.raises(ResponseError):
+        await submitter.flush_cancels()
+    assert await submitter.flush_cancels()

@@ -66,7 +66,7 @@ def test_light_load_says_nothing() -> None:
 
 def test_a_full_batch_says_what_the_engine_can_do() -> None:
     """Also with nothing behind it, as where a worker holds no more than a batch that runs and one that comes."""
-    told = Told(full=True)
+    told = Told(wait_ms="auto", full=True)
     for number in range(100):
         rate = told.ran(10.0 + number, 0.5, entries=4, behind=False, gap=0.5)
     assert rate == pytest.approx(80.0, rel=0.01)
