@@ -236,20 +236,20 @@ class Submitter:
     async def flush_cancels(self) -> bool:
         """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done.
 
-        It is still to be done as well when this call is cancelled. To take something back twice does no harm. There may
-        be one such call at a time.
+        It is still to be done as well when this call is cancelled. To take something back twice does no harm.
         """
-        refs, wake = list(self._cancelled), list(self._wake_keys)
+        refs, self._cancelled = self._cancelled, []
+        wake, self._wake_keys = self._wake_keys, []
         if not refs and not wake:
             return True
         try:
             gone = await submission.cancel(self._link, self._keys, refs, wake)
-        except RedisUnreachable as error:
+        except (RedisUnreachable, asyncio.CancelledError) as error:
+            self._cancelled += refs
+            self._wake_keys += wake
+            if isinstance(error, asyncio.CancelledError):
+                raise
             log.debug("cancel is repeated", reason=error.message)
             return False
-        except Exception:  # it is an answer, if not one to expect, and would be the same again
-            del self._cancelled[: len(refs)], self._wake_keys[: len(wake)]
-            raise
-        del self._cancelled[: len(refs)], self._wake_keys[: len(wake)]
         metrics.CANCELLED.inc(gone)
         return True

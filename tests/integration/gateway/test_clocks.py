@@ -16,7 +16,7 @@ from tests.integration.gateway.house import worker_is_ready as is_ready
 from tests.processes import Program
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow]
+pytestmark = pytest.mark.redis
 
 ROOT = Path(__file__).parents[3]
 APART_S = 5.0

@@ -21,7 +21,7 @@ from shared.queue import Queue
 from tests.integration.gateway.house import Gateway, House, error_of, right
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow]
+pytestmark = pytest.mark.redis
 
 MODEL = "simulated:base_ms=10,item_ms=2"
 BATCH = 16

@@ -53,7 +53,7 @@ async def ask(body: bytes) -> int:
     return found[0]
 
 
-@pytest.mark.parametrize(("body", "status"), [(b'{"text": "a"}', 504), (b'{"text": ""}', 400), (b"{", 400)])
+@pytest.mark.parametrize(("body", "status"), [(b'{"text": "a"}', 504), (b'{"text": ""}', 400)])
 async def test_a_request_that_is_refused_leaves_no_circle(body: bytes, status: int) -> None:
     """An error's frames may refer to the error; with them its body would stay until it is searched for."""
     assert await ask(body) == status

@@ -12,15 +12,21 @@ from gpuworker.committer import Committer
 from gpuworker.context import Context
 from gpuworker.holding import Hands, Holding
 from gpuworker.results import Results
-from shared.messages import Entry, Ref, Reply
+from shared.messages import Entry, Ref, Reply, Vectors
+
+SIZE = 3
 
 
 class Nobody:
-    """Commits nothing."""
+    """Commits nothing. `replies` are what it was to commit."""
 
-    def answer(self, holding: Holding, _reply: Reply) -> None:
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+
+    def answer(self, holding: Holding, reply: Reply) -> None:
         """Notes that there is an answer."""
         holding.answered = True
+        self.replies.append(reply)
 
 
 class Told:
@@ -29,7 +35,8 @@ class Told:
     def __init__(self, *, wait_ms: float | str = 0, full: bool = False) -> None:
         settings = SimpleNamespace(max_batch_wait_ms=wait_ms)
         self.context = Context(cast("Any", settings), "w", cast("Any", None), cast("Any", None), RedisClock(), Hands())
-        self.results = Results(self.context, cast("Committer", Nobody()))
+        self.committer = Nobody()
+        self.results = Results(self.context, cast("Committer", self.committer))
         self.full = full
         self.number = 0
 
@@ -52,7 +59,7 @@ class Told:
                     "began": ended - seconds,
                 }
             )
-        measures = {"size": 1, "inputs": 1, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
+        measures = {"size": SIZE, "inputs": SIZE, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
         measures |= {"seconds": seconds, "ended": ended, "behind": behind, "full": self.full}
         self.results.take(measures, bytes(4 * entries))
         return self.context.tokens_per_s
@@ -115,3 +122,11 @@ def test_an_entry_counts_with_its_last_batch_though_nothing_is_behind_that() -> 
     assert rate == pytest.approx(30 / (1 + 0.9 + 0.81))
     assert told.ran(14.0, 1.0, entries=1, behind=False) == rate
     assert told.ran(15.0, 1.0, entries=0, behind=True) == rate, "there is nothing to tell of it yet"
+
+
+def test_an_answer_tells_of_the_batch_that_completed_it() -> None:
+    """How long that took, in ms, and how many texts were in it."""
+    told = Told()
+    told.ran(10.0, 0.5, entries=2, behind=False)
+    timings = [cast("Vectors", each).timing for each in told.committer.replies]
+    assert [(each.inference_ms, each.batch_size) for each in timings] == [(500.0, SIZE)] * 2
