@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -111,19 +112,29 @@ class Scene:
 
     async def owed(self, worker: str) -> int:
         """Returns how many entries a worker has claimed and not committed."""
-        rows = [
-            await self.raw.xpending_range(lane, GROUP, "-", "+", 1_000, consumername=worker)
-            for lane in self.house.keys.lanes
-        ]
-        return sum(map(len, rows))
+        return (await self.held())[worker]
+
+    async def held(self) -> Counter[str]:
+        """Returns how many entries each worker has claimed and not committed."""
+        held: Counter[str] = Counter()
+        for lane in self.house.keys.lanes:
+            summary: Any = await self.raw.xpending(lane, GROUP)
+            held.update({row["name"].decode(): row["pending"] for row in summary["consumers"]})
+        return held
 
     async def amid_work(self, worker: str, timeout_s: float = 5.0) -> None:
         """Returns at a moment at which a worker holds something."""
+        held: Counter[str] = Counter()
 
         async def holds() -> bool:
-            return await self.owed(worker) > 0
+            held.clear()
+            held.update(await self.held())
+            return held[worker] > 0
 
-        await wait_until(holds, f"{worker} holds something", timeout_s=timeout_s, poll_s=0.001)
+        def what() -> str:
+            return f"{worker} holds something, where others hold {dict(held)}"
+
+        await wait_until(holds, what, timeout_s=timeout_s, poll_s=0.001)
 
     async def busy_worker(self) -> tuple[Program, str]:
         """Returns any worker and its name, at a random moment at which it holds something."""

@@ -73,7 +73,7 @@ VARIANTS = {
         "api/settler.py",
         "if not there]",
         "if True]",
-        lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, *test_network.BETWEEN),
+        lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, 0.3, 0.6),
     ),
     "a commit is not tried again": Broken(
         "gpuworker/committer.py",

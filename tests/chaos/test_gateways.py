@@ -40,7 +40,7 @@ GONE_MS = 100.0
 async def test_a_gateway_is_killed(scene: Scene) -> None:
     """F5: its own clients see a broken connection, nobody else sees anything, and what it left behind goes away."""
     await scene.open(gateways=1)
-    kills, resets = scene.times(3, 30), 0
+    kills, resets = scene.times(3, 20), 0
     async with scene.load() as calls:
         for _ in range(kills):
             victim = await scene.house.gateway()

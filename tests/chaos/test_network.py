@@ -27,6 +27,9 @@ LEAST = 10
 MOST_RUNS, ONE_RUN = 1.1, 1.02
 """Runs for each request, on average: where answers are lost, and where none is."""
 
+MOST_AGAIN = 0.02
+"""Entries for each request that are added again: hardly any are lost when only connections are."""
+
 
 def strike(proxy: FaultProxy, scene: Scene, purpose: str, share: float, *, before: bool = False) -> Counter[str]:
     """Has a share of the calls on connections for that purpose break; returns how many did, by the purpose."""
@@ -140,4 +143,4 @@ async def test_all_connections_are_killed_again_and_again(scene: Scene, least_s:
     verdict = scene.judge(name, calls, killed=killed, runs_each=round(runs, 3), added_again=int(again))
     assert killed >= 5 * rounds
     assert (whole(verdict), verdict.slowest_s <= PROMPT_S) == (True, True)
-    assert (runs <= MOST_RUNS, again <= (MOST_RUNS - 1) * len(calls)) == (True, True)
+    assert (runs <= MOST_RUNS, again <= MOST_AGAIN * len(calls)) == (True, True)

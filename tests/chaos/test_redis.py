@@ -130,7 +130,7 @@ async def test_data_is_taken_away(own_scene: Scene, harm: str) -> None:
 async def take_away(scene: Scene, harm: str) -> None:
     """Takes data away under load, again and again. Nobody dies, so nothing need be found by its idleness."""
     await scene.open(reclaim_idle_ms=NEVER_MS)
-    strikes, struck, heals = scene.times(2, 20), 0, []
+    strikes, struck, heals = scene.times(2, 12), 0, []
     began = time.monotonic()
     async with scene.load() as calls:
         for _ in range(strikes):
@@ -202,7 +202,7 @@ async def tempt(scene: Scene, own_redis: LocalRedis) -> None:
         return before > SOON_MS > idle_ms[0]
 
     async with scene.load(clients=1) as calls:
-        for _ in range(scene.times(1, 4)):
+        for _ in range(scene.times(1, 2)):
             await wait_until(just_renewed, "an entry is renewed", timeout_s=30)
             await stall(own_redis)
             await healed(calls, time.monotonic())

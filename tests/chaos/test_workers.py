@@ -82,7 +82,7 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
     """F2: the engine is killed, or hangs, amid its work; the worker still tells that it lives, and starts another."""
     hang_s = HANG_S if scene.thorough else BRIEF_HANG_S
     await scene.open(workers=2, engine_hang_s=hang_s)
-    strikes, restarts = scene.times(2, 30), []
+    strikes, restarts = scene.times(2, 20), []
     async with scene.load() as calls:
         for _ in range(strikes):
             worker, name = await scene.busy_worker()
@@ -112,7 +112,7 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
 async def test_a_worker_that_sleeps_past_its_time_changes_nothing(scene: Scene) -> None:
     """F3: a worker is stopped until others have taken what it held; when it goes on, what it commits is refused."""
     await scene.open(workers=2)
-    strikes = scene.times(2, 30)
+    strikes = scene.times(2, 20)
     async with scene.load() as calls:
         for _ in range(strikes):
             worker, name = await scene.stop_amid_work()
