@@ -59,8 +59,10 @@ class Bounds(NamedTuple):
     room: Room
 
 
-async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds) -> bytes:
-    """Returns the body. The bounds hold while reading, whatever Content-Length says. Its room is to be given back.
+async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds) -> list[bytes]:
+    """Returns the body as it came, in pieces: to join large ones takes a while. Its room is to be given back.
+
+    The bounds hold while reading, whatever Content-Length says.
 
     Raises:
         BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), is announced as something
@@ -73,36 +75,36 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
     announced = headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
-    chunks: list[bytes] = []
+    pieces: list[bytes] = []
     try:
         if request.scope["state"].get(WHOLE):  # as most are: a timer would cost more than all the rest here
-            await _read(request, limit, room, chunks)
+            await _read(request, limit, room, pieces)
         else:
             async with asyncio.timeout(timeout_s):
-                await _read(request, limit, room, chunks)
+                await _read(request, limit, room, pieces)
     except BaseException as error:
-        room.give_back(sum(map(len, chunks)))
+        room.give_back(sum(map(len, pieces)))
         if not isinstance(error, TimeoutError):
             raise
         late = BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.")
         raise BodyUnread(late) from None
-    return b"".join(chunks)
+    return pieces
 
 
-async def _read(request: Request, limit: int, room: Room, chunks: list[bytes]) -> None:
+async def _read(request: Request, limit: int, room: Room, pieces: list[bytes]) -> None:
     size, more = 0, True
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        if size + len(chunk) > limit:
+        piece, more = message.get("body", b""), message.get("more_body", False)
+        if size + len(piece) > limit:
             raise _too_large(limit)
-        if size + len(chunk) > SMALL_BYTES and not room.grow(size, len(chunk)):
+        if size + len(piece) > SMALL_BYTES and not room.grow(size, len(piece)):
             full = Overloaded("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
             raise BodyUnread(full)
-        size += len(chunk)
-        chunks.append(chunk)
+        size += len(piece)
+        pieces.append(piece)
 
 
 def _too_large(limit: int) -> BodyUnread:

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 CLIENT_CLOSED_REQUEST = 499
 LARGE_BODY_BYTES = 64 * 1024
-"""Larger ones may take tens of milliseconds to parse: one is parsed at a time, and half of the time is for others."""
+"""Larger ones may take tens of milliseconds to join and parse: one at a time is, and half of the time is for others."""
 
 LEAVING_RETRY_S = 0.1
 """Another gateway can take it at once."""
@@ -184,16 +184,17 @@ async def _asked(exchange: Exchange, peer: Peer) -> Asked:
     """Returns what a body asks for. Raises BodyUnread, or RequestError."""
     state, settings = exchange.state, exchange.state.settings
     most = exchange.dialect.most_bytes(settings)
-    body = await read_body(exchange.request, exchange.headers, Bounds(most, settings.body_timeout_s, state.room))
+    pieces = await read_body(exchange.request, exchange.headers, Bounds(most, settings.body_timeout_s, state.room))
+    size = sum(map(len, pieces))
     try:
-        if len(body) < LARGE_BODY_BYTES:
-            return _parse(exchange, body, settings)
+        if size < LARGE_BODY_BYTES:
+            return _parse(exchange, pieces)
         async with state.parsing, breathing_space():
             if peer.gone:
                 raise ClientDisconnect
-            return _parse(exchange, body, settings)
+            return _parse(exchange, pieces)
     finally:
-        state.room.give_back(len(body))
+        state.room.give_back(size)
 
 
 def address_of(scope: Scope) -> str:
@@ -202,9 +203,11 @@ def address_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _parse(exchange: Exchange, body: bytes, settings: GatewaySettings) -> Asked:
+def _parse(exchange: Exchange, pieces: list[bytes]) -> Asked:
+    body = b"".join(pieces)
+    pieces.clear()  # or a large one would be there twice
     exchange.dialect = exchange.dialect.for_body(body)
-    return exchange.dialect.parse(body, exchange.headers, settings)
+    return exchange.dialect.parse(body, exchange.headers, exchange.state.settings)
 
 
 @asynccontextmanager
