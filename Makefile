@@ -40,7 +40,7 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-chaos: $(READY) ## Kill, hang and cut at length, each call judged (20 minutes), into docs/reliability.md
+chaos: $(READY) ## Kill, hang and cut at length, each call judged (16 minutes), into docs/reliability.md
 	@$(PYTEST) --dist load --maxschedchunk 1 -m slow tests/chaos -o timeout=900 -v $(or $(ARGS),--document)
 
 soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
