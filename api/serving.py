@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 CLIENT_CLOSED_REQUEST = 499
 LARGE_BODY_BYTES = 64 * 1024
-"""Larger ones may take tens of milliseconds to join and parse: one at a time is, and half of the time is for others."""
+"""To join and parse larger ones may take tens of milliseconds: one has its turn, and then as long all others."""
 
 LEAVING_RETRY_S = 0.1
 """Another gateway can take it at once."""
