@@ -16,7 +16,6 @@ import msgpack
 import psutil
 import pytest
 
-from tests.chaos.history import Call
 from tests.chaos.scene import Scene, whole
 from tests.integration.gateway.house import Gateway
 
@@ -27,9 +26,6 @@ SLOW_CLIENTS = 200
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 V1_HEAD = HEAD.replace(b"/embed", b"/v1/embeddings")
 BLOCKED_S = 0.05
-TRIES = 3
-"""The best one counts: clients, onlooker and cluster share the cores, so that the onlooker may wait for its turn."""
-
 ATTACK_S = 2.5
 LEAST_LOOKS = 100
 """So that the slowest of a hundred is not the slowest of all."""
@@ -168,21 +164,17 @@ async def test_hostile_clients(scene: Scene, name: str) -> None:
     await scene.hire()
     await scene.seen()
     process = psutil.Process(gateway.program.pid)
-    number, answers, calls = SLOW_CLIENTS if name == "slow bodies" else 20, list[bytes](), list[Call]()
+    number, answers = SLOW_CLIENTS if name == "slow bodies" else 20, list[bytes]()
     more = MORE_V1_MB if "/v1" in name else MORE_MB
-    before_mb = process.memory_info().rss / 1e6
-    for _ in range(TRIES):
-        async with scene.load(clients=8) as these, onlooker(gateway) as took:
-            until = time.monotonic() + ATTACK_S
-            while time.monotonic() < until:
-                answers += await asyncio.gather(*(attack(gateway) for _ in range(number)))
-            more_mb = process.memory_info().rss / 1e6 - before_mb
-        calls += these
-        assert len(took) >= LEAST_LOOKS
-        p99_ms = 1e3 * sorted(took)[int(0.99 * (len(took) - 1))]
-        if p99_ms <= 1e3 * BLOCKED_S:
-            break
+    async with scene.load(clients=8) as calls, onlooker(gateway) as took:
+        before_mb = process.memory_info().rss / 1e6
+        until = time.monotonic() + ATTACK_S
+        while time.monotonic() < until:
+            answers += await asyncio.gather(*(attack(gateway) for _ in range(number)))
+        more_mb = process.memory_info().rss / 1e6 - before_mb
     told_off = sum(answer.startswith(b"HTTP/1.1 " + status) for answer in answers)
+    assert len(took) >= LEAST_LOOKS
+    p99_ms = 1e3 * sorted(took)[int(0.99 * (len(took) - 1))]
     found = {"attacks": len(answers), "told_off": told_off, "livez_p99_ms": round(p99_ms), "more_mb": round(more_mb)}
     verdict = scene.judge(f"F21 {name}", calls, **found)
     assert told_off == len(answers)
