@@ -46,10 +46,10 @@ class Asked(NamedTuple):
     tenant: Tenant = NOBODY
 
 
-def lane_of(priority: str | None) -> int:
+def lane_of(priority: str | None, default: int = INTERACTIVE) -> int:
     """Returns the lane of that name. Raises InvalidRequest: there is none."""
     if priority is None:
-        return INTERACTIVE
+        return default
     if priority not in LANES:
         raise InvalidRequest(f"X-Priority: send {' or '.join(LANES)}.")
     return LANES.index(priority)

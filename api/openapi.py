@@ -39,41 +39,44 @@ SCHEMAS: dict[str, Schema] = {}
 _REF = "#/components/schemas/"
 
 
-def _named(name: str, schema: Schema) -> Schema:
+def named(name: str, schema: Schema) -> Schema:
     """Returns a reference to a schema that has this name from now on."""
     SCHEMAS[name] = schema
     return {"$ref": f"{_REF}{name}"}
 
 
-def _content(schema: Schema) -> dict[str, Any]:
+def content(schema: Schema) -> dict[str, Any]:
+    """Returns what OpenAPI says of a body of JSON with a schema."""
     return {"content": {JSON: {"schema": schema}}}
 
 
-def _object(properties: Schema, required: list[str] | None = None) -> Schema:
+def object_of(properties: Schema, required: list[str] | None = None) -> Schema:
     """Returns the schema of an object, all of whose properties are there unless some are named as `required`."""
     return {"type": "object", "required": list(properties) if required is None else required, "properties": properties}
 
 
-def _list(of: Schema) -> Schema:
+def list_of(of: Schema) -> Schema:
+    """Returns the schema of a list."""
     return {"type": "array", "items": of}
 
 
-def _or_null(schema: Schema) -> Schema:
+def or_null(schema: Schema) -> Schema:
+    """Returns the schema of what may be null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-_STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
-_VECTOR = _list({"type": "number"})
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+VECTOR = list_of({"type": "number"})
 
-_TOLD = {"code": _STRING, "message": _STRING, "request_id": _STRING}
-_ERROR = _content(_named("Error", _object({"error": _object(_TOLD)})))
-_OPENAI_TOLD = {"message": _STRING, "type": _STRING, "param": _or_null(_STRING), "code": _STRING}
-_OPENAI_ERROR = _content(_named("OpenAIError", _object({"error": _object(_OPENAI_TOLD)})))
+_TOLD = {"code": STRING, "message": STRING, "request_id": STRING}
+ERROR = content(named("Error", object_of({"error": object_of(_TOLD)})))
+_OPENAI_TOLD = {"message": STRING, "type": STRING, "param": or_null(STRING), "code": STRING}
+_OPENAI_ERROR = content(named("OpenAIError", object_of({"error": object_of(_OPENAI_TOLD)})))
 _TEI_KINDS = ["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
-_TEI_TOLD = {"error": _STRING, "error_type": {"type": "string", "enum": _TEI_KINDS}}
-_TEI_ERROR = _content(_named("TEIError", _object(_TEI_TOLD)))
+_TEI_TOLD = {"error": STRING, "error_type": {"type": "string", "enum": _TEI_KINDS}}
+_TEI_ERROR = content(named("TEIError", object_of(_TEI_TOLD)))
 
-_WHY = {
+WHY = {
     400: "Malformed JSON, a missing or empty text, a wrong type",
     401: "No key, or none that opens",
     403: "The key is for something else",
@@ -95,8 +98,8 @@ _TEI_STATUSES = (*_STATUSES, 422, 424)
 def _answers(good: Schema, what: str, statuses: tuple[int, ...], error: dict[str, Any]) -> Answers:
     """Returns what may come back: this, or an error of this shape."""
     return {
-        200: {"description": what, **_content(good)},
-        **{each: {"description": _WHY[each], **error} for each in statuses},
+        200: {"description": what, **content(good)},
+        **{each: {"description": WHY[each], **error} for each in statuses},
     }
 
 
@@ -136,11 +139,12 @@ _MODEL_HEADER = {
 }
 
 
-def _request(schema: Schema, headers: Sequence[Schema] = (*_HEADERS, _MODEL_HEADER)) -> dict[str, Any]:
-    return {"requestBody": {"required": True, **_content(schema)}, "parameters": list(headers)}
+def request_of(schema: Schema, headers: Sequence[Schema] = (*_HEADERS, _MODEL_HEADER)) -> dict[str, Any]:
+    """Returns what OpenAPI says of a request with such a body and these headers."""
+    return {"requestBody": {"required": True, **content(schema)}, "parameters": list(headers)}
 
 
-def _schema_of(model: type[BaseModel], required: list[str] | None = None) -> Schema:
+def schema_of(model: type[BaseModel], required: list[str] | None = None) -> Schema:
     """Returns a reference to the schema of a body.
 
     Args:
@@ -151,49 +155,49 @@ def _schema_of(model: type[BaseModel], required: list[str] | None = None) -> Sch
     SCHEMAS.update(schema.pop("$defs", {}))
     if required:
         schema["required"] = [*required, *schema.get("required", [])]
-    return _named(model.__name__, schema)
+    return named(model.__name__, schema)
 
 
-_FAULTS = _list(_object({"index": _INTEGER, "code": _STRING, "message": _STRING}))
-_ONE = _object({"embedding": _or_null(_VECTOR), "errors": _FAULTS}, ["embedding"])
-_MANY = _object({"embeddings": _list(_or_null(_VECTOR)), "errors": _FAULTS}, ["embeddings"])
-_OPENAI_VECTORS = _object(
+FAULTS = list_of(object_of({"index": INTEGER, "code": STRING, "message": STRING}))
+_ONE = object_of({"embedding": or_null(VECTOR), "errors": FAULTS}, ["embedding"])
+_MANY = object_of({"embeddings": list_of(or_null(VECTOR)), "errors": FAULTS}, ["embeddings"])
+_OPENAI_VECTORS = object_of(
     {
         "object": {"const": "list"},
-        "model": _STRING,
-        "data": _list(
-            _object(
+        "model": STRING,
+        "data": list_of(
+            object_of(
                 {
                     "object": {"const": "embedding"},
-                    "index": _INTEGER,
-                    "embedding": {"anyOf": [_VECTOR, {"type": "string", "format": "byte"}, {"type": "null"}]},
+                    "index": INTEGER,
+                    "embedding": {"anyOf": [VECTOR, {"type": "string", "format": "byte"}, {"type": "null"}]},
                 }
             )
         ),
-        "usage": _object({"prompt_tokens": _INTEGER, "total_tokens": _INTEGER}),
-        "errors": _FAULTS,
+        "usage": object_of({"prompt_tokens": INTEGER, "total_tokens": INTEGER}),
+        "errors": FAULTS,
     },
     ["object", "model", "data", "usage"],
 )
-_TOKEN = _object(
+_TOKEN = object_of(
     {
-        "id": _INTEGER,
-        "text": _STRING,
+        "id": INTEGER,
+        "text": STRING,
         "special": {"type": "boolean"},
-        "start": _or_null(_INTEGER),
-        "stop": _or_null(_INTEGER),
+        "start": or_null(INTEGER),
+        "stop": or_null(INTEGER),
     }
 )
 
 _IN_ORDER = "Vectors in the order given"
-_TEI_BODY = _schema_of(TeiBody, ["inputs"])
-_TEI_VECTORS = _answers(_list(_VECTOR), _IN_ORDER, _TEI_STATUSES, _TEI_ERROR)
+_TEI_BODY = schema_of(TeiBody, ["inputs"])
+_TEI_VECTORS = _answers(list_of(VECTOR), _IN_ORDER, _TEI_STATUSES, _TEI_ERROR)
 _OPENAI = Page(
     "Embed as OpenAI's clients ask for it",
-    _request(_schema_of(EmbeddingsBody, ["input"]), _HEADERS),
+    request_of(schema_of(EmbeddingsBody, ["input"]), _HEADERS),
     _answers(_OPENAI_VECTORS, f"{_IN_ORDER}, as numbers or as float32 in base64", _STATUSES, _OPENAI_ERROR),
 )
-_TEI_EMBED = Page("Embed as TEI's clients ask for it", _request(_TEI_BODY), _TEI_VECTORS)
+_TEI_EMBED = Page("Embed as TEI's clients ask for it", request_of(_TEI_BODY), _TEI_VECTORS)
 
 
 def _either(schema: Answers, other: Answers) -> Answers:
@@ -202,24 +206,24 @@ def _either(schema: Answers, other: Answers) -> Answers:
     for status in schema | other:
         found = [each[status] for each in (schema, other) if status in each]
         schemas = [each["content"][JSON]["schema"] for each in found]
-        told[status] = {"description": found[0]["description"], **_content({"anyOf": schemas})}
+        told[status] = {"description": found[0]["description"], **content({"anyOf": schemas})}
     return told
 
 
 def _tei(summary: str, body: Schema, good: Schema, what: str) -> Page:
-    return Page(summary, _request(body), _answers(good, what, _TEI_STATUSES, _TEI_ERROR))
+    return Page(summary, request_of(body), _answers(good, what, _TEI_STATUSES, _TEI_ERROR))
 
 
 PAGES: dict[str, Page] = {
     "/embed": Page(
         "Embed one text or many, also as TEI's clients ask for it",
-        _request({"anyOf": [_schema_of(EmbedBody), _TEI_BODY]}),
-        _either(_answers({"anyOf": [_ONE, _MANY]}, _IN_ORDER, _STATUSES, _ERROR), _TEI_VECTORS),
+        request_of({"anyOf": [schema_of(EmbedBody), _TEI_BODY]}),
+        _either(_answers({"anyOf": [_ONE, _MANY]}, _IN_ORDER, _STATUSES, ERROR), _TEI_VECTORS),
     ),
     "/batch_embed": Page(
         "Embed many texts",
-        _request(_schema_of(BatchBody)),
-        _answers(_MANY, _IN_ORDER, _STATUSES, _ERROR),
+        request_of(schema_of(BatchBody)),
+        _answers(_MANY, _IN_ORDER, _STATUSES, ERROR),
     ),
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,
@@ -227,26 +231,26 @@ PAGES: dict[str, Page] = {
     "/invocations": _TEI_EMBED,
     "/embed_all": _tei(
         "A vector for each token",
-        _schema_of(EmbedAllBody, ["inputs"]),
-        _list(_list(_VECTOR)),
+        schema_of(EmbedAllBody, ["inputs"]),
+        list_of(list_of(VECTOR)),
         "For each input the vectors of its tokens",
     ),
     "/similarity": _tei(
         "How like one text others are",
-        _schema_of(SimilarityBody),
-        _VECTOR,
+        schema_of(SimilarityBody),
+        VECTOR,
         "The cosine of each sentence's vector to the source's",
     ),
     "/tokenize": _tei(
-        "The tokens of texts", _schema_of(TokenizeBody, ["inputs"]), _list(_list(_TOKEN)), "For each text its tokens"
+        "The tokens of texts", schema_of(TokenizeBody, ["inputs"]), list_of(list_of(_TOKEN)), "For each text its tokens"
     ),
     "/decode": _tei(
-        "The text of token ids", _schema_of(DecodeBody, ["ids"]), _list(_STRING), "A text for each list of ids"
+        "The text of token ids", schema_of(DecodeBody, ["ids"]), list_of(STRING), "A text for each list of ids"
     ),
 }
 """By route."""
 
-INFO_ANSWERS: Answers = {status: {"description": _WHY[status], **_TEI_ERROR} for status in (401, 404, 503)}
+INFO_ANSWERS: Answers = {status: {"description": WHY[status], **_TEI_ERROR} for status in (401, 404, 503)}
 INFO: dict[str, Any] = {"parameters": [_MODEL_HEADER]}
 HEALTH_ANSWERS: Answers = {503: {"description": "Not now; the body says what is missing"}}
 UNHEALTHY_ANSWERS: Answers = {503: {"description": "Not now", **_TEI_ERROR}}

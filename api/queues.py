@@ -13,10 +13,11 @@ from api import metrics
 from api.asked import Asked
 from api.cache import cached_of
 from api.dispatcher import Answered, Dispatcher
+from api.jobs.desk import Desk
 from api.settings import GatewaySettings
 from redbatch.tasks import end
 from shared import submission
-from shared.errors import ModelNotFound, NoWorker, RedisUnreachable
+from shared.errors import JobsFull, ModelNotFound, NoWorker, RedisUnreachable
 from shared.messages import Heartbeat
 from shared.queue import Link
 from shared.settings import queue_slug
@@ -33,6 +34,7 @@ MISSED = 60
 then, not 503. It is told of for ten minutes after the last time (delivery.QUEUES_TTL_MS)."""
 
 NO_WORKER_RETRY_S = 1.0
+FULL_RETRY_S = 10.0
 
 
 class ServedQueue:
@@ -40,11 +42,14 @@ class ServedQueue:
 
     Attributes:
         answer: returns what comes of a request; raises as the dispatcher does.
+        desk: knows its jobs.
     """
 
     def __init__(self, settings: GatewaySettings, name: str) -> None:
         self.name = name
         self.dispatcher = Dispatcher(settings, name)
+        self.desk = Desk(self.dispatcher.queue)
+        self._most_memory = settings.redis_memory_ratio
         self._cached = cached_of(settings, self.dispatcher)
         self.answer: Callable[[Asked, str], Awaitable[Answered]] = (self._cached or self.dispatcher).answer
         self._tasks: list[asyncio.Task[None]] = []
@@ -58,12 +63,18 @@ class ServedQueue:
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
         await end(self._tasks)
+        await self.desk.stop()
         await self.dispatcher.stop()
         metrics.forget(self.name)
 
     def workers(self) -> tuple[Heartbeat, ...]:
         """Returns the live workers, as last seen."""
         return self.dispatcher.monitor.workers()
+
+    def check_memory(self) -> None:
+        """Raises JobsFull: Redis has no room for jobs."""
+        if self.dispatcher.monitor.cluster().memory_ratio > self._most_memory:
+            raise JobsFull("Redis runs out of memory: try again later.", retry_after_s=FULL_RETRY_S)
 
     def serves(self, model: str) -> bool:
         """Whether its workers call their model so; or, while there is none, did so before."""
@@ -133,6 +144,10 @@ class Queues:
         names = ", ".join(each.name for each in self.live()) or "none at the moment"
         raise ModelNotFound(f"There is no such model here. Served: {names}.", param="model")
 
+    def of_name(self, name: str) -> ServedQueue | None:
+        """Returns the queue of that very name; None if it is not served."""
+        return self._served.get(name)
+
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from answering: redis; or a worker, of any model."""
         told = [each.dispatcher.missing() for each in self._served.values()]
@@ -163,7 +178,8 @@ class Queues:
                 await self._take_up(name)
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
-            if self._missed[name] > MISSED and queue is not self._own and not queue.dispatcher.in_flight:
+            unused = queue is not self._own and not queue.dispatcher.in_flight
+            if self._missed[name] > MISSED and unused and not await queue.desk.has_jobs():
                 del self._served[name], self._missed[name]
                 log.info("a queue is gone", queue=name)
                 await queue.stop()

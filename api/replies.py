@@ -20,12 +20,15 @@ from shared.codec import CodecError, decode_reply
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.queue import BLOCK_S, Link
+from shared.submission import Bell, announced
 
 log = structlog.get_logger()
 
-COLLECT_KEYS = 128
+COLLECT_KEYS = 384
 COLLECT_RINGS = 4
-"""Few at once: the replies of a call whose connection breaks are lost, and their requests run again."""
+"""Not more at once: the replies of a call whose connection breaks are lost, and their requests run again.
+
+Nor fewer: what is answered at once is what its clients send at once, and the next batches are made of it."""
 
 LINGER_S = 0.05
 """How long past its deadline a waiter listens, so that a reply of that moment is not left to its TTL."""
@@ -124,7 +127,7 @@ class Replies:
             try:
                 rung = await self._bell.pop(bell, BLOCK_S)
                 if rung is not None:
-                    await self._collect(rung.decode("ascii", "replace").split(" "), keys, gateway)
+                    await self._collect(announced(rung), keys, Bell(gateway, COLLECT_RINGS))
             except RedisUnreachable:
                 await self._look_after_bell()
 
@@ -149,12 +152,18 @@ class Replies:
             await self._broken([], those)
             del self._missed[: len(settled)]  # the rest came meanwhile
 
-    async def _collect(self, request_ids: list[str], keys: Keys, gateway: str) -> None:
+    async def _collect(self, ids: list[str], keys: Keys, bell: Bell) -> None:
         """Takes what the bell announced, and what it announces meanwhile: the busier, the more in one call."""
-        wanted = [each for each in dict.fromkeys(request_ids) if each in self._requests]
-        async with self.taking:
-            for start in range(0, len(wanted) or 1, COLLECT_KEYS):
-                part = wanted[start : start + COLLECT_KEYS]
-                for replies in await submission.collect(self._control, keys, part, gateway, COLLECT_RINGS):
+        wanted = self._known(ids)
+        while wanted:
+            part, wanted = wanted[:COLLECT_KEYS], wanted[COLLECT_KEYS:]
+            async with self.taking:
+                collected = await submission.collect(self._control, keys, part, None if wanted else bell)
+                for replies in collected.replies:
                     for data in replies:
                         self.deliver(data)
+            wanted += self._known(collected.announced)
+
+    def _known(self, ids: list[str]) -> list[str]:
+        """Returns those that still wait, once each: a request of several entries is announced for each."""
+        return [each for each in dict.fromkeys(ids) if each in self._requests]

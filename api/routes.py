@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from api import tei
 from api.asked import MODEL_HEADER
+from api.jobs.routes import router as job_router
 from api.native import Native, NativeBatch
 from api.openai import OpenAI
 from api.openapi import (
@@ -48,6 +49,7 @@ SERVED: dict[str, Dialect] = {
 PING = "Whether requests are served, as TEI tells it"
 
 router = APIRouter()
+router.include_router(job_router)
 
 
 def dialect_of(path: str) -> Dialect:

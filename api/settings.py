@@ -77,6 +77,25 @@ class GatewaySettings(QueueSettings):
     tenant_burst_tokens: int = Field(
         default=0, ge=0, le=10**12, description="So many of them at once; 0: as many as come in ten seconds."
     )
+    job_timeout_s: float = Field(
+        default=86_400.0, gt=0, le=604_800, description="Time for a job, after which it expires with what it has."
+    )
+    job_ttl_s: float = Field(
+        default=3_600.0, gt=0, le=604_800, description="How long a job and its results are kept after it has ended."
+    )
+    max_job_inputs: int = Field(default=1_000_000, ge=1, le=10_000_000, description="Most inputs in one job.")
+    max_job_body_bytes: int = Field(
+        default=256 * 10**6, ge=1, description="Largest body of a job that comes as lines (application/x-ndjson)."
+    )
+    max_owed_inputs: int = Field(
+        default=2_000_000, ge=1, description="Inputs of all jobs that may be without a result; beyond them: 503."
+    )
+    job_durability: Literal["none", "aof", "replicas"] = Field(
+        default="none",
+        description="What a job has to have reached before it is accepted: Redis' memory; its append-only file, "
+        "written to disk; or a replica.",
+    )
+    job_durable_s: float = Field(default=2.0, gt=0, le=60, description="Time for that; beyond: 503.")
     worker_grace_s: float = Field(
         default=60.0, ge=0, le=3600, description="How long requests are taken after the last worker was seen."
     )

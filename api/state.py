@@ -17,13 +17,14 @@ from shared.errors import ModelNotFound, NoWorker
 class State:
     """The settings, the queues, whether this gateway is on its way out, room for bodies, and who parses a large one.
 
-    Without a `gate` everybody may ask.
+    So many `uploads` of jobs as lines come in. Without a `gate` everybody may ask.
     """
 
     settings: GatewaySettings
     queues: Queues
     gate: Gate | None = None
     draining: bool = False
+    uploads: int = 0
     room: Room = field(init=False)
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
 

@@ -10,11 +10,11 @@ import structlog
 from gpuworker import metrics
 from gpuworker.context import Context
 from gpuworker.holding import Holding, key_of
-from shared import delivery
-from shared.codec import encode_reply
+from shared import delivery, jobs
+from shared.codec import encode_body, encode_reply
 from shared.delivery import Answer, Committing
-from shared.errors import RedisUnreachable
-from shared.messages import Entry, Failure, Ref, Reply
+from shared.errors import DeadlineExceeded, RedisUnreachable
+from shared.messages import Body, Entry, Failure, Ref, Reply
 from shared.queue import Link
 
 log = structlog.get_logger()
@@ -36,18 +36,27 @@ class Committer:
         self._answers: list[Answer] = []
         self._handed_back: list[Entry] = []
         self._refused: list[Entry] = []
+        self._split: list[Holding] = []
         self._malformed: list[Ref] = []
         self._wake = asyncio.Event()
 
     def answer(self, holding: Holding, reply: Reply, died_of: str = "") -> None:
         """Commits a reply soon. The entry stays in hand until then, so that it is renewed."""
         holding.answered = True
-        self._answers.append(Answer(holding.entry, encode_reply(reply), died_of))
+        self._answers.append(Answer(holding.entry, encode_reply(reply), died_of, isinstance(reply, Failure)))
         self._wake.set()
 
     def fail(self, holding: Holding, code: str, message: str, *, dead: bool = False) -> None:
-        """Commits an error soon; `dead` has the entry kept among the dead letters."""
+        """Commits an error soon; `dead` has the entry kept among the dead letters.
+
+        Of a job, those inputs are to fail alone that cannot run: the others get entries of their own instead.
+        """
         entry = holding.entry
+        if entry.job and len(holding.inputs) > 1 and code != DeadlineExceeded.code:
+            holding.answered = True
+            self._split.append(holding)
+            self._wake.set()
+            return
         metrics.FAILURES.labels(code).inc()
         reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message)
         self.answer(holding, reply, f"{code}: {message}" if dead else "")
@@ -86,12 +95,21 @@ class Committer:
     async def _work(self) -> None:
         while self._answers:
             await self._commit(self._next_answers())
+        while self._split:
+            await self._split_up(self._split[0])
+            del self._split[0]
         self._handed_back = await self._give(self._handed_back, delivery.RELEASED_IDLE_MS)
         self._refused = await self._give(self._refused, 0)
         if self._malformed:
             refs = list(self._malformed)
             await delivery.discard(self._link, self._context.keys, refs)
             self._malformed = self._malformed[len(refs) :]
+
+    async def _split_up(self, holding: Holding) -> None:
+        """Makes an entry of each input of one of a job."""
+        bodies = [encode_body(Body(holding.op, (each,), holding.options)) for each in holding.inputs]
+        await jobs.split(self._link, self._context.keys, holding.entry, bodies)
+        self._context.hands.release([key_of(holding.entry)])
 
     async def _give(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
         """Hands entries back; returns those that came meanwhile."""
@@ -119,6 +137,8 @@ class Committer:
             log.warning("entries given up", n=len(dead), see="redbatch dead list")
         self._answers = self._answers[len(answers) :]
         self._context.hands.release(key_of(answer.entry) for answer in answers)
+        if any(answer.entry.job for answer in answers):
+            self._context.jobs_moved.set()
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
         metrics.HELD.set(len(self._context.hands))

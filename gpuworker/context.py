@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from gpuworker.clock import RedisClock
@@ -18,7 +19,8 @@ class Context:
 
     `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
     measured rate in estimated tokens, 0 while unknown; `revision` is that of the
-    model, once it is loaded; `demand` is told what interactive entries took of it.
+    model, once it is loaded; `demand` is told what interactive entries took of it; `jobs_moved` is set when entries of
+    jobs were answered.
     """
 
     settings: WorkerSettings
@@ -31,3 +33,4 @@ class Context:
     revision: str = ""
     tokens_per_s: float = 0.0
     demand: Demand = field(default_factory=Demand)
+    jobs_moved: asyncio.Event = field(default_factory=asyncio.Event)

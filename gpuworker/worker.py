@@ -21,6 +21,7 @@ from gpuworker.committer import Committer
 from gpuworker.context import Context
 from gpuworker.engine_host import EngineFailed, EngineHost
 from gpuworker.engine_options import EngineOptions
+from gpuworker.feeder import Feeder
 from gpuworker.frames import Header
 from gpuworker.holding import key_of
 from gpuworker.keeper import Keeper
@@ -59,6 +60,7 @@ class Worker:
         keeper_link = self._queue.link("keep", identified=True)
         self._claimer = Claimer(self._context, self._claim_link, keeper_link, self._engine, self._committer)
         self._keeper = Keeper(self._context, keeper_link, self._claimer, self._drop)
+        self._feeder = Feeder(self._context, lambda: self._claimer.batch_tokens)
         self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
         wait_ms = settings.max_batch_wait_ms
         self._patience = Patience(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
@@ -86,6 +88,7 @@ class Worker:
                 ("commit", self._committer.run()),
                 ("begun", self._begun.run()),
                 ("keep", self._keeper.run()),
+                ("feed", self._feeder.run()),
                 ("watch", self._watchdog.run()),
                 ("heartbeat", self._pacemaker.run()),
             )

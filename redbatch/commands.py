@@ -17,7 +17,9 @@ from gpuworker.settings import WorkerSettings
 from redbatch import __version__
 from redbatch.bench.settings import BenchSettings
 from redbatch.dead.app import app as dead_app
+from redbatch.embed.app import embed
 from redbatch.flags import Panel, Setting, settings_of, with_flags
+from redbatch.jobs.app import app as jobs_app
 from redbatch.keys.app import app as keys_app
 from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.tune.settings import TuneSettings
@@ -40,6 +42,8 @@ app = typer.Typer(
 )
 
 app.add_typer(dead_app, name="dead")
+app.add_typer(jobs_app, name="jobs")
+app.command()(embed)
 app.add_typer(keys_app, name="keys")
 
 GATEWAY = settings_of(GatewaySettings)

@@ -157,6 +157,7 @@ class LocalRedis:
         defaults = [
             *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.directory)),
             *("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"),
+            *("--stream-node-max-entries", "4"),  # a deletion reads half a node: docs/performance.md
             *("--daemonize", "no", "--loglevel", "warning"),
         ]
         return [str(self.binary), *defaults, *self._options]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from shared import scripts
 from shared.codec import MAX_INPUTS
+from shared.jobs import MOST_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
 from shared.messages import Entry, Heartbeat, Ref
 from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
@@ -89,11 +90,12 @@ class Renewed:
 
 
 class Answer(NamedTuple):
-    """A reply for an entry, encoded. One that `died_of` something becomes a dead letter as well."""
+    """A reply for an entry, encoded: an error if it `failed`. One that `died_of` something is a dead letter too."""
 
     entry: Entry
     reply: bytes
     died_of: str = ""
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
             revision=fields.get(b"revision", b"").decode("ascii"),
             body=fields[b"body"],
             attempts=attempts,
+            job=b"job" in fields,
         )
     except (KeyError, ValueError):
         return Ref(lane, entry_id, 0, 0)
@@ -180,10 +183,10 @@ async def commit(link: Link, keys: Keys, answers: Sequence[Answer], how: Committ
     Raises:
         RedisUnreachable: whether it was done is unknown; repeating it is safe.
     """
-    names = [keys.backlog, keys.dead, *keys.lanes]
+    names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
     bells: dict[str, int] = {}
     args: list[Argument] = [GROUP, len(LANES), how.grace_ms, BELL_TTL_MS, how.worker, how.max_dead_letters]
-    args += (MOST_DEAD_BODY_BYTES, len(answers))
+    args += (MOST_DEAD_BODY_BYTES, keys.job(""), MOST_RESULTS, len(answers))
     for answer in answers:
         entry, ref = answer.entry, answer.entry.ref
         names.append(keys.reply(entry.request_id))
@@ -193,16 +196,18 @@ async def commit(link: Link, keys: Keys, answers: Sequence[Answer], how: Committ
             bells[entry.bell] = len(names)
         args += (ref.lane, ref.entry_id, ref.n, ref.cost, entry.deadline_ms, entry.request_id)
         args += (reply_at, bells.get(entry.bell, 0), answer.reply, entry.attempts, answer.died_of)
+        args += (entry.position if entry.job else "", ref.n if answer.failed else 0)
     _, won = await link.run(scripts.COMMIT, names, args)
     return [bool(flag) for flag in won]
 
 
 async def discard(link: Link, keys: Keys, refs: Sequence[Ref]) -> None:
     """Removes entries that nobody could answer, because they name no request."""
-    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, "", 0, 0, len(refs)]
+    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, "", 0, 0, keys.job(""), 0, len(refs)]
     for ref in refs:
-        args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "", 0, "")
-    await link.run(scripts.COMMIT, [keys.backlog, keys.dead, *keys.lanes], args)
+        args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "", 0, "", "", 0)
+    names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
+    await link.run(scripts.COMMIT, names, args)
 
 
 async def renew(link: Link, keys: Keys, worker: str, entries: Sequence[Entry]) -> Renewed:

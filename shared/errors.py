@@ -7,7 +7,11 @@ RedbatchError
 │   ├── Unauthorized          no key, or none that opens
 │   ├── Forbidden             the key is for something else
 │   ├── NotFound              there is no such route
-│   │   └── ModelNotFound         no worker has announced this model
+│   │   ├── ModelNotFound         no worker has announced this model
+│   │   └── JobNotFound           there is no such job, or it is another's
+│   ├── JobUnfinished         its result is not there yet
+│   ├── JobGone               it was cancelled, or its result is not kept any more
+│   ├── KeyReused             an idempotency key stands for something else already
 │   ├── MethodNotAllowed      the route has other methods
 │   ├── UnsupportedMediaType  the body is not JSON
 │   ├── BodyTimeout           the body did not arrive in time
@@ -19,7 +23,9 @@ RedbatchError
 │   └── TooManyFailures       wrong keys came from this address
 ├── Unavailable           the cluster cannot serve now
 │   ├── RedisUnreachable
-│   └── NoWorker
+│   ├── NoWorker
+│   ├── JobsFull              no more jobs have room
+│   └── NotDurable            it cannot be promised that this is kept
 ├── DeadlineExceeded      the answer did not come in time
 └── ModelError            the fault lies with this input or the model
     ├── InputFailed
@@ -92,6 +98,30 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
+class JobNotFound(NotFound):
+    """There is no such job, or it is another's: which of both is not told."""
+
+    code = "job_not_found"
+
+
+class JobUnfinished(RequestError):
+    """The job has no result yet."""
+
+    code = "job_unfinished"
+
+
+class JobGone(RequestError):
+    """The job was cancelled, so it has no result."""
+
+    code = "job_gone"
+
+
+class KeyReused(RequestError):
+    """An idempotency key stands for something else already."""
+
+    code = "idempotency_key_reused"
+
+
 class UnsupportedMediaType(RequestError):
     """The body is announced as something other than JSON."""
 
@@ -154,6 +184,18 @@ class NoWorker(Unavailable):
     """No worker has lived for a while."""
 
     code = "no_worker"
+
+
+class JobsFull(Unavailable):
+    """All jobs together ask for as much as may be."""
+
+    code = "jobs_full"
+
+
+class NotDurable(Unavailable):
+    """Redis did not confirm in time that what it was given will survive, or cannot."""
+
+    code = "not_durable"
 
 
 class DeadlineExceeded(RedbatchError):

@@ -13,6 +13,17 @@
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
 | rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
 | rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
+| rb:{<queue>}:job:<job>            | hash   | both             | job_ttl_s after the job has ended; what it is        |
+| rb:{<queue>}:job:<job>:in         | hash   | gateways         | until the job has ended; inputs without a result     |
+| rb:{<queue>}:job:<job>:todo       | list   | gateways         | until the job has ended; what was in no lane yet     |
+| rb:{<queue>}:job:<job>:fed        | hash   | both             | until the job has ended; its entries in the lanes    |
+| rb:{<queue>}:job:<job>:out        | hash   | workers          | job_ttl_s after the job has ended; replies           |
+| rb:{<queue>}:job:<job>:failed     | list   | workers          | job_ttl_s after the job has ended; where errors are  |
+| rb:{<queue>}:jobs                 | zset   | both             | permanent; jobs that have not ended                  |
+| rb:{<queue>}:jobs:all             | zset   | gateways         | permanent; jobs that are there, by their time        |
+| rb:{<queue>}:jobs:owed            | hash   | both             | permanent; what jobs have not got yet                |
+| rb:{<queue>}:results              | stream | both             | permanent; the last jobs that have ended             |
+| rb:{<queue>}:idempotency:<digest> | hash   | gateways         | as long as its job may be there                      |
 | rb:{<queue>}:cache, :cache:0, :1  | hash   | gateways         | four times cache_ttl_s; cache_bytes at most          |
 | rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
 | rb:queues                         | zset   | workers          | ten minutes after the last heartbeat of any worker   |
@@ -86,6 +97,34 @@ class Keys:
     def dead(self) -> str:
         """Stream of the dead letters: entries that were given up."""
         return f"{self.prefix}dead"
+
+    @property
+    def jobs(self) -> str:
+        """Jobs that have not ended, by the tokens that they have had."""
+        return f"{self.prefix}jobs"
+
+    @property
+    def all_jobs(self) -> str:
+        """Jobs by the time (Redis' clock, ms) at which they were made."""
+        return f"{self.prefix}jobs:all"
+
+    @property
+    def owed(self) -> str:
+        """Hash with the inputs of jobs that have no result yet, and the entries and tokens of jobs in the lanes."""
+        return f"{self.prefix}jobs:owed"
+
+    @property
+    def results(self) -> str:
+        """Stream of the jobs that have ended, for whoever works with their results."""
+        return f"{self.prefix}results"
+
+    def job(self, job_id: str) -> str:
+        """Hash of what is known of a job; its inputs and results are beside it, under this and a suffix."""
+        return f"{self.prefix}job:{job_id}"
+
+    def idempotency(self, digest: str) -> str:
+        """Hash with the job that a client made with an idempotency key."""
+        return f"{self.prefix}idempotency:{digest}"
 
     def reply(self, request_id: str) -> str:
         """List of the replies to one request."""

@@ -76,7 +76,8 @@ class Ref(NamedTuple):
 class Entry(NamedTuple):
     """An entry as a worker claimed it. `attempts` counts the runs of it that began and did not end.
 
-    One with a `revision` is for workers whose model is of it: the rest of its request was run by these.
+    One with a `revision` is for workers whose model is of it: the rest of its request was run by these. One of a `job`
+    is answered into that, whose id is its request's.
     """
 
     ref: Ref
@@ -89,6 +90,7 @@ class Entry(NamedTuple):
     body: bytes
     attempts: int = 0
     revision: str = ""
+    job: bool = False
 
 
 class Timing(NamedTuple):

@@ -48,6 +48,10 @@ class GroupMissing(Exception):
     """The consumer group is gone: the stream was deleted, flushed, or never read."""
 
 
+class CommandUnknown(Exception):
+    """This Redis is too old for a command."""
+
+
 class ScriptRefused(Exception):
     """A script refused what it was asked, for a reason that its header gives."""
 
@@ -80,18 +84,24 @@ class Link:
         Raises:
             RedisUnreachable: no connection, no answer in time, or Redis cannot serve (loading, out of memory).
             GroupMissing: NOGROUP.
+            CommandUnknown: Redis has no such command.
             ResponseError: any other error reply.
         """
         async with self._lock:
-            return await self._exchange(command, timeout_s)
+            return (await self._exchange((command,), timeout_s))[0]
+
+    async def call_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Sends commands at once and returns their replies. Raises as `call` does; some may have been done then."""
+        async with self._lock:
+            return await self._exchange(commands) if commands else []
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - as its header says
         """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does."""
         async with self._lock:  # over both, so that calls reach Redis in the order in which they were made
             try:
-                return await self._exchange(("EVALSHA", script.sha, len(keys), *keys, *args))
+                return (await self._exchange((("EVALSHA", script.sha, len(keys), *keys, *args),)))[0]
             except NoScriptError:
-                return await self._exchange(("EVAL", script.text, len(keys), *keys, *args))
+                return (await self._exchange((("EVAL", script.text, len(keys), *keys, *args),)))[0]
 
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
         """Pops the first element of a list, waiting for one at most `timeout_s` seconds (and at most BLOCK_S)."""
@@ -123,13 +133,13 @@ class Link:
         """Closes the connection, if there is one."""
         await self._close()
 
-    async def _exchange(self, command: Sequence[Argument], timeout_s: float | None = None) -> Any:  # noqa: ANN401
+    async def _exchange(self, commands: Sequence[Sequence[Argument]], timeout_s: float | None = None) -> list[Any]:
         """Raises NoScriptError as well."""
         try:
             wire = self._wire
             if wire is None or wire.lost:  # it broke while nobody used it, so nothing of anybody is lost with it
                 wire = await self._open()
-            reply = await wire.exchange(command, self._timeout_s if timeout_s is None else timeout_s)
+            replies = await wire.exchange_all(commands, self._timeout_s if timeout_s is None else timeout_s)
         except ResponseError as error:  # in connecting
             await self._close()
             raise _translated(f"{error.status_code or ''} {error}".strip()) from None
@@ -139,11 +149,12 @@ class Link:
         except BaseException:
             await self._close()
             raise
-        if isinstance(reply, hiredis.ReplyError):
-            if any(word in str(reply) for word in _ELSEWHERE):
-                await self._close()
-            raise _translated(str(reply))
-        return reply
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                if any(word in str(reply) for word in _ELSEWHERE):
+                    await self._close()
+                raise _translated(str(reply))
+        return replies
 
     async def _open(self) -> Wire:
         """Connects, and says and learns who this is. From there on redis-py has no part in it."""
@@ -187,6 +198,8 @@ def _translated(text: str) -> Exception:
         return NoScriptError(text)
     if "NOGROUP" in text or "UNBLOCKED the stream key" in text:
         return GroupMissing(text)
+    if "unknown command" in text:
+        return CommandUnknown(text)
     if "STALE" in text:
         return ScriptRefused(text)
     if any(word in text for word in _REFUSALS):

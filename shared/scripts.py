@@ -25,13 +25,12 @@ class Script:
 
 SUBMIT = Script.load("submit", "backlog", "entry_id", "tenants")
 CANCEL = Script.load("cancel", "backlog")
-COLLECT = Script.load("collect")
 SETTLE = Script.load("settle")
 PULSE = Script.load("pulse")
 
 JOIN = Script.load("join")
 CLAIM = Script.load("claim")
-COMMIT = Script.load("commit", "backlog")
+COMMIT = Script.load("commit", "backlog", "job_end")
 BEGIN = Script.load("begin")
 RENEW = Script.load("renew")
 RECLAIM = Script.load("reclaim")
@@ -42,5 +41,12 @@ LEAVE = Script.load("leave")
 
 CACHED = Script.load("cached", "cache")
 CACHE_PUT = Script.load("cache_put", "cache")
+
+JOB_PUT = Script.load("job_put")
+JOB_MAKE = Script.load("job_make", "backlog", "entry_id", "job_lanes", "job_end")
+JOB_FORGET = Script.load("job_forget")
+JOB_FEED = Script.load("job_feed", "backlog", "entry_id", "job_lanes", "job_end")
+JOB_SPLIT = Script.load("job_split", "backlog", "entry_id", "job_lanes")
+JOB_CANCEL = Script.load("job_cancel", "backlog", "entry_id", "job_lanes", "job_end")
 
 REQUEUE = Script.load("requeue", "backlog", "entry_id")

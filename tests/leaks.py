@@ -9,8 +9,8 @@ import redis
 
 from shared.keys import GROUP, QUEUES, Keys
 
-PERMANENT = ("epoch",)
-EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers", "tenants")
+PERMANENT = ("epoch", "jobs:all", "results")
+EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers", "tenants", "job:", "idempotency:")
 
 
 def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False) -> list[str]:
@@ -20,8 +20,8 @@ def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *
     for name in sorted(_names(client, keys)):
         if name in keys.lanes:
             found += _lane_leaks(client, name, may_stay)
-        elif name == keys.backlog:
-            counters: Any = client.hgetall(name)
+        elif name in (keys.backlog, keys.owed):
+            counters: Any = {field: value for field, value in _hash(client, name).items() if field != b"looked_ms"}
             found += [
                 f"{name}: {field.decode()} is {value.decode()}" for field, value in counters.items() if value != b"0"
             ]
@@ -34,6 +34,11 @@ def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *
         elif client.pttl(name) == -1:
             found.append(f"{name}: never expires")
     return found
+
+
+def _hash(client: redis.Redis, name: str) -> dict[bytes, bytes]:
+    found: Any = client.hgetall(name)
+    return dict(found)
 
 
 def remove(client: redis.Redis, keys: Keys) -> None:

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from redbatch.moments import moment
 from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.queue_link import EXIT_FAILED, Where, on_queue
 from shared import access
@@ -109,8 +109,8 @@ def _as_dict(key: AccessKey) -> dict[str, Any]:
         "tenant": key.tenant,
         "scopes": list(key.scopes),
         "quota": asdict(key.quota),
-        "created": _moment(key.created_ms),
-        "expires": None if key.expires_ms is None else _moment(key.expires_ms),
+        "created": moment(key.created_ms),
+        "expires": None if key.expires_ms is None else moment(key.expires_ms),
         "live": key.live(time.time() * 1000),
     }
 
@@ -120,8 +120,8 @@ def _as_table(keys: Sequence[AccessKey]) -> Table:
     for heading in ("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)"):
         table.add_column(heading, no_wrap=heading == "id", overflow="fold")
     for key in keys:
-        expires = "never" if key.expires_ms is None else _moment(key.expires_ms)
-        scopes, created = ", ".join(key.scopes), _moment(key.created_ms)
+        expires = "never" if key.expires_ms is None else moment(key.expires_ms)
+        scopes, created = ", ".join(key.scopes), moment(key.created_ms)
         row = (key.key_id, key.name, key.tenant, scopes, _in_words(key.quota), created, expires)
         table.add_row(*map(Text, row), style=None if key.live(time.time() * 1000) else "dim strike")
     return table
@@ -139,10 +139,6 @@ def _in_words(quota: Quota) -> str:
     if quota.weight != NO_QUOTA.weight:
         told.append(f"weight {quota.weight:g}")
     return ", ".join(told)
-
-
-def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _misused(message: str) -> int:

@@ -7,6 +7,6 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- The removal comes first: it is allowed when memory is full, after which the rest is too.
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]))
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%d', now - ARGV[2]))
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])

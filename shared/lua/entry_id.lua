@@ -8,11 +8,11 @@ local ms, sequence
 -- adds, and the entry's number in it: 50 bits, which a Lua number holds exactly.
 local function add_entry(lane, time, request_id, fields)
   if not ms then
-    ms = string.format('%.0f-', time[1] * 1000 + math.floor(time[2] / 1000))
+    ms = string.format('%d-', time[1] * 1000 + math.floor(time[2] / 1000))
     sequence = (time[2] % 1000 * 2^20 + (tonumber(string.sub(request_id, 1, 5), 16) or 0)) * 2^20
   end
   sequence = sequence + 1
-  local id = redis.pcall('XADD', lane, ms .. string.format('%.0f', sequence), unpack(fields))
+  local id = redis.pcall('XADD', lane, ms .. string.format('%d', sequence), unpack(fields))
   if type(id) == 'table' then  -- the clock went back, or somebody added a later id by hand; or no entry can be added
     id = redis.call('XADD', lane, '*', unpack(fields))
   end

@@ -35,7 +35,7 @@ end
 local time = redis.call('TIME')
 local deadline = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3]
 local entry = {'id', ARGV[2], 'v', fields.v, 'n', fields.n, 'pos', fields.pos, 'cost', fields.cost,
-               'deadline_ms', string.format('%.0f', deadline)}
+               'deadline_ms', string.format('%d', deadline)}
 for _, name in ipairs({'tenant', 'traceparent', 'body'}) do
   if fields[name] then
     entry[#entry + 1] = name

@@ -86,7 +86,7 @@ for r = 1, tonumber(ARGV[6]) do
     results[r] = {'slow', index, before}
   else
     local result = {status}
-    local deadline = string.format('%.0f', now + budget)
+    local deadline = string.format('%d', now + budget)
     for e = 0, m - 1 do
       local fields = {'id', id, 'v', '1', 'n', ARGV[at + 4 * e + 1], 'pos', ARGV[at + 4 * e],
                       'cost', ARGV[at + 4 * e + 2], 'deadline_ms', deadline}

@@ -15,11 +15,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import description
+from api.jobs.body import LINES
 from tests.integration.gateway.house import Gateway
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 EXAMPLES = 40
+
+
+@schemathesis.serializer(*LINES)
+def lines_of(_context: schemathesis.SerializationContext, value: object) -> bytes:
+    """Returns a body of lines as it is sent: whatever text was made up for it."""
+    return str(value).encode(errors="replace")
 
 
 described = schemathesis.openapi.from_dict(description())

@@ -10,6 +10,7 @@ import redis.asyncio
 from shared import delivery, submission
 from shared.keys import GROUP, Keys
 from shared.queue import Queue
+from shared.submission import Bell
 from tests.integration.queue.actors import Gateway, Worker, request, said
 from tests.integration.queue.conftest import Lane
 
@@ -156,9 +157,24 @@ async def test_the_entries_of_a_request_are_answered_under_one_key(
     await gateway.submit(asked, silent)
     await worker.commit(await worker.claim(), "part")
     link = queue.link("collect")
-    replies = await submission.collect(link, queue.keys, [asked.request_id, silent.request_id])
-    assert [len(each) for each in replies] == [5, 0]
-    assert await submission.collect(link, queue.keys, [asked.request_id]) == [[]]
+    collected = await submission.collect(link, queue.keys, [asked.request_id, silent.request_id])
+    assert [len(each) for each in collected.replies] == [5, 0]
+    assert await submission.collect(link, queue.keys, [asked.request_id]) == ([[]], [])
+
+
+async def test_collecting_takes_what_the_bell_announces(gateway: Gateway, worker: Worker, queue: Queue) -> None:
+    """A commit is one element of the bell; as many are taken as were asked for, and each names its requests."""
+    asked = [request(bell=queue.keys.bell("g")) for _ in range(4)]
+    await gateway.add(*asked)
+    entries = await worker.claim()
+    for some in (entries[:2], entries[2:3], entries[3:]):
+        await worker.commit(some)
+    link, ids = queue.link("collect"), [each.request_id for each in asked]
+    assert await submission.collect(link, queue.keys, [], Bell("g", 2)) == ([], ids[:3])
+    replies, announced = await submission.collect(link, queue.keys, ids[:3], Bell("g", 2))
+    assert ([len(each) for each in replies], announced) == ([1, 1, 1], ids[3:])
+    assert await submission.collect(link, queue.keys, [], Bell("g", 2)) == ([], [])
+    assert len((await submission.collect(link, queue.keys, ids[3:])).replies[0]) == 1
 
 
 async def test_work_goes_on_when_memory_is_full(
@@ -178,8 +194,8 @@ async def test_work_goes_on_when_memory_is_full(
         assert len(await other.reclaim()) == 3
         assert await other.commit(entries) == [True] * 3
         assert await other.commit(entries) == [False] * 3
-        replies = await submission.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
-        assert [len(each) for each in replies] == [1, 1, 1]
+        collected = await submission.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+        assert [len(each) for each in collected.replies] == [1, 1, 1]
     finally:
         await raw.config_set("maxmemory", 0)
 

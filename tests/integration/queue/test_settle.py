@@ -113,7 +113,8 @@ async def test_settle_races_commit(queue: Queue, gateway: Gateway, worker: Worke
         )
         assert won == [True]
         assert len(settled.replies) + settled.present.count(True) == 1
-        assert len((await submission.collect(link, queue.keys, [asked.request_id]))[0]) == 1 - len(settled.replies)
+        collected = await submission.collect(link, queue.keys, [asked.request_id])
+        assert len(collected.replies[0]) == 1 - len(settled.replies)
         found.append(len(settled.replies))
     assert 0 < sum(found) < ROUNDS
 

@@ -10,7 +10,17 @@ from api.errors import STATUS, error_body, headers_of, status_of
 from api.openapi import PAGES
 from api.routes import SERVED
 from api.serving import Dialect
-from shared.errors import MethodNotAllowed, NotFound, QueueFull, RedbatchError, error_tree
+from shared.errors import (
+    JobGone,
+    JobNotFound,
+    JobUnfinished,
+    KeyReused,
+    MethodNotAllowed,
+    NotFound,
+    QueueFull,
+    RedbatchError,
+    error_tree,
+)
 
 EXPECTED = {
     "RedbatchError": 500,
@@ -20,6 +30,10 @@ EXPECTED = {
     "Forbidden": 403,
     "NotFound": 404,
     "ModelNotFound": 404,
+    "JobNotFound": 404,
+    "JobUnfinished": 409,
+    "JobGone": 410,
+    "KeyReused": 422,
     "MethodNotAllowed": 405,
     "UnsupportedMediaType": 415,
     "BodyTimeout": 408,
@@ -33,11 +47,16 @@ EXPECTED = {
     "Unavailable": 503,
     "RedisUnreachable": 503,
     "NoWorker": 503,
+    "JobsFull": 503,
+    "NotDurable": 503,
     "DeadlineExceeded": 504,
     "ModelError": 500,
     "InputFailed": 500,
     "InternalError": 500,
 }
+
+
+ELSEWHERE = {NotFound, MethodNotAllowed, JobNotFound, JobUnfinished, JobGone, KeyReused}
 
 
 def test_every_class_of_the_tree_has_its_status() -> None:
@@ -52,9 +71,12 @@ def test_no_row_of_the_table_is_idle() -> None:
 
 @pytest.mark.parametrize("dialect", SERVED.values(), ids=lambda dialect: dialect.route)
 def test_the_documented_statuses_are_those_that_can_be_answered(dialect: Dialect) -> None:
-    """The OpenAPI page tells of each status that an error has here, and of no other: those of routing stand nowhere."""
+    """The OpenAPI page tells of each status that an error has here, and of no other.
+
+    Those of routing stand nowhere, and those of jobs elsewhere.
+    """
     spoken = {dialect, dialect.for_body(b'{"inputs": "a"}')}
-    errors = [cls("") for cls in set(error_tree()) - {NotFound, MethodNotAllowed}]
+    errors = [cls("") for cls in set(error_tree()) - ELSEWHERE]
     possible = {each.refusal(error, "")[0] for each in spoken for error in errors}
     assert set(PAGES[dialect.route].answers) == {200} | possible
 

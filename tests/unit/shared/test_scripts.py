@@ -15,7 +15,7 @@ from shared import scripts
 from shared.scripts import Script
 
 FILES = {path.name.removesuffix(".lua"): path.read_text() for path in files("shared").joinpath("lua").iterdir()}
-BEFORE = {"backlog", "cache", "entry_id", "tenants"}
+BEFORE = {"backlog", "cache", "entry_id", "job_end", "job_lanes", "tenants"}
 """What stands before the text of others, and is no script of its own."""
 
 LUA = {name: text for name, text in FILES.items() if name not in BEFORE}
@@ -40,10 +40,16 @@ def test_every_file_is_loaded() -> None:
 
 @pytest.mark.parametrize("name", sorted(BEFORE))
 def test_what_stands_before_others_is_used(name: str) -> None:
-    """By those that call one of its functions, and by no others."""
+    """By those that call one of its functions, themselves or in what else stands before them, and by no others."""
     functions = re.findall(r"^local function (\w+)", FILES[name], re.MULTILINE)
-    with_it = {script.name for script in LOADED.values() if FILES[name] in script.text.decode()}
-    calling = {script for script in LUA if any(re.search(rf"\b{each}\(", LUA[script]) for each in functions)}
+    texts = {script.name: script.text.decode() for script in LOADED.values()}
+    with_it = {script for script, text in texts.items() if FILES[name] in text}
+    rests = {script: text.replace(FILES[name], "") for script, text in texts.items()}
+    calling = {
+        script
+        for script, rest in rests.items()
+        if any(re.search(rf"\b{each}\(|pcall\({each}\b", rest) for each in functions)
+    }
     assert with_it == calling != set()
 
 

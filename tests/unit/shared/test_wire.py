@@ -64,6 +64,33 @@ async def test_an_error_reply_is_a_value() -> None:
         assert await ask(wire, theirs, [b"+next\r\n"]) == b"next"
 
 
+async def test_several_commands_at_once() -> None:
+    """Their replies come in their order, however they are cut; an error is only its own command's reply."""
+    async with wired() as (wire, transport, theirs):
+        asked = asyncio.create_task(wire.exchange_all([("PING",), ("LPOP", "a", 2), ("PING",)], LONG_S))
+        sent = b"*1\r\n$4\r\nPING\r\n"
+        expected = sent + b"*3\r\n$4\r\nLPOP\r\n$1\r\na\r\n$1\r\n2\r\n" + sent
+        assert await asyncio.get_running_loop().sock_recv(theirs, 100) == expected
+        for piece in (b"+PO", b"NG\r\n-WRONG", b"TYPE\r\n+la", b"st\r\n"):
+            theirs.send(piece)
+            await asyncio.sleep(SHORT_S)
+        first, error, last = await asked
+        assert (first, last) == (b"PONG", b"last")
+        assert isinstance(error, hiredis.ReplyError)
+        assert await ask(wire, theirs, [b"+next\r\n"]) == b"next"
+        assert not transport.is_closing()
+
+
+async def test_one_reply_of_several_is_not_enough() -> None:
+    """Who asked for two is not told of one."""
+    async with wired() as (wire, _, theirs):
+        asked = asyncio.create_task(wire.exchange_all([("PING",), ("PING",)], SHORT_S))
+        await asyncio.sleep(0)
+        theirs.send(b"+PONG\r\n")
+        with pytest.raises(TimeoutError):
+            await asked
+
+
 async def test_what_is_no_reply_breaks_the_connection() -> None:
     """Nothing is guessed from it."""
     async with wired() as (wire, _, theirs):

@@ -1,0 +1,1 @@
+"""`redbatch embed`: the vectors of a file of texts, by way of jobs."""

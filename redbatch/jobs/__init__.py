@@ -1,0 +1,1 @@
+"""What `redbatch jobs` shows and does."""

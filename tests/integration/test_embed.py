@@ -1,0 +1,183 @@
+"""`redbatch embed`: the vectors of a whole file, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import pytest_asyncio
+import redis
+
+from tests.integration.gateway.house import Gateway, House, digits, digits_of
+from tests.processes import Processes
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest_asyncio.fixture
+async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """Processes of the test's own, around the test's queue."""
+    async with Processes(tmp_path_factory.mktemp("house")) as processes:
+        yield House(processes, redis_url, queue_name)
+
+
+def command(gateway: Gateway, source: Path, out: Path, *options: str) -> list[str]:
+    """Returns the command line."""
+    return [sys.executable, "-m", "redbatch", "embed", str(source), "-o", str(out), "--url", gateway.url, *options]
+
+
+async def embed(gateway: Gateway, source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs it to its end."""
+    words = command(gateway, source, out, *options)
+    return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False, timeout=100)
+
+
+def check_rows(found: np.ndarray, texts: Sequence[str | None]) -> None:
+    """Sees that each row is the vector of its text, bit for bit, or NaN where there is none."""
+    assert found.shape == (len(texts), 384)
+    for row, text in zip(found, texts, strict=True):
+        if text is None:
+            assert np.isnan(row).all()
+        else:
+            assert row.astype("<f4").tobytes() == digits_of(text)
+
+
+async def test_a_file_of_lines(house: House, tmp_path: Path) -> None:
+    """Order is kept, over several jobs; a line that is no text is an empty row, and is named."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    texts: list[str | None] = [f"text {i} \u00e9" for i in range(1_000)]
+    lines = [json.dumps(text if i % 2 else {"text": text, "id": i}) for i, text in enumerate(texts)]
+    for at, line in (
+        (0, ""),
+        (500, "{"),
+        (501, '{"body": "a"}'),
+        (999, '""'),
+        (700, json.dumps("x" * 200_000)),
+        (800, r'"\ud800"'),
+    ):
+        lines[at], texts[at] = line, None
+    source, out = tmp_path / "texts.jsonl", tmp_path / "vectors.npy"
+    source.write_text("\n".join(lines) + "\n")
+    done = await embed(gateway, source, out, "--slice", "128")
+    assert done.returncode == 1, done.stderr
+    assert "994 of 1,000 texts have vectors" in done.stderr
+    check_rows(np.load(out), texts)
+    faults = [json.loads(line) for line in (tmp_path / "vectors.npy.errors.jsonl").read_text().splitlines()]
+    assert [each["line"] for each in faults] == [1, 501, 502, 701, 801, 1_000]
+    assert "too_large" in faults[3]["error"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "texts.jsonl",
+        "vectors.npy",
+        "vectors.npy.errors.jsonl",
+    ]
+
+
+async def test_the_formats(house: House, tmp_path: Path) -> None:
+    """Text, CSV and Parquet in; JSON lines and Parquet out."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    texts = [f"text, {i}\t\u4e16" for i in range(50)]
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
+    with (tmp_path / "b.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "body"], *([i, text] for i, text in enumerate(texts))])
+    pq.write_table(pa.table({"body": [*texts[:-1], None]}), tmp_path / "c.parquet")
+    assert (await embed(gateway, tmp_path / "a.txt", tmp_path / "a.jsonl")).returncode == 0
+    told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [digits(each["embedding"]) for each in told] == list(map(digits_of, texts))
+    assert (await embed(gateway, tmp_path / "b.csv", tmp_path / "b.parquet", "--column", "body")).returncode == 0
+    table = pq.read_table(tmp_path / "b.parquet")
+    assert [digits(each) for each in table["embedding"].to_pylist()] == list(map(digits_of, texts))
+    assert (
+        await embed(gateway, tmp_path / "c.parquet", tmp_path / "c.parquet.out.parquet", "--column", "body")
+    ).returncode == 1
+    table = pq.read_table(tmp_path / "c.parquet.out.parquet")
+    assert [each and digits(each) for each in table["embedding"].to_pylist()] == [*map(digits_of, texts[:-1]), None]
+    assert table["error"].to_pylist() == [*[None] * 49, "no text"]
+
+
+async def test_a_run_that_was_killed_goes_on(house: House, tmp_path: Path) -> None:
+    """What was done is not asked for again, and what was on its way is found again."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=0,item_ms=2"))
+    texts = [f"text {i}" for i in range(1_500)]
+    source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
+    source.write_text("\n".join(texts))
+    options = ("--slice", "100", "--in-flight", "2")
+    process = subprocess.Popen(command(gateway, source, out, *options), stderr=subprocess.DEVNULL)
+    parts = tmp_path / "vectors.npy.part"
+    await wait_until(lambda: len(list(parts.glob("*.npy"))) >= 3, "some of it is done")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
+    assert not out.exists()
+    done = await embed(gateway, source, out, *options)
+    assert done.returncode == 0, done.stderr
+    assert "Going on" in done.stderr
+    check_rows(np.load(out), texts)
+    assert not parts.exists()
+    assert len(kept) >= 3
+    with redis.Redis.from_url(house.redis_url, protocol=2) as client:
+        assert client.zcard(house.keys.all_jobs) == 15
+
+
+async def test_a_job_that_expires_is_no_success(house: House, tmp_path: Path) -> None:
+    """What had not run is named, and its rows are empty."""
+    gateway, _ = await asyncio.gather(
+        house.gateway(job_timeout_s=2), house.worker("simulated:base_ms=0,item_ms=20", max_batch_size=8)
+    )
+    source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
+    source.write_text("\n".join(f"text {i}" for i in range(600)))
+    done = await embed(gateway, source, out)
+    assert done.returncode == 1, done.stderr
+    missing = np.flatnonzero(np.isnan(np.load(out)).any(axis=1))
+    faults = [json.loads(line) for line in (tmp_path / "vectors.npy.errors.jsonl").read_text().splitlines()]
+    assert 0 < len(missing) < 600
+    assert [each["line"] - 1 for each in faults] == list(missing)
+
+
+async def test_a_gateway_that_goes_away_and_comes_back(house: House, tmp_path: Path) -> None:
+    """It is asked again until it answers."""
+    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=0,item_ms=2"))
+    texts = [f"text {i}" for i in range(1_000)]
+    source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
+    source.write_text("\n".join(texts))
+    running = asyncio.create_task(embed(gateway, source, out, "--slice", "100"))
+    await asyncio.sleep(1.5)
+    gateway.program.kill()
+    await asyncio.sleep(0.5)
+    await house.gateway(port=gateway.port)
+    done = await running
+    assert done.returncode == 0, done.stderr
+    check_rows(np.load(out), texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "out", "said"),
+    [
+        ("none.txt", "v.npy", "No such file"),
+        ("a.doc", "v.npy", "has to end with one of .txt"),
+        ("a.txt", "v.bin", "has to end with one of .npy"),
+        ("a.csv", "v.npy", "has no column 'text'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(tmp_path: Path, name: str, out: str, said: str) -> None:
+    """Before anything is asked."""
+    for each in ("a.doc", "a.txt", "a.csv"):
+        (tmp_path / each).write_text("id,body\n1,x\n")
+    words = [sys.executable, "-m", "redbatch", "embed", str(tmp_path / name), "-o", str(tmp_path / out)]
+    began = time.monotonic()
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - began < 25
