@@ -261,7 +261,7 @@ async def test_a_worker_that_comes_back_under_its_name_counts_the_attempt(house:
 
 
 async def test_what_comes_to_a_worker_that_does_not_hear_of_it_is_found_when_it_loses_another(house: House) -> None:
-    """Another takes an entry that it holds, so its group may have changed: it reads what is pending under its name."""
+    """Another takes an entry that waits with it, so its group may have changed: it reads what is pending for it."""
     await house.worker(
         "simulated:base_ms=1000,item_ms=0", worker_id="pod-0", max_batch_size=1, claim_window=3, reclaim_idle_ms=60_000
     )
@@ -271,10 +271,13 @@ async def test_what_comes_to_a_worker_that_does_not_hear_of_it_is_found_when_it_
         return len(await house.pending()) == len(asked)
 
     await wait_until(held, "it holds what it may")
+    await wait_until(house.has_begun, "the first runs")
     unheard = await house.ask("unheard of")
     rows: Any = await house.raw.xreadgroup(GROUP, "pod-0", {house.lane: ">"}, count=1)
     assert len(rows[0][1]) == 1
-    taken: Any = (await house.pending())[2]["message_id"]
+    begun = {name.split("/")[1] for name in await house.begun()}
+    waiting = [row["message_id"] for row in (await house.pending())[: len(asked)]]
+    taken: Any = next(each for each in reversed(waiting) if each.decode() not in begun)
     await house.raw.xclaim(house.lane, GROUP, "other", 0, [taken])
     await house.check([unheard], timeout_s=10)
     await house.raw.xclaim(house.lane, GROUP, "pod-0", 0, [taken], idle=120_000)
