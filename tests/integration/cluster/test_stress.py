@@ -44,7 +44,9 @@ async def repeatedly(harm: Harm, crowd: Crowd, every_s: float = EVERY_S) -> Asyn
 
     async def run() -> None:
         await wait_until(
-            lambda: crowd.outcomes.total() >= crowd.requests / 4 or enough.is_set(), "a quarter is answered", timeout_s=60
+            lambda: crowd.outcomes.total() >= crowd.requests / 4 or enough.is_set(),
+            "a quarter is answered",
+            timeout_s=60,
         )
         while not enough.is_set():
             await harm()
