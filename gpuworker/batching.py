@@ -10,7 +10,8 @@ A model that runs packed batches pads nothing, whatever their lengths: then inpu
 
 Interactive inputs go before those of bulk, which fill the room that such a batch leaves; where batches are padded, with
 what is no longer than its longest. When it is bulk's turn (gpuworker.lanes), it is the other way round; without padding
-as much of bulk goes first as it is owed, and no more.
+as much of bulk goes first as it is owed, and no more. While interactive inputs come, which wait for whatever runs, bulk
+makes no batch larger than a bound of its own (gpuworker.guests).
 
 An input that would be answered late, by what the batch it is in is expected to take, makes way for one that would not:
 under overload a queue holds little else than inputs about to expire, and all work would be in vain.
@@ -53,7 +54,8 @@ class Limits(NamedTuple):
     None, the `outlook` decides, and without one nobody waits. `reserve_s` is the time that running a batch is expected
     to take, which a wait must leave before the oldest deadline. `overhead_tokens` is the part of a batch's cost that
     does not depend on what is in it, as the number of tokens that would take as long. `costs` are what batches take,
-    once that is known. `bulk_share` and `bulk_age_bound_s` are those of gpuworker.lanes.
+    once that is known. `bulk_share` and `bulk_age_bound_s` are those of gpuworker.lanes, `bulk_stretch` is that of
+    gpuworker.guests, and `bulk_tokens` what follows from it now: as `max_tokens`, of a batch with bulk in it.
     """
 
     max_size: int
@@ -67,6 +69,14 @@ class Limits(NamedTuple):
     outlook: Outlook | None = None
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
+    bulk_stretch: float = 1.2
+    bulk_tokens: int | None = None
+
+    def of(self, *, bulk: bool) -> Limits:
+        """Returns the limits up to which a batch takes in bulk, or interactive inputs."""
+        if not bulk or self.bulk_tokens is None:
+            return self
+        return self._replace(max_tokens=min(self.max_tokens, self.bulk_tokens))
 
 
 class Waiting(NamedTuple):
@@ -131,7 +141,7 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
     first, then = _lanes(waiting, shared, bulk_first=turn.bulk_owed > 0)
-    full = is_full([waiting[i].tokens for i in (shared if limits.packed else first)], limits)
+    full = _is_full(waiting, shared if limits.packed else first, limits)
     if not full and (limits.wait_s or limits.outlook):
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
@@ -148,6 +158,12 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         batch, seconds = alone, _seconds(waiting, alone, limits)
     expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
     return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
+
+
+def _is_full(waiting: Sequence[Waiting], inputs: list[int], limits: Limits) -> bool:
+    """Whether a batch of these is as large as it may be, with bulk in it or without."""
+    bulk = any(waiting[i].bulk for i in inputs)
+    return is_full([waiting[i].tokens for i in inputs], limits.of(bulk=bulk))
 
 
 def _lanes(waiting: Sequence[Waiting], shared: Sequence[int], *, bulk_first: bool) -> tuple[list[int], list[int]]:
@@ -167,15 +183,16 @@ class Moment(NamedTuple):
 
 def _batch(waiting: Sequence[Waiting], first: list[int], then: list[int], moment: Moment) -> tuple[int, ...]:
     limits, now, bulk_owed = moment
+    leading = limits.of(bulk=waiting[first[0]].bulk)
     if limits.packed:
         if then and waiting[first[0]].bulk:
             first, then = _owed_first(waiting, first, then, bulk_owed)
-        batch = _packed(waiting, first, limits)
+        batch = _packed(waiting, first, leading)
         return batch + _fill_packed(waiting, then, limits, batch) if then else batch
     oldest = min(first, key=lambda i: waiting[i].since)
     overdue = now - waiting[oldest].since >= limits.age_bound_s
-    batch = _padded(waiting, first, limits, oldest if overdue else None)
-    return batch + _fill_padded(waiting, then, limits, batch) if then else batch
+    batch = _padded(waiting, first, leading, oldest if overdue else None)
+    return batch + _fill_padded(waiting, then, limits.of(bulk=waiting[then[0]].bulk), batch) if then else batch
 
 
 def _in_time_alone(waiting: Sequence[Waiting], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:
@@ -237,13 +254,15 @@ def _fill_packed(
     waiting: Sequence[Waiting], others: list[int], limits: Limits, batch: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Those of the others for which a batch has room: interactive ones first, each in the order of arrival."""
-    left = limits.max_tokens - sum(waiting[i].tokens for i in batch)
+    tokens = sum(waiting[i].tokens for i in batch)
+    most = {bulk: limits.of(bulk=bulk).max_tokens for bulk in (False, True)}
     found: list[int] = []
     for i in sorted(others, key=lambda i: (waiting[i].bulk, waiting[i].since)):
         if len(batch) + len(found) == limits.max_size:
             break
-        if waiting[i].tokens <= left:
-            left -= waiting[i].tokens
+        each = waiting[i]
+        if tokens + each.tokens <= most[each.bulk]:
+            tokens += each.tokens
             found.append(i)
     return tuple(found)
 

@@ -22,4 +22,5 @@ class EngineOptions:
     batch_age_bound_ms: float
     bulk_share: float
     bulk_age_bound_ms: float
+    bulk_stretch: float
     log_level: str

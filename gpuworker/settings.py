@@ -83,6 +83,13 @@ class WorkerSettings(QueueSettings):
         le=3_600_000,
         description="Whatever that share: bulk goes first once it has been passed over for so long.",
     )
+    bulk_stretch: float = Field(
+        default=1.2,
+        ge=1,
+        le=1_000,
+        description="While interactive inputs come, a batch with bulk in it takes at most so many times as long as "
+        "theirs alone would. More makes bulk faster and interactive answers slower.",
+    )
     claim_window: int = Field(
         default=256, ge=1, le=10_000, description="Most entries that a worker claims ahead, to sort by length."
     )

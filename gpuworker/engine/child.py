@@ -48,6 +48,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
         packed=backend.packs,
         bulk_share=options.bulk_share,
         bulk_age_bound_s=options.bulk_age_bound_ms / 1000,
+        bulk_stretch=options.bulk_stretch,
     )
     told = Told(
         begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),

@@ -22,7 +22,6 @@ from gpuworker.engine.intake import READING, tokenized, values_of
 from gpuworker.engine.run import alike, results_of
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Ran, Row, Told, Work
-from gpuworker.lanes import Turns
 from gpuworker.pace import Pace
 
 MOST_TEXTS = 256
@@ -48,7 +47,7 @@ class Pipeline:
         self._preparing = threading.Condition(self._lock)
         self._leading = threading.Condition(self._lock)
         self._following = threading.Condition(self._lock)
-        self._shelf = Shelf(Turns(limits.bulk_share, limits.bulk_age_bound_s))
+        self._shelf = Shelf(limits, backend.runners)
         self._works: dict[str, Work] = {}
         self._reading: SimpleQueue[Work] = SimpleQueue()
         self._running = 0

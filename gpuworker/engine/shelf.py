@@ -2,69 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from gpuworker.batching import Limits, Plan, Turn, plan
 from gpuworker.engine.work import Batch, Item, Row
+from gpuworker.guests import Guests
 from gpuworker.lanes import Turns
+
+LEAST_IN_SIGHT = 256
+MANY_BATCHES = 4
+"""Of bulk, the first so many full batches are in sight of the plan: enough to choose from, however much there is."""
 
 
 class Shelf:
-    """What waits, in the order of arrival. It has no lock of its own.
+    """What waits, each lane in the order of arrival. It has no lock of its own.
 
     Args:
-        turns: how the lanes take turns here.
+        limits: as set: how the lanes take turns, and what room interactive inputs leave for bulk beside them.
+        runners: how many batches run at once.
 
     Attributes:
+        tokens: those of all rows, without padding.
         bulk_leads: whether it was bulk's turn at the last plan.
         ready: a batch that was taken, and has not begun.
     """
 
-    def __init__(self, turns: Turns) -> None:
-        self._rows: dict[object, Row] = {}
-        self._turns = turns
+    def __init__(self, limits: Limits, runners: int) -> None:
+        self._interactive: dict[object, Row] = {}
+        self._bulk: dict[object, Row] = {}
+        self._in_sight = max(LEAST_IN_SIGHT, MANY_BATCHES * limits.max_size)
+        self._turns = Turns(limits.bulk_share, limits.bulk_age_bound_s)
+        self._guests = Guests(limits.bulk_stretch, runners)
+        self.tokens = 0
         self.bulk_leads = False
         self.ready: Batch | None = None
         self._planned, self._bulk_led = 0.0, False
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all rows, without padding."""
-        return sum(row.encoded.tokens for row in self._rows.values())
+        return bool(self._interactive or self._bulk)
 
     def add(self, items: Iterable[Item]) -> None:
         """Puts inputs on the shelf, each beside those with the same content. A suspect joins nobody."""
         for item in items:
             key: object = (item.work.key, item.at) if item.waiting.suspect else item.content
-            row = self._rows.get(key)
+            bulk = item.waiting.bulk
+            row = self._interactive.get(key) or (self._bulk.get(key) if bulk else self._bulk.pop(key, None))
             if row is None:
-                self._rows[key] = Row([item])
-            else:
-                row.items.append(item)
+                row = Row([])
+                self.tokens += item.encoded.tokens
+            row.items.append(item)
+            if not bulk or key not in self._interactive:
+                (self._bulk if bulk else self._interactive)[key] = row
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
-        """Returns what to do now; its indices are rows."""
+        """Returns what to do now; its indices are rows that are in sight."""
         owed = self._turns.owed(now)
         self.bulk_leads = owed > 0
         turn = Turn(busy, suspect_ran, owed)
-        return plan([row.waiting for row in self._rows.values()], limits, now, turn)
+        limits = limits._replace(bulk_tokens=self._guests.bulk_tokens(limits.costs, now))
+        return plan([row.waiting for _, row in self._seen()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
         """Takes off the rows of a plan's batch, and the inputs that expire; returns both."""
-        keys, until = list(self._rows), now + made.seconds
-        late = [item for i in made.expired for item in self._rows[keys[i]].items if item.waiting.deadline <= until]
-        return tuple(self._rows.pop(keys[i]) for i in made.batch), late
+        seen, until = list(self._seen()), now + made.seconds
+        late = [item for i in made.expired for item in seen[i][1].items if item.waiting.deadline <= until]
+        return tuple(self._pop(seen[i][0]) for i in made.batch), late
 
     def begins(self, rows: Iterable[Row], now: float) -> None:
         """Takes in that a batch begins which was planned or taken last, for whose lanes take turns."""
         batch = [row.waiting for row in rows]
-        bulk = sum(each.tokens for each in batch if each.bulk)
-        waits = any(row.waiting.bulk for row in self._rows.values())
-        interactive = sum(each.tokens for each in batch) - bulk
-        self._turns.took(interactive, bulk, led=self.bulk_leads and bulk > 0, waits=waits, now=now)
+        guests = [each.tokens for each in batch if not each.bulk]
+        interactive = sum(guests)
+        bulk = sum(each.tokens for each in batch) - interactive
+        self._guests.began(len(guests), interactive, now)
+        self._turns.took(interactive, bulk, led=self.bulk_leads and bulk > 0, waits=bool(self._bulk), now=now)
 
     def hold(self, ready: Batch, planned: float, *, bulk_led: bool) -> None:
         """Holds a batch ready; says when it was planned, and whether it was bulk's turn."""
@@ -76,7 +88,7 @@ class Shelf:
         if ready is None:
             return None
         outranked = any(row.waiting.bulk for row in ready.rows) and any(
-            row.items[-1].shelved > self._planned and not row.waiting.bulk for row in self._rows.values()
+            row.items[-1].shelved > self._planned for row in self._interactive.values()
         )
         if outranked and not self._bulk_led:
             self._put_back(ready.rows)
@@ -84,20 +96,39 @@ class Shelf:
         self.bulk_leads = self._bulk_led
         return ready
 
-    def _put_back(self, rows: Iterable[Row]) -> None:
-        """Puts rows back to where they were, before all that came since."""
-        since, self._rows = self._rows, {row.items[0].content: row for row in rows}
-        for key, row in since.items():
-            if key in self._rows:
-                self._rows[key].items += row.items
-            else:
-                self._rows[key] = row
-        self.sweep()
-
     def sweep(self) -> None:
         """Removes the inputs of entries that have ended."""
-        for key, row in list(self._rows.items()):
-            if any(item.work.over for item in row.items):
-                row.items = [item for item in row.items if not item.work.over]
-                if not row.items:
-                    del self._rows[key]
+        for lane in (self._interactive, self._bulk):
+            for key, row in list(lane.items()):
+                if any(item.work.over for item in row.items):
+                    live = [item for item in row.items if not item.work.over]
+                    if not live:
+                        self._pop(key)
+                    row.items = live
+
+    def _seen(self) -> Iterator[tuple[object, Row]]:
+        """The rows that a plan chooses from, with their keys."""
+        return chain(self._interactive.items(), islice(self._bulk.items(), self._in_sight))
+
+    def _pop(self, key: object) -> Row:
+        row = self._interactive.pop(key, None) or self._bulk.pop(key)
+        self.tokens -= row.encoded.tokens
+        return row
+
+    def _put_back(self, rows: Iterable[Row]) -> None:
+        """Puts rows back to where they were, before all that came since. What of them has ended meanwhile is left out.
+
+        There may be thousands that came since: those stay as they are.
+        """
+        lanes: tuple[dict[object, Row], dict[object, Row]] = ({}, {})
+        for row in rows:
+            row.items = [item for item in row.items if not item.work.over]
+            if not row.items:
+                continue
+            key = row.items[0].content
+            if (other := self._interactive.get(key) or self._bulk.get(key)) is not None:
+                self._pop(key)
+                row.items += other.items
+            lanes[row.waiting.bulk][key] = row
+            self.tokens += row.encoded.tokens
+        self._interactive, self._bulk = lanes[False] | self._interactive, lanes[True] | self._bulk

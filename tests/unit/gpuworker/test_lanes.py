@@ -36,6 +36,7 @@ bounds = st.builds(
     age_bound_s=st.sampled_from([0.0, 0.2, 100.0]),
     overhead_tokens=st.sampled_from([0.0, 1.0, 32.0]),
     packed=st.booleans(),
+    bulk_tokens=st.none() | st.integers(1, 60),
 )
 
 
@@ -85,12 +86,24 @@ def test_no_room_is_left_that_a_bulk_input_would_fit_into(waiting: list[Waiting]
         and each.deadline > NOW
         and (limits.packed or each.tokens <= max(other.tokens for other in batch))
     )
-    assert all(cost([*batch, each], limits) > limits.max_tokens for each in left)
+    assert all(cost([*batch, each], limits) > limits.of(bulk=True).max_tokens for each in left)
+
+
+@given(waitings, bounds, st.booleans())
+def test_bulk_makes_no_batch_larger_than_its_own_bound(waiting: list[Waiting], limits: Limits, leads: bool) -> None:
+    """Interactive inputs beside it may; and a single input of bulk may be longer than that."""
+    batch = batch_of(waiting, limits, BULKS_TURN if leads else ANYONES)
+    bulk = [each for each in batch if each.bulk]
+    if len(bulk) <= 1:
+        return
+    most = limits.of(bulk=True).max_tokens
+    assert cost(bulk if leads else batch, limits) <= most
 
 
 @given(waitings, bounds)
 def test_when_it_is_bulks_turn_the_lanes_change_places(waiting: list[Waiting], limits: Limits) -> None:
     """Then the others fill the room that it leaves."""
+    limits = limits._replace(bulk_tokens=None)  # else they would not be alike
     turned = [each._replace(bulk=not each.bulk) for each in waiting]
     assert plan(waiting, limits, NOW, BULKS_TURN) == plan(turned, limits, NOW)
 

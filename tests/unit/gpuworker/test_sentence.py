@@ -48,6 +48,7 @@ OPTIONS = EngineOptions(
     batch_age_bound_ms=200,
     bulk_share=0.1,
     bulk_age_bound_ms=5_000,
+    bulk_stretch=1.2,
     log_level="warning",
 )
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "Ünïcödé 漢字", "x " * 700]

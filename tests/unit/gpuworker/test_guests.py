@@ -1,0 +1,90 @@
+"""How large a batch may be with bulk in it, while interactive inputs come."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuworker.costs import Costs
+from gpuworker.guests import LATELY_S, Guests
+
+COSTS = Costs(fixed_s=0.010, token_s=0.0002)
+costs = st.builds(Costs, fixed_s=st.floats(0, 0.02), token_s=st.floats(1e-6, 1e-3))
+
+
+NOW, EVERY_S = 10 * LATELY_S, 0.01
+
+
+def guests_at(rate: int, each: int, *, stretch: float = 1.2, runners: int = 1) -> Guests:
+    """Returns what has seen so many inputs a second, each of so many tokens, until now."""
+    guests, inputs = Guests(stretch, runners), round(rate * EVERY_S)
+    for tick in range(round(NOW / EVERY_S) + 1):
+        guests.began(inputs, inputs * each, tick * EVERY_S)
+    return guests
+
+
+def test_without_guests_there_is_no_bound() -> None:
+    """Nobody has come; and nothing is known yet of what batches take."""
+    guests = Guests(1.2, 1)
+    assert guests.bulk_tokens(COSTS, 0.0) is None
+    guests.began(0, 0, 0.0)
+    assert guests.bulk_tokens(COSTS, 0.0) is None
+    guests.began(1, 10, 0.0)
+    assert guests.bulk_tokens(None, 0.0) is None
+    assert guests.bulk_tokens(COSTS, 0.0) is not None
+
+
+def test_the_bound_ends_a_while_after_the_last_guest() -> None:
+    """Bulk has all of the device then."""
+    guests = Guests(1.2, 1)
+    guests.began(1, 10, 5.0)
+    assert guests.bulk_tokens(COSTS, 5.0 + LATELY_S) is not None
+    assert guests.bulk_tokens(COSTS, 5.1 + LATELY_S) is None
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.2, 2.0])
+def test_a_batch_takes_so_much_longer_than_one_of_guests_alone(stretch: float) -> None:
+    """3,000 tokens a second take 0.6 of the device: alone, batches of 10 / (1 - 0.6) ms follow each other."""
+    guests = guests_at(rate=300, each=10, stretch=stretch)
+    bound = guests.bulk_tokens(COSTS, NOW)
+    assert bound is not None
+    assert COSTS.seconds(bound) == pytest.approx(stretch * 0.025, rel=0.02)
+
+
+def test_those_who_come_are_spread_over_the_runners() -> None:
+    """Each of two has half of them: 0.3 of its time."""
+    bound = guests_at(rate=300, each=10, stretch=1.0, runners=2).bulk_tokens(COSTS, NOW)
+    assert bound is not None
+    assert COSTS.seconds(bound) == pytest.approx(0.010 / 0.7, rel=0.02)
+
+
+@given(costs, st.floats(1, 10), st.integers(1, 512))
+def test_there_is_room_for_as_much_as_one_guest_takes(of: Costs, stretch: float, tokens: int) -> None:
+    """However few come: a device that waits for them would do nothing else."""
+    guests = Guests(stretch, 1)
+    guests.began(1, tokens, 0.0)
+    bound = guests.bulk_tokens(of, 0.0)
+    assert bound is None or bound >= tokens
+
+
+@given(st.floats(0.1, 2.9))
+def test_the_fewer_come_the_less_room_is_beside_them(past_s: float) -> None:
+    """Until none has come for long."""
+    guests = guests_at(rate=300, each=10)
+    before, after = guests.bulk_tokens(COSTS, NOW), guests.bulk_tokens(COSTS, NOW + past_s)
+    assert before is not None
+    assert after is not None
+    assert after <= before
+
+
+def test_who_is_too_much_for_the_device_bounds_nothing() -> None:
+    """Batches are as full as they may be then, whatever is in them: bulk has its share of the turns."""
+    assert guests_at(rate=600, each=10).bulk_tokens(COSTS, NOW) is None
+
+
+def test_a_batch_that_takes_the_same_whatever_is_in_it_has_no_bound() -> None:
+    """Bulk in it costs nobody anything."""
+    guests = Guests(1.2, 1)
+    guests.began(1, 10, 0.0)
+    assert guests.bulk_tokens(Costs(0.01, 0.0), 0.0) is None
