@@ -12,7 +12,8 @@ from gpuworker.lanes import Turns
 
 LEAST_IN_SIGHT = 256
 MANY_BATCHES = 4
-"""Of bulk, the first so many full batches are in sight of the plan: enough to choose from, however much there is."""
+"""Of bulk, the first so many full batches are in sight of the plan: enough to find some of a length, however much there
+is. Without padding they go in the order of arrival, and one batch will do."""
 
 
 class Shelf:
@@ -31,7 +32,7 @@ class Shelf:
     def __init__(self, limits: Limits, runners: int) -> None:
         self._interactive: dict[object, Row] = {}
         self._bulk: dict[object, Row] = {}
-        self._in_sight = max(LEAST_IN_SIGHT, MANY_BATCHES * limits.max_size)
+        self._in_sight = limits.max_size if limits.packed else max(LEAST_IN_SIGHT, MANY_BATCHES * limits.max_size)
         self._turns = Turns(limits.bulk_share, limits.bulk_age_bound_s)
         self._guests = Guests(limits.bulk_stretch, runners)
         self.tokens = 0

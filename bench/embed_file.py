@@ -1,0 +1,135 @@
+"""`make bench-embed`: a file through `redbatch embed`, beside what the model gives offline.
+
+python -m bench.embed_file [--quick]
+
+The command, a gateway, a worker with MiniLM and Redis share the machine; the time is that of the command, from its
+start to its end. In every other round the limit goes first, because the machine's speed drifts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from bench.cluster import Shape, clean_environment, cluster
+from bench.document import PATH as DOCUMENT
+from bench.document import with_block
+from bench.figures import Row, fold
+from bench.limit import Limit, mean_tokens, measure_limit
+from bench.machine import ROOT, machine, run_line, when_and_what
+from bench.results import write
+from bench.tables import markdown, number
+from redbatch.bench.texts import MIXES
+from redbatch.progress import as_time
+
+PATH = ROOT / "bench" / "results" / "embed.json"
+QUICK_PATH = ROOT / ".bench" / "embed-quick.json"
+BLOCK = "embed"
+MODEL = "minilm"
+TEXTS = {"short": 12_000, "mixed": 4_000}
+"""Of the first the tokens are known offline of a third, whose mean is taken for that of all."""
+
+LIMIT_TEXTS, QUICK_TEXTS = 1_024, 256
+ROUNDS = 3
+SEED = 1
+"""Of the texts offline, too (bench.offline)."""
+
+
+class EmbedError(RuntimeError):
+    """The command failed, or wrote something else than a vector for each text; the message says which."""
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="One round, short: does it work? No document.")] = False,
+) -> None:
+    """Measures, and writes docs/performance.md's table."""
+    began, beginning = time.monotonic(), when_and_what()
+    rounds = 1 if quick else ROUNDS
+    rows = [measure(mix, round_, quick=quick) for round_ in range(rounds) for mix in TEXTS]
+    folded = [each.as_json() for each in fold(rows)]
+    found = {"machine": machine(), **beginning, "repetitions": rounds, "tables": folded}
+    write(found, QUICK_PATH if quick else PATH)
+    print(f"{table(folded)}\n\n{as_time(time.monotonic() - began)}")
+    if not quick:
+        block = f"{run_line(found)}.\n\n{table(folded)}"
+        DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+
+
+def measure(mix: str, round_: int, *, quick: bool) -> Row:
+    """Returns what the command does of a mix, beside the limit."""
+    number_ = QUICK_TEXTS if quick else TEXTS[mix]
+    print(f"round {round_ + 1}: {mix} texts", flush=True)
+    if round_ % 2:
+        seconds = embed(mix, number_)
+        limit = offline(mix, quick=quick)
+    else:
+        limit = offline(mix, quick=quick)
+        seconds = embed(mix, number_)
+    rate, mean = number_ / seconds, mean_tokens(limit.tokens, 0, number_)
+    figures = {
+        "texts_per_s": rate,
+        "limit_texts_per_s": limit.texts / limit.best_s,
+        "share_of_limit": limit.share(rate, mean, limit.best_s),
+        "share_of_side_by_side": limit.share(rate, mean, limit.least_s),
+    }
+    return Row(BLOCK, {"mix": mix, "texts": number_}, figures)
+
+
+def offline(mix: str, *, quick: bool) -> Limit:
+    """Returns the limit of a mix."""
+    return measure_limit(mix, QUICK_TEXTS if quick else LIMIT_TEXTS, MODEL)
+
+
+def embed(mix: str, texts: int) -> float:
+    """Returns how long the command takes for so many texts (s). Raises EmbedError."""
+    with tempfile.TemporaryDirectory() as name, cluster(Shape(MODEL)) as running:
+        source, out = Path(name) / "texts.jsonl", Path(name) / "vectors.npy"
+        # No text twice, as a pool of them would have: those that wait at the same time are computed once.
+        lines = (json.dumps(text) for text in islice(MIXES[mix](Random(SEED)), texts))  # noqa: S311 - no secrets
+        source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        where = ["--url", running.url.removesuffix("/embed")]
+        command = [sys.executable, "-P", "-m", "redbatch", "embed", str(source), "-o", str(out), *where]
+        began = time.monotonic()
+        ran = subprocess.run(command, env=clean_environment({}), capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - began
+        if ran.returncode != 0:
+            raise EmbedError(f"redbatch embed failed: {ran.stderr.strip()[-500:]}")
+        vectors = np.load(out)
+        if len(vectors) != texts or not np.isfinite(vectors).all():
+            raise EmbedError(f"{len(vectors):,} vectors were written of {texts:,} texts, or some have no number")
+    return seconds
+
+
+def table(folded: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the figures as Markdown."""
+    heads = ["texts", "number", "texts/s", "limit, texts/s", "of the limit", "of the limit with batches side by side"]
+    lines = []
+    for row in folded:
+        figures = {name: figure["median"] for name, figure in row["figures"].items()}
+        share = row["figures"]["share_of_limit"]
+        lines.append(
+            [
+                str(row["of"]["mix"]),
+                f"{row['of']['texts']:,}",
+                number(figures["texts_per_s"]),
+                number(figures["limit_texts_per_s"]),
+                f"{share['median']:.2f} ({share['min']:.2f} to {share['max']:.2f})",
+                f"{figures['share_of_side_by_side']:.2f}",
+            ]
+        )
+    return markdown(heads, lines, left=1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
