@@ -62,7 +62,7 @@ class Scene:
 
 
 SCENES = (Scene("simulated:base_ms=10,item_ms=0.2", 1, 300), Scene("minilm", 2, 30))
-"""Requests alone keep the first model busy, with batches of three. MiniLM has both cores for a request that is alone."""
+"""Requests alone keep the first model busy, with batches of three. One alone has both cores of MiniLM."""
 
 
 class Progress(NamedTuple):

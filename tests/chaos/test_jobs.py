@@ -30,6 +30,9 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
 LOG_S = 2.0
 """How much of its log is cut off a Redis, as by a loss of power."""
 
+KEPT_S = 5
+"""How long results are kept where memory is short."""
+
 AFTER_S = 1.0
 """A job is taken, and the client hears of it, and asks once more: so much later than Redis had it."""
 
@@ -254,21 +257,23 @@ async def test_jobs_when_all_connections_are_killed(scene: Scene) -> None:
 
 @pytest.mark.long
 async def test_jobs_when_memory_is_full(own_scene: Scene) -> None:
-    """F14: more is submitted than fits. It is refused before Redis is full, and whatever is taken is done."""
+    """F14: more is submitted than fits. It is refused before Redis is full, and taken when results have gone."""
     scene = own_scene
-    await scene.open(gateways=1)
+    scene.gateways.append(await scene.house.gateway(job_ttl_s=KEPT_S))
+    await asyncio.gather(*(scene.hire() for _ in range(2)))
+    await scene.seen()
     memory: Any = await scene.raw.info("memory")
-    most = int(memory["used_memory"]) + 8 * 2**20
+    most = int(memory["used_memory"]) + 12 * 2**20
     await scene.raw.config_set("maxmemory", most)
-    peak = 0
-    async with jobs(urls_of(scene), clients=40, pad=" x" * 10_000) as submitted:
-        until = time.monotonic() + scene.times(8, 60)
+    peak, until = 0, time.monotonic() + scene.times(20, 60)
+    async with jobs(urls_of(scene), clients=40, pad=" x" * 1_000) as submitted:
         while time.monotonic() < until:
             peak = max(peak, int((await scene.raw.info("memory"))["used_memory"]))
             await asyncio.sleep(0.02)
     lines = "".join(each.output for each in (*scene.workers, scene.gateways[0].program))
     full = {"refused": submitted.refusals, "peak_of_maxmemory": round(peak / most, 2)}
-    await judge(scene, "F14 jobs: memory fills up", submitted, **full)
+    verdict = scene.judge("F14 jobs: memory fills up", submitted.calls, **full)
+    assert whole(verdict)
     assert submitted.refusals > 0
     assert "OOM" not in lines
     assert peak < most
