@@ -69,7 +69,7 @@ class Limits(NamedTuple):
     outlook: Outlook | None = None
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
-    bulk_stretch: float = 1.15
+    bulk_stretch: float = 1.1
     bulk_tokens: int | None = None
 
     def of(self, *, bulk: bool) -> Limits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -130,7 +131,8 @@ class Committer:
         return self._answers[:count]
 
     async def _commit(self, answers: list[Answer]) -> None:
-        won = await delivery.commit(self._link, self._context.keys, answers, self._how)
+        how = replace(self._how, revision=self._context.revision)
+        won = await delivery.commit(self._link, self._context.keys, answers, how)
         dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
         if dead:
             metrics.DEAD_LETTERS.inc(len(dead))

@@ -5,6 +5,9 @@ never idle, but makes each of the two as long as a batch may be. So while intera
 it takes at most `stretch` times as long as one of interactive inputs alone would, at the rate at which they come. What
 a batch takes that holds n tokens is fixed + each · n; where λ tokens come in a second and all that came in a batch make
 the next one, that is fixed / (1 - each · λ) in the long run, and never less than for one input.
+
+Batches that are all of about one size say little of what another size would take, and noise may say that it would take
+no longer. So the bound grows slowly, and what larger batches take is seen before they are large.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from gpuworker.costs import Costs
 
 LATELY_S = 3.0
 """Time constant of the average of what comes, and how long after the last one interactive inputs still count."""
+
+GROWTH = 1.1
+"""Of the bound, from one batch to the next, at most."""
 
 WEIGHT = 0.1
 """Of the last batch, in how many tokens an input has."""
@@ -34,9 +40,12 @@ class Guests:
         self._recent = 0.0
         self._each = 0.0
         self._at: float | None = None
+        self._bound = math.inf
+        self._last = math.inf
 
     def began(self, inputs: int, tokens: int, now: float) -> None:
         """Takes in that a batch begins with so many interactive inputs, of so many tokens together."""
+        self._last = self._bound
         if not inputs:
             return
         self._recent = self._recent * self._faded(now) + tokens
@@ -46,12 +55,18 @@ class Guests:
     def bulk_tokens(self, costs: Costs | None, now: float) -> int | None:
         """Returns the most tokens of a batch with bulk in it, padding included; None while there is no such bound."""
         if costs is None or self._at is None or now - self._at > LATELY_S:
+            self._bound = math.inf
             return None
+        self._bound = max(1.0, self._each, min(self._expected(costs, now), GROWTH * self._last))
+        return None if math.isinf(self._bound) else round(self._bound)
+
+    def _expected(self, costs: Costs, now: float) -> float:
+        """How many tokens may be in a batch by what batches cost."""
         load = costs.token_s * self._recent * self._faded(now) / LATELY_S / self._runners
         if load >= 1 or costs.token_s <= 0:
-            return None
+            return math.inf
         alone_s = max(costs.seconds(self._each), costs.fixed_s / (1 - load))
-        return max(1, round((self._stretch * alone_s - costs.fixed_s) / costs.token_s))
+        return (self._stretch * alone_s - costs.fixed_s) / costs.token_s
 
     def _faded(self, now: float) -> float:
         """What is left by now of the weight of the last batch."""

@@ -84,7 +84,7 @@ class WorkerSettings(QueueSettings):
         description="Whatever that share: bulk goes first once it has been passed over for so long.",
     )
     bulk_stretch: float = Field(
-        default=1.15,
+        default=1.1,
         ge=1,
         le=1_000,
         description="While interactive inputs come, a batch with bulk in it takes at most so many times as long as "

@@ -102,12 +102,13 @@ class Answer(NamedTuple):
 class Committing:
     """What holds for a whole commit: who commits, and how long a reply outlives its deadline.
 
-    Of dead letters the last `max_dead_letters` are kept.
+    Of dead letters the last `max_dead_letters` are kept. `revision` is that of the model that gave the answers.
     """
 
     worker: str
     grace_ms: int
     max_dead_letters: int = 0
+    revision: str = ""
 
 
 def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
@@ -186,7 +187,7 @@ async def commit(link: Link, keys: Keys, answers: Sequence[Answer], how: Committ
     names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
     bells: dict[str, int] = {}
     args: list[Argument] = [GROUP, len(LANES), how.grace_ms, BELL_TTL_MS, how.worker, how.max_dead_letters]
-    args += (MOST_DEAD_BODY_BYTES, keys.job(""), MOST_RESULTS, len(answers))
+    args += (MOST_DEAD_BODY_BYTES, keys.job(""), MOST_RESULTS, how.revision, len(answers))
     for answer in answers:
         entry, ref = answer.entry, answer.entry.ref
         names.append(keys.reply(entry.request_id))
@@ -203,7 +204,7 @@ async def commit(link: Link, keys: Keys, answers: Sequence[Answer], how: Committ
 
 async def discard(link: Link, keys: Keys, refs: Sequence[Ref]) -> None:
     """Removes entries that nobody could answer, because they name no request."""
-    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, "", 0, 0, keys.job(""), 0, len(refs)]
+    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, "", 0, 0, keys.job(""), 0, "", len(refs)]
     for ref in refs:
         args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "", 0, "", "", 0)
     names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]

@@ -15,6 +15,7 @@ from shared.codec import CodecError, decode_reply, encode_reply
 from shared.keys import BULK, GROUP, LANES, Keys
 from shared.messages import Draft, Entry, Failure, Reply
 from shared.queue import Argument, Link
+from shared.tenants import Limits, told
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]
 ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
@@ -63,7 +64,8 @@ class Making:
     """A job whose `inputs` are there, in so many `entries`, and how it is to be made: `failed` of them cannot be run.
 
     `owner` may read it. It has `timeout_ms` to end, and `ttl_ms` are its results kept. The `digest` says what was asked
-    for, and with an `idempotency` name nothing is made twice.
+    for, and with an `idempotency` name nothing is made twice. With `limits` its `tenant` is held to these: its inputs
+    have `cost` tokens.
     """
 
     job_id: str
@@ -78,6 +80,8 @@ class Making:
     ttl_ms: int = 3_600_000
     idempotency: str = ""
     digest: str = ""
+    cost: int = 0
+    limits: Limits | None = None
 
 
 class Room(NamedTuple):
@@ -92,10 +96,12 @@ class Made(NamedTuple):
     """What became of a job that was to be made: it is `ok`; or the `same` was asked for before, and is `job_id`.
 
     It was `different` from what the same idempotency key stood for, or inputs were `lost`, or there is no room: `full`.
+    Or it is `limited`: its tenant may have so much in `wait_ms`.
     """
 
-    status: Literal["ok", "same", "different", "lost", "full"]
+    status: Literal["ok", "same", "different", "lost", "full", "limited"]
     job_id: str
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ class Job:
     """What is known of a job. Times are Redis' clock, in ms; None for what has not happened.
 
     `n` inputs are `done`, have `failed`, or wait; `per_entry` of them are answered together, unless one of these fails.
+    `revisions` are those of the model that have given it vectors: several, if that was changed meanwhile.
     """
 
     job_id: str
@@ -118,6 +125,7 @@ class Job:
     ttl_ms: int
     started_ms: int | None = None
     finished_ms: int | None = None
+    revisions: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -160,14 +168,17 @@ async def make(link: Link, keys: Keys, making: Making, room: Room, wide: Window 
         RedisUnreachable: whether it was done is unknown; repeating it makes no second one.
     """
     remembered = keys.idempotency(making.idempotency) if making.idempotency else keys.job(making.job_id)
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, remembered, *keys.lanes]
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, remembered]
+    names += [keys.tenants, *keys.lanes]
     digest = making.digest if making.idempotency else ""
     args: list[Argument] = [keys.job(""), making.job_id, making.entries, making.failed, making.inputs]
     args += (making.per_entry, making.owner, making.tenant, making.lane, making.timeout_ms, making.ttl_ms)
-    args += (ENTRY_OUTLIVES_MS, digest, *room, *wide, MOST_RESULTS)
-    status, *told = await link.run(scripts.JOB_MAKE, names, args)
+    args += (ENTRY_OUTLIVES_MS, digest, *room, *wide, MOST_RESULTS, making.cost, told(making.limits))
+    status, *rest = await link.run(scripts.JOB_MAKE, names, args)
+    if status == b"limited":
+        return Made("limited", making.job_id, rest[0])
     if status == b"same":
-        known, same = told
+        known, same = rest
         return Made("same" if same == b"1" else "different", known.decode())
     return Made(status.decode(), making.job_id)
 
@@ -292,4 +303,5 @@ def _job(job_id: str, fields: Mapping[bytes, bytes]) -> Job | None:
         ttl_ms,
         started_ms,
         finished_ms,
+        tuple(fields.get(b"revisions", b"").decode("utf-8", "replace").split()),
     )

@@ -90,10 +90,13 @@ class Link:
         async with self._lock:
             return (await self._exchange((command,), timeout_s))[0]
 
-    async def call_all(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Sends commands at once and returns their replies. Raises as `call` does; some may have been done then."""
+    async def call_all(self, commands: Sequence[Sequence[Argument]], *, timeout_s: float | None = None) -> list[Any]:
+        """Sends commands at once over one connection and returns their replies.
+
+        Raises as `call` does; some may have been done then.
+        """
         async with self._lock:
-            return await self._exchange(commands) if commands else []
+            return await self._exchange(commands, timeout_s) if commands else []
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - as its header says
         """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does."""

@@ -43,7 +43,7 @@ CACHED = Script.load("cached", "cache")
 CACHE_PUT = Script.load("cache_put", "cache")
 
 JOB_PUT = Script.load("job_put")
-JOB_MAKE = Script.load("job_make", "backlog", "entry_id", "job_lanes", "job_end")
+JOB_MAKE = Script.load("job_make", "backlog", "entry_id", "tenants", "job_lanes", "job_end")
 JOB_FORGET = Script.load("job_forget")
 JOB_FEED = Script.load("job_feed", "backlog", "entry_id", "job_lanes", "job_end")
 JOB_SPLIT = Script.load("job_split", "backlog", "entry_id", "job_lanes")

@@ -15,7 +15,7 @@ from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
 from shared.queue import Argument, Link
 from shared.settings import QUEUE_PATTERN
-from shared.tenants import NOBODY_ACTIVE, Active, Limits
+from shared.tenants import NOBODY_ACTIVE, Active, Limits, told
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
@@ -165,22 +165,13 @@ async def submit(
     args: list[Argument] = [sequence, bound.inputs, bound.tokens, BULK_FILLS, SUBMITTED_TTL_MS, len(submissions)]
     for each in submissions:
         args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.most_tokens)
-        args += (each.bell, each.tenant, _told(each.limits), each.traceparent, each.revision, len(each.drafts))
+        args += (each.bell, each.tenant, told(each.limits), each.traceparent, each.revision, len(each.drafts))
         for draft in each.drafts:
             args += (draft.position, draft.n, draft.cost, draft.body)
     names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, *keys.lanes]
     now_ms, epoch, results = await link.run(scripts.SUBMIT, names, args)
     outcomes = [_submitted(each, result) for each, result in zip(submissions, results, strict=True)]
     return SubmitReply(now_ms, epoch, tuple(outcomes))
-
-
-def _told(limits: Limits | None) -> str:
-    """Returns limits as the script reads them."""
-    if limits is None:
-        return ""
-    quota = limits.quota
-    told = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight)
-    return " ".join([f"{each:.9g}" for each in (*told, limits.share_tokens_per_s, limits.most_bulk_tokens)])
 
 
 def _submitted(submission: Submission, result: list[bytes]) -> Submitted:

@@ -52,3 +52,12 @@ class Active(NamedTuple):
 
 
 NOBODY_ACTIVE = Active()
+
+
+def told(limits: Limits | None) -> str:
+    """Returns limits as the script reads them."""
+    if limits is None:
+        return ""
+    quota = limits.quota
+    numbers = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight)
+    return " ".join([f"{each:.9g}" for each in (*numbers, limits.share_tokens_per_s, limits.most_bulk_tokens)])

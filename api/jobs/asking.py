@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from api.queues import ServedQueue
     from api.settings import GatewaySettings
     from api.state import State
+    from api.tenants import Tenant
 
 IDEMPOTENCY_HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -37,7 +38,7 @@ PART = 1_024
 """Texts that are made entries of at a time: it leaves the event loop to others in between."""
 
 
-async def take(request: Request, state: State, owner: str) -> tuple[ServedQueue, str]:
+async def take(request: Request, state: State, tenant: Tenant) -> tuple[ServedQueue, str]:
     """Returns the queue and the id of the job that a request asks for.
 
     Raises:
@@ -50,17 +51,17 @@ async def take(request: Request, state: State, owner: str) -> tuple[ServedQueue,
         raise BodyUnread(InvalidRequest("Idempotency-Key: send up to 255 visible ASCII characters."))
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in LINES:
-        return await _take_lines(request, state, headers, owner, key)
+        return await _take_lines(request, state, headers, tenant, key)
     body = await _read(request, state, headers)
     texts = _texts_of(body, state.settings)
     lane = lane_of(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = _queue_of(state, body.model or headers.get(MODEL_HEADER))
-    upload = Upload(queue.desk, state.settings, Wanted(owner, lane, key))
+    upload = Upload(queue.desk, state.settings, _wanted(queue, tenant, lane, key, state.settings))
     return queue, await _finish(upload, _parts(texts, state.settings.max_input_chars), queue)
 
 
 async def _take_lines(
-    request: Request, state: State, headers: Mapping[str, str], owner: str, key: str
+    request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, key: str
 ) -> tuple[ServedQueue, str]:
     settings = state.settings
     if state.uploads >= MOST_UPLOADS:
@@ -70,13 +71,18 @@ async def _take_lines(
     try:
         lane = lane_of(headers.get(PRIORITY_HEADER), BULK)
         queue = _queue_of(state, headers.get(MODEL_HEADER))
-        upload = Upload(queue.desk, settings, Wanted(owner, lane, key))
+        upload = Upload(queue.desk, settings, _wanted(queue, tenant, lane, key, settings))
         lines = Lines(settings.max_job_inputs, settings.max_input_chars)
         return queue, await _finish(upload, _texts_in(request, headers, lines, settings), queue)
     except RedbatchError as error:
         raise BodyUnread(error) from None
     finally:
         state.uploads -= 1
+
+
+def _wanted(queue: ServedQueue, tenant: Tenant, lane: int, key: str, settings: GatewaySettings) -> Wanted:
+    limits = queue.dispatcher.monitor.limits(tenant, settings.job_timeout_s)
+    return Wanted(tenant.name, lane, key, limits)
 
 
 async def _finish(upload: Upload, given: AsyncIterator[list[Given]], queue: ServedQueue) -> str:

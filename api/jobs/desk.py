@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from api.jobs.durable import Durability
 from redbatch.tasks import end
 from shared import jobs
 from shared.errors import RedisUnreachable
@@ -26,13 +27,15 @@ class Desk:
 
     Attributes:
         reading: a connection for what is short.
-        writing: another, for what may take long: uploads, and the wait until they are durable.
+        writing: another, for uploads, which may take long.
+        durability: waits until they are durable.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.keys = queue.keys
         self.reading: Link = queue.link("jobs")
         self.writing: Link = queue.link("upload")
+        self.durability = Durability(queue.link("durable"), queue.keys)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._asking: asyncio.Task[None] | None = None
 
@@ -63,6 +66,7 @@ class Desk:
 
     async def stop(self) -> None:
         """Asks no more."""
+        await self.durability.stop()
         if self._asking is not None:
             await end([self._asking])
 

@@ -37,6 +37,7 @@ _JOB = named(
             "n": INTEGER,
             "done": INTEGER,
             "failed": INTEGER,
+            "revisions": list_of(STRING),
             "created_at": _SECONDS,
             "started_at": _SECONDS,
             "finished_at": _SECONDS,

@@ -39,6 +39,7 @@ from shared.errors import (
 if TYPE_CHECKING:
     from api.jobs.desk import Desk
     from api.state import State
+    from api.tenants import Tenant
     from shared.jobs import Job
 
 log = structlog.get_logger()
@@ -91,10 +92,10 @@ async def make(request: Request) -> Response:
     """Takes a job."""
     state: State = request.app.state.redbatch
     try:
-        owner = await _owner(request, state)
+        tenant = await _tenant(request, state)
     except RedbatchError as error:
         raise BodyUnread(error) from None
-    queue, job_id = await asking.take(request, state, owner)
+    queue, job_id = await asking.take(request, state, tenant)
     public = public_id(queue.name, job_id)
     job = None
     with suppress(RedisUnreachable):  # it is taken, whether its status can be told or not
@@ -146,23 +147,23 @@ async def result(request: Request) -> Response:
     return Response(await results.page(desk, job, public, offset, limit), media_type=JSON)
 
 
-async def _owner(request: Request, state: State) -> str:
+async def _tenant(request: Request, state: State) -> Tenant:
     """Returns who asks. Raises as the gate does."""
     if state.gate is None:
-        return by_header(request.headers, state.settings).name
+        return by_header(request.headers, state.settings)
     key = await state.gate.admit(request.headers, address_of(request.scope), "jobs")
-    return by_key(key, state.settings).name
+    return by_key(key, state.settings)
 
 
 async def _found(request: Request) -> tuple[Desk, Job, str]:
     """Returns the job that a request is about, if it is that of who asks. Raises JobNotFound."""
     state: State = request.app.state.redbatch
-    owner = await _owner(request, state)
+    tenant = await _tenant(request, state)
     public = request.path_params["id"]
     queue_name, job_id = parts_of(public)
     queue = state.queues.of_name(queue_name)
     job = await queue.desk.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
-    if queue is None or job is None or job.owner != owner:
+    if queue is None or job is None or job.owner != tenant.name:
         raise JobNotFound("There is no such job: it never was, or it was too long ago.")
     return queue.desk, job, public
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from api import metrics
+from api.admission import limited
 from api.drafts import estimate_tokens
-from api.jobs.durable import confirm
 from api.jobs.inputs import Given
 from shared import jobs
 from shared.codec import encode_body
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from api.jobs.desk import Desk
     from api.settings import GatewaySettings
     from shared.messages import Heartbeat
+    from shared.tenants import Limits
 
 PORTION_BYTES = 2**20
 PORTION_ENTRIES = 256
@@ -39,11 +42,15 @@ MAKE_PAUSE_S = 0.3
 
 
 class Wanted(NamedTuple):
-    """How a job is to be made, but for its inputs. `idempotency` is the client's key, if it sent one."""
+    """How a job is to be made, but for its inputs.
 
-    owner: str
+    `tenant` owns it, and is held to its `limits`. `idempotency` is the client's key, if it sent one.
+    """
+
+    tenant: str
     lane: int
     idempotency: str = ""
+    limits: Limits | None = None
 
 
 class Upload:
@@ -66,6 +73,7 @@ class Upload:
         self._entries = 0
         self._failed = 0
         self._inputs = 0
+        self._cost = 0
         self._put_at = time.monotonic()
         self._digest = hashlib.sha256(f"{wanted.lane}".encode())
         self.job_id = secrets.token_hex(16)
@@ -91,6 +99,7 @@ class Upload:
             InvalidRequest: it has no texts.
             KeyReused: the key stands for something else.
             JobsFull: too much is asked for already.
+            RateLimited: its tenant has had what it may have for now.
             NotDurable: it has not become as durable as it is to be. Without an idempotency key, it was cancelled.
             Unavailable: Redis is away, or full. With an idempotency key, it is safe to ask again.
         """
@@ -106,10 +115,13 @@ class Upload:
             raise KeyReused("This Idempotency-Key stands for another job already: send another key.")
         if made.status == "lost":
             raise Unavailable("Redis has lost what came before: send the job again.")
+        if made.status == "limited":
+            metrics.LIMITED.inc()
+            raise limited(made.wait_ms, random.random())  # noqa: S311 - spreads clients
         if made.status == "full":
             raise JobsFull("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
-            await confirm(self._desk.writing, settings.job_durability, settings.job_durable_s)
+            await self._desk.durability.confirm(settings.job_durability, settings.job_durable_s)
         except NotDurable:
             if made.status == "ok" and not self._wanted.idempotency:  # with a key, somebody else may count on it
                 await jobs.cancel(self._desk.writing, self._desk.keys, made.job_id)
@@ -132,20 +144,22 @@ class Upload:
         return await jobs.make(self._desk.writing, self._desk.keys, making, room)
 
     def _making(self) -> Making:
-        owner, settings = self._wanted.owner, self._settings
+        tenant, settings = self._wanted.tenant, self._settings
         return Making(
             job_id=self.job_id,
             entries=self._entries,
             failed=self._failed,
             inputs=self._inputs,
             per_entry=settings.inputs_per_entry,
-            owner=owner,
-            tenant=owner,
+            owner=tenant,
+            tenant=tenant,
             lane=self._wanted.lane,
             timeout_ms=int(settings.job_timeout_s * 1000),
             ttl_ms=int(settings.job_ttl_s * 1000),
-            idempotency=_digest(f"{owner}\0{self._wanted.idempotency}") if self._wanted.idempotency else "",
+            idempotency=_digest(f"{tenant}\0{self._wanted.idempotency}") if self._wanted.idempotency else "",
             digest=self._digest.hexdigest(),
+            cost=self._cost,
+            limits=self._wanted.limits,
         )
 
     def _draft(self, given: Sequence[Given]) -> None:
@@ -166,8 +180,10 @@ class Upload:
     def _draft_texts(self, texts: Sequence[str]) -> None:
         body = encode_body(Body(EMBED, tuple(texts)))
         self._digest.update(body)
-        self._drafts.append(Draft(self._inputs, len(texts), sum(map(estimate_tokens, texts)), body))
+        cost = sum(map(estimate_tokens, texts))
+        self._drafts.append(Draft(self._inputs, len(texts), cost, body))
         self._inputs += len(texts)
+        self._cost += cost
         self._bytes += len(body)
 
     async def _put(self) -> None:

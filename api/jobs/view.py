@@ -55,6 +55,7 @@ def described(public: str, job: Job, failures: Sequence[Failure]) -> dict[str, o
         "n": job.n,
         "done": job.done,
         "failed": job.failed,
+        "revisions": list(job.revisions),
         "created_at": _seconds(job.created_ms),
         "started_at": _seconds(job.started_ms),
         "finished_at": _seconds(job.finished_ms),

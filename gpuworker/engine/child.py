@@ -24,6 +24,10 @@ _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
 
 
+SWITCH_S = 0.0005
+"""Python's own 5 ms are as long as a batch: whoever holds the interpreter's lock, for some work on text, would hold up
+the thread whose batch has ended."""
+
 _SHORT_BYTES = 64 * 2**10
 """A socket takes as much at once, unless its reader is late; then a runner waits as long as the outbox would."""
 
@@ -32,6 +36,7 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     """Loads the model and serves until the worker closes the socket."""
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
+    sys.setswitchinterval(SWITCH_S)
     outbox = Outbox(sock)
     try:
         backend = load_backend(parse_model(options.model), options)

@@ -25,12 +25,13 @@ class Refused(Exception):
 
 
 class State(NamedTuple):
-    """How far a job is, and of the first inputs that failed: the index of each, and why."""
+    """How far a job is, the revisions of the model that it has had, and of the first inputs that failed: why."""
 
     status: str
     done: int
     failed: int
     errors: dict[int, str]
+    revisions: frozenset[str] = frozenset()
 
     @property
     def ended(self) -> bool:
@@ -62,7 +63,8 @@ class JobClient:
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         told = answer.json()
-        return State(told["status"], told["done"], told["failed"], _errors(told["errors"]))
+        revisions = frozenset(told.get("revisions", ()))
+        return State(told["status"], told["done"], told["failed"], _errors(told["errors"]), revisions)
 
     async def vectors(self, path: str) -> NDArray[np.float32] | None:
         """Returns the vectors of a job that has ended: NaN for those that failed. None if they are gone."""

@@ -54,7 +54,7 @@ def run(wanted: Wanted) -> int:
         if again:
             watch.tell("Going on with what an earlier run left.")
         try:
-            asyncio.run(_ask(wanted, parts, watch))
+            revisions = asyncio.run(_ask(wanted, parts, watch))
         except KeyboardInterrupt:
             return _stopped("interrupted", EXIT_INTERRUPTED)
         except ExceptionGroup as group:
@@ -66,6 +66,8 @@ def run(wanted: Wanted) -> int:
     parts.remove()
     took = as_time(time.monotonic() - began)
     watch.tell(f"{wanted.out}: {rows - faults:,} of {rows:,} texts have vectors, after {took}.")
+    if len(revisions) > 1:
+        watch.tell(f"The model was changed meanwhile ({', '.join(sorted(revisions))}): vectors of both do not compare.")
     if faults:
         watch.tell(f"{faults:,} have none: {_errors_path(wanted.out)} names each.")
     return EXIT_FAULTS if faults else 0
@@ -77,12 +79,14 @@ def _stopped(why: str, code: int) -> int:
     return code
 
 
-async def _ask(wanted: Wanted, parts: Parts, watch: Watch) -> None:
+async def _ask(wanted: Wanted, parts: Parts, watch: Watch) -> frozenset[str]:
+    """Does what is not done; returns the revisions of the model that had a part in that."""
     headers = dict(wanted.headers) | ({"x-model": wanted.model} if wanted.model else {})
     limits = httpx.Limits(max_connections=2 * wanted.in_flight)
     async with httpx.AsyncClient(base_url=wanted.url, headers=headers, limits=limits) as client:
         session = Session(JobClient(client), parts, wanted.in_flight, watch.told)
         await session.run(slices_of(read_rows(wanted.source, wanted.column), wanted.slice_rows))
+    return session.revisions
 
 
 def _write_all(wanted: Wanted, parts: Parts, write: Write, slices: int, rows: int) -> int:
@@ -100,7 +104,7 @@ def _write_all(wanted: Wanted, parts: Parts, write: Write, slices: int, rows: in
             if index in wrong:
                 found.append({"line": line, "error": wrong[index]})
     if found:
-        errors.write_text("".join(json.dumps(each) + "\n" for each in found))
+        errors.write_text("".join(json.dumps(each) + "\n" for each in found), encoding="utf-8")
     part.replace(wanted.out)
     return len(found)
 

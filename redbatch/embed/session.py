@@ -34,6 +34,9 @@ class Session:
         parts: keep what is done.
         in_flight: how many slices are on their way at a time.
         told: hears how far each is.
+
+    Attributes:
+        revisions: of the model, that have had a part in this run.
     """
 
     def __init__(self, client: JobClient, parts: Parts, in_flight: int, told: Told) -> None:
@@ -41,6 +44,7 @@ class Session:
         self._parts = parts
         self._in_flight = in_flight
         self._told = told
+        self.revisions: frozenset[str] = frozenset()
 
     async def run(self, slices: Iterator[list[Row]]) -> None:
         """Does all slices that are not done. Raises Refused: what is done is kept."""
@@ -83,6 +87,7 @@ class Session:
             state = await self._ended(path, number, faults)
             vectors = None if state is None or state.status == "cancelled" else await self._client.vectors(path)
             if state is not None and vectors is not None:
+                self.revisions |= state.revisions
                 return vectors, await self._client.failures(path, state)
         raise Refused("The job was lost again and again: does Redis keep its data?")
 

@@ -26,6 +26,7 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
         "n": job.n,
         "done": job.done,
         "failed": job.failed,
+        "revisions": list(job.revisions),
         "created": _moment(job.created_ms),
         "started": _moment(job.started_ms),
         "finished": _moment(job.finished_ms),
@@ -58,10 +59,10 @@ def as_table(queue: str, jobs: Sequence[Job], now_ms: float) -> Group:
 
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
     """Returns a job whole, with the first of the inputs that failed."""
-    facts = as_dict(queue, job).items()
+    facts = as_dict(queue, job) | {"revisions": ", ".join(job.revisions)}
     lines = [
         Text.assemble((f"  {name.replace('_', ' '):<10}  ", "bold"), "–" if value in (None, "") else str(value))
-        for name, value in facts
+        for name, value in facts.items()
     ]
     for each in failures:
         where = str(each.position) if each.n == 1 else f"{each.position}–{each.position + each.n - 1}"

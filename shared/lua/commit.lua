@@ -7,7 +7,8 @@
 -- ARGV[4]   ms that a bell outlives its last ring
 -- ARGV[5]   worker that commits      ARGV[6] most dead letters      ARGV[7] most bytes of one's body
 -- ARGV[8]   what keys of jobs begin with      ARGV[9] most results kept in the stream
--- ARGV[10]  number of entries; then for each:
+-- ARGV[10]  revision of the model that gave the answers
+-- ARGV[11]  number of entries; then for each:
 --           lane index (from 0), entry id, inputs, cost, deadline_ms, request id,
 --           index of the reply key (0: nobody to answer), index of the bell (0: none), reply,
 --           attempts, what it died of ("" for an entry that did not: it is no dead letter),
@@ -23,9 +24,10 @@ local group, grace, bell_ttl = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], prefix = ARGV[8], most = ARGV[9]}
+jobs.revision = ARGV[10]
 local rung, bells = {}, {}
 local results = {}
-local LANES, SIZE, FIRST = 6, 13, 11
+local LANES, SIZE, FIRST = 6, 13, 12
 local at = FIRST
 
 -- Returns the fields of a dead letter: the entry's own behind those that say how it died. A long body is left out.
@@ -46,7 +48,7 @@ local function letter(lane, id, attempts, died_of)
 end
 
 local acked = {}
-for e = 0, ARGV[10] - 1 do
+for e = 0, ARGV[11] - 1 do
   local lane = ARGV[FIRST + SIZE * e]
   acked[lane] = acked[lane] or {}
   acked[lane][#acked[lane] + 1] = ARGV[FIRST + SIZE * e + 1]
@@ -55,7 +57,7 @@ for lane, ids in pairs(acked) do
   redis.call('XACK', KEYS[LANES + lane], group, unpack(ids))
 end
 
-for e = 1, tonumber(ARGV[10]) do
+for e = 1, tonumber(ARGV[11]) do
   local lane, id = KEYS[LANES + ARGV[at]], ARGV[at + 1]
   local won = 0
   local dead = ARGV[at + 10] ~= '' and letter(lane, id, ARGV[at + 9], ARGV[at + 10])

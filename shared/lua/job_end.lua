@@ -1,7 +1,7 @@
 -- Stands before the text of each script that ends jobs, or brings them their results (see job_lanes.lua).
 --
 -- `of` names what these functions work on: open, owed and results (keys), prefix (of job keys), most (results kept in the
--- stream).
+-- stream), and, for `store`, the revision of the model whose results they are.
 
 -- Ends a job: says so in the results stream, and lets it go after its time.
 local function end_job(of, id, status, now)
@@ -22,7 +22,7 @@ end
 -- Stores the reply to an entry of a job. One that is not the job's any more changes nothing.
 local function store(of, id, entry, pos, n, cost, failed, reply, now)
   local job = of.prefix .. id
-  local status = redis.call('HGET', job, 'status')
+  local status, revisions = unpack(redis.call('HMGET', job, 'status', 'revisions'))
   if not status or redis.call('HGET', job .. ':fed', pos) ~= entry then
     return
   end
@@ -37,6 +37,10 @@ local function store(of, id, entry, pos, n, cost, failed, reply, now)
     redis.call('RPUSH', job .. ':failed', pos)
   end
   redis.call('HINCRBY', job, 'done', n - failed)
+  if failed < n and of.revision ~= '' and not string.find(' ' .. (revisions or '') .. ' ', ' ' .. of.revision .. ' ', 1, true)
+  then
+    redis.call('HSET', job, 'revisions', revisions and revisions .. ' ' .. of.revision or of.revision)
+  end
   if status == 'queued' then
     redis.call('HSET', job, 'status', 'running', 'started_ms', now)
   end

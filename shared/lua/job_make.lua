@@ -2,7 +2,7 @@
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] what jobs are owed      KEYS[4] results stream
 -- KEYS[5]   epoch      KEYS[6] all jobs      KEYS[7] where the idempotency key is remembered, or the job for none
--- KEYS[8..] lanes, in the order of keys.LANES
+-- KEYS[8]   tenants hash      KEYS[9..] lanes, in the order of keys.LANES
 -- ARGV[1]   what keys of jobs begin with      ARGV[2] id      ARGV[3] entries, ARGV[4] replies that were put
 -- ARGV[5]   inputs, of which as many cannot be run as there are replies      ARGV[6] most inputs in an entry
 -- ARGV[7]   owner      ARGV[8] tenant or ""      ARGV[9] lane index (from 0)
@@ -12,17 +12,19 @@
 -- ARGV[14]  most inputs that may be owed, ARGV[15] bytes of each one's result
 -- ARGV[16]  share of maxmemory that may be used, with these
 -- ARGV[17]  most entries, ARGV[18] most tokens of jobs in the lanes      ARGV[19] most results kept in the stream
+-- ARGV[20]  tokens of all inputs      ARGV[21] the tenant's limits or "" for none (see tenants.lua)
 --
 -- Returns {"ok"}; {"same", id, "1" or "0": whether the same was asked for} when the idempotency key is known, and its job
 -- still is;
--- {"lost"} when not all is there; {"full"} when too much is owed.
+-- {"lost"} when not all is there; {"full"} when too much is owed; {"limited", ms} for one that its tenant may have in so
+-- long.
 -- A call that is repeated (its reply was lost) returns "ok" again, and changes nothing.
 local MOST_OPEN = 2000  -- so many jobs may be open: each is looked after once a second
 local id, job = ARGV[2], ARGV[1] .. ARGV[2]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local of = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = ARGV[1], most = ARGV[19]}
-of.lanes = {unpack(KEYS, 8)}
+of.lanes = {unpack(KEYS, 9)}
 
 local parts = {'', ':in', ':todo', ':out', ':failed'}
 for i, part in ipairs(parts) do
@@ -55,6 +57,17 @@ if no_memory or owed > tonumber(ARGV[14]) or redis.call('ZCARD', KEYS[2]) >= MOS
   return {'full'}
 end
 
+local cost, left, limits = tonumber(ARGV[20]), nil, nil
+if ARGV[21] ~= '' then
+  left, limits = tenant_of(KEYS[8], ARGV[8], ARGV[21], now)
+  local wait = wait_of(left, limits, cost, now)
+  if wait > 0 then
+    redis.call('UNLINK', unpack(parts))
+    return {'limited', wait}
+  end
+  spend(left, limits, cost, ARGV[9] == '0')
+end
+
 local expires = now + ARGV[10]
 redis.call('HSET', job, 'status', 'queued', 'owner', ARGV[7], 'tenant', ARGV[8], 'lane', ARGV[9], 'n', n,
            'per_entry', ARGV[6], 'done', 0, 'failed', failed, 'created_ms', string.format('%d', now),
@@ -72,6 +85,7 @@ if ARGV[13] ~= '' then
 end
 redis.call('ZADD', KEYS[6], string.format('%d', now), id)
 redis.call('ZREMRANGEBYRANK', KEYS[6], 0, -MOST_OPEN - 1)  -- it is for people, who look at the last ones
+write_tenants(KEYS[8], now)
 if n == failed then
   end_job(of, id, 'failed', now)
   return {'ok'}

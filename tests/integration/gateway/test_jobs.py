@@ -22,7 +22,7 @@ from redbatch.local_redis import LocalRedis
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
 from tests.processes import Processes
-from tests.servers import server_binary
+from tests.servers import parse_version, server_binary
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -315,25 +315,94 @@ async def test_a_job_expires(house: House) -> None:
     assert sorted(np.flatnonzero(np.isnan(whole).any(axis=1))) == late
 
 
-async def test_durability(house: House, tmp_path_factory: pytest.TempPathFactory) -> None:
+def says_when_it_has_written(server: LocalRedis) -> bool:
+    """Whether a Redis has WAITAOF."""
+    with redis.Redis.from_url(server.url, protocol=2) as raw:
+        return parse_version(str(raw.info("server")["redis_version"])) >= (7, 2)
+
+
+ALWAYS, EVERYSEC = ("--appendonly", "yes", "--appendfsync", "always"), ("--appendonly", "yes")
+
+
+@pytest.mark.parametrize(
+    ("options", "level"), [((), "aof"), (ALWAYS, "aof"), (EVERYSEC, "aof"), ((), "replicas")], ids=str
+)
+async def test_durability(
+    house: House, tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...], level: str
+) -> None:
     """A job is only taken once it is as durable as it has to be: without a file or a replica, never."""
-    for options, level, taken in (
-        ((), "aof", False),
-        (("--appendonly", "yes", "--appendfsync", "always"), "aof", True),
-        ((), "replicas", False),
-    ):
-        with LocalRedis(server_binary(), options=options) as server:
-            async with Processes(tmp_path_factory.mktemp("durable")) as processes:
+    with LocalRedis(server_binary(), options=options) as server:
+        taken = options == ALWAYS or (options == EVERYSEC and says_when_it_has_written(server))
+        async with Processes(tmp_path_factory.mktemp("durable")) as processes:
+            there = House(processes, server.url, house.queue)
+            gateway = await there.gateway(job_durability=level, job_durable_s=3)
+            answer = await asyncio.to_thread(Client(gateway).post, {"text": "a"})
+            if taken:
+                told = Client(gateway).taken(answer)
+                assert Client(gateway).get(told["status_url"]).json()["status"] == "queued"
+            else:
+                assert (answer.status_code, error_of(answer)["code"]) == (503, "not_durable")
+            with redis.Redis.from_url(server.url, protocol=2) as raw:
+                assert raw.xlen(there.keys.lanes[1]) == int(taken)
+
+
+def is_followed(raw: redis.Redis) -> bool:
+    """Whether a replica has come as far as it takes in what is written from now on."""
+    replicas = raw.info("replication")
+    return replicas["connected_slaves"] == 1 and replicas["slave0"]["state"] == "online"
+
+
+async def test_a_job_waits_for_a_replica(house: House, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All jobs that come at a time ask once; and over a new connection too, what the replica has not is not there."""
+    with LocalRedis(server_binary()) as server, redis.Redis.from_url(server.url, protocol=2) as raw:
+        port = raw.connection_pool.connection_kwargs["port"]
+        with LocalRedis(server_binary(), options=("--replicaof", "127.0.0.1", str(port))) as replica:
+            async with Processes(tmp_path_factory.mktemp("replica")) as processes:
+                await wait_until(lambda: is_followed(raw), "the replica has what there is", timeout_s=20)
                 there = House(processes, server.url, house.queue)
-                gateway = await there.gateway(job_durability=level, job_durable_s=0.5)
-                answer = Client(gateway).post({"text": "a"})
-                if taken:
-                    told = Client(gateway).taken(answer)
-                    assert Client(gateway).get(told["status_url"]).json()["status"] == "queued"
-                else:
-                    assert (answer.status_code, error_of(answer)["code"]) == (503, "not_durable")
-                with redis.Redis.from_url(server.url, protocol=2) as raw:
-                    assert raw.xlen(there.keys.lanes[1]) == int(taken)
+                gateway = await there.gateway(job_durability="replicas", job_durable_s=2)
+                client = Client(gateway)
+                os.kill(replica.pid, signal.SIGSTOP)
+                try:
+                    asked = [asyncio.create_task(asyncio.to_thread(client.post, {"text": f"{i}"})) for i in range(5)]
+                    await wait_until(lambda: raw.zcard(there.keys.all_jobs) == len(asked), "all are made")
+                    assert [each.result().text for each in asked if each.done()] == []
+                finally:
+                    os.kill(replica.pid, signal.SIGCONT)
+                assert [answer.status_code for answer in await asyncio.gather(*asked)] == [202] * len(asked)
+                assert raw.info("commandstats")["cmdstat_wait"]["calls"] <= 2
+                os.kill(replica.pid, signal.SIGSTOP)
+                try:
+                    for _ in range(2):  # the second finds the job made
+                        raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                        late = await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late")
+                        assert (late.status_code, error_of(late)["code"]) == (503, "not_durable")
+                finally:
+                    os.kill(replica.pid, signal.SIGCONT)
+                told = client.taken(await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late"))
+                assert client.get(told["status_url"]).json()["n"] == 1
+
+
+async def test_a_job_counts_for_its_tenant(house: House) -> None:
+    """All its texts at once, whoever of the gateways takes it; and once, however often it is sent."""
+    gateways = await asyncio.gather(*(house.gateway(tenant_tokens_per_s=1, tenant_burst_tokens=100) for _ in range(2)))
+    await house.worker()
+    await wait_until(lambda: not any(each.missing() for each in gateways), "the gateways see it")
+    ann, bob = (Client(gateways[0], x_tenant=name) for name in ("ann", "bob"))
+    also_ann = Client(gateways[1], x_tenant="ann")
+    few = {"texts": ["a few words"] * 10}
+    told = ann.taken(ann.post(few, idempotency_key="k"))
+    assert ann.ended(told)["done"] == 10
+    assert ann.taken(also_ann.post(few, idempotency_key="k"))["id"] == told["id"]
+    many = {"texts": ["a few words"] * 1_000}  # more than the bucket holds: it goes when that is full
+    refused = also_ann.post(many)
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "rate_limited")
+    assert int(refused.headers["retry-after"]) > 10
+    assert bob.ended(bob.taken(bob.post(many)))["done"] == 1_000
+    after = plain_http.post(f"{gateways[0].url}/embed", json={"text": "a"}, headers={"x-tenant": "bob"}, timeout=30)
+    assert (after.status_code, error_of(after)["code"]) == (429, "rate_limited")
+    assert gateways[0].metric("redbatch_limited_requests_total") == 1
+    assert gateways[1].metric("redbatch_limited_requests_total") == 1
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])

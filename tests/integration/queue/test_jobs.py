@@ -127,10 +127,24 @@ async def claim(worker: Worker) -> tuple[Entry, ...]:
     return claimed.entries
 
 
-async def answer(worker: Worker, entries: Sequence[Entry], *, fail: bool = False) -> list[bool]:
+async def answer(worker: Worker, entries: Sequence[Entry], *, fail: bool = False, revision: str = "") -> list[bool]:
     """Answers entries with vectors, or errors."""
     replies = [Answer(each, failure(each) if fail else vectors(each), failed=fail) for each in entries]
-    return await delivery.commit(worker.link, worker.keys, replies, Committing(worker.name, GRACE_MS))
+    how = Committing(worker.name, GRACE_MS, revision=revision)
+    return await delivery.commit(worker.link, worker.keys, replies, how)
+
+
+async def test_a_job_names_the_revisions_that_it_has_had(office: Office, worker: Worker) -> None:
+    """Each once, in the order in which they came; what has failed has none."""
+    job_id = await office.made(4 * PER_ENTRY)
+    entries = await claim(worker)
+    assert (await office.job(job_id)).revisions == ()
+    for entry, revision in zip(entries, ("b", "a.1", "b", ""), strict=True):
+        await answer(worker, [entry], revision=revision)
+    assert (await office.job(job_id)).revisions == ("b", "a.1")
+    failed = await office.made(PER_ENTRY)
+    await answer(worker, await claim(worker), fail=True, revision="c")
+    assert ((await office.job(failed)).status, (await office.job(failed)).revisions) == ("failed", ())
 
 
 async def test_a_job_from_end_to_end(office: Office, worker: Worker, bulk_lane: Lane) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuworker.costs import Costs
-from gpuworker.guests import LATELY_S, Guests
+from gpuworker.guests import GROWTH, LATELY_S, Guests
 
 COSTS = Costs(fixed_s=0.010, token_s=0.0002)
 costs = st.builds(Costs, fixed_s=st.floats(0, 0.02), token_s=st.floats(1e-6, 1e-3))
@@ -88,3 +88,30 @@ def test_a_batch_that_takes_the_same_whatever_is_in_it_has_no_bound() -> None:
     guests = Guests(1.2, 1)
     guests.began(1, 10, 0.0)
     assert guests.bulk_tokens(Costs(0.01, 0.0), 0.0) is None
+
+
+def test_the_bound_grows_slowly_and_shrinks_at_once() -> None:
+    """Where larger batches seem to cost nothing, it takes some until one is large, and that says what it costs."""
+    guests, flat = guests_at(rate=300, each=10), Costs(0.01, 0.0)
+    bound = guests.bulk_tokens(COSTS, NOW)
+    assert bound is not None
+    for after in range(1, 4):
+        guests.began(0, 0, NOW)
+        for _ in range(3):  # a plan may be made several times for a batch
+            assert guests.bulk_tokens(flat, NOW) == pytest.approx(bound * GROWTH**after, abs=1)
+    guests.began(0, 0, NOW)
+    assert guests.bulk_tokens(COSTS, NOW) == pytest.approx(bound, abs=1)
+
+
+def test_the_bound_of_earlier_guests_is_forgotten() -> None:
+    """When others come after a while, what batches cost alone says how much room is beside them."""
+    guests = Guests(1.2, 1)
+    guests.began(1, 10, 0.0)
+    before = guests.bulk_tokens(COSTS, 0.0)
+    assert before is not None
+    assert guests.bulk_tokens(COSTS, 10.0) is None
+    guests.began(0, 0, 10.0)
+    guests.began(1, 100, 11.0)
+    bound = guests.bulk_tokens(COSTS, 11.0)
+    assert bound is not None
+    assert bound > GROWTH * before
