@@ -349,7 +349,7 @@ async def test_durability(
 def is_followed(raw: redis.Redis) -> bool:
     """Whether a replica has come as far as it takes in what is written from now on."""
     replicas = raw.info("replication")
-    return replicas["connected_slaves"] == 1 and replicas["slave0"]["state"] == "online"
+    return bool(replicas["connected_slaves"] == 1 and replicas["slave0"]["state"] == "online")
 
 
 async def test_a_job_waits_for_a_replica(house: House, tmp_path_factory: pytest.TempPathFactory) -> None:
