@@ -58,10 +58,10 @@ bench-overload: $(READY) ## Up to ten times what a server can do, on Redbatch, F
 bench-cache: $(READY) ## What remembering vectors gives, where some texts come often (eight minutes)
 	@exec $(BIN)/python -m bench.zipf $(ARGS)
 
-bench-jobs: $(READY) ## What a job of 100,000 texts costs those who ask beside it (ten minutes)
+bench-jobs: $(READY) ## What a job of 100,000 texts costs those who ask beside it (seven minutes)
 	@exec $(BIN)/python -m bench.jobs $(ARGS)
 
-bench-embed: $(READY) ## A file through redbatch embed, beside what the model gives offline (five minutes)
+bench-embed: $(READY) ## A file through redbatch embed, beside what the model gives offline (ten minutes)
 	@exec $(BIN)/python -m bench.embed_file $(ARGS)
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality

@@ -45,7 +45,7 @@ JOB_TEXTS = 100_000
 UNBOUNDED = 1_000.0
 STRETCHES = (WorkerSettings.model_fields["bulk_stretch"].default, UNBOUNDED)
 ROUNDS = 3
-WINDOW_S, QUICK_S = 20.0, 5.0
+WINDOW_S, QUICK_S = 12.0, 5.0
 SETTLE_S = 2.0
 """How long the job runs before it is measured what it does."""
 TIMEOUT_S = 60.0
@@ -100,7 +100,7 @@ def main(
                 print(f"round {round_ + 1}: {scene.model}, {bound_of(stretch)}", flush=True)
                 row, course = measure(scene, stretch, job, window_s)
                 rows.append(row)
-                seconds[f"{scene.model}, {scene.rate:g} requests/s {bound_of(stretch)}"] = course
+                seconds[jobs_picture.course_of(row.of)] = course
     folded = [each.as_json() for each in fold(rows)]
     found = {"machine": machine(), **beginning, "repetitions": rounds, "tables": folded, "seconds": seconds}
     write(found, QUICK_PATH if quick else PATH)
@@ -108,7 +108,7 @@ def main(
     if not quick:
         block = f"{run_line(found)}.\n\n{table(folded)}"
         DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
-        jobs_picture.draw(found, IMAGES / PICTURE)
+        jobs_picture.draw(found, JOB_TEXTS, IMAGES / PICTURE)
 
 
 def job_of(folder: Path) -> Path:

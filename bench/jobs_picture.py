@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,17 @@ COLOURS = ("#4477aa", "#cc3311")
 PERCENTILES = (("p50_ms", "--"), ("p99_ms", "-"))
 
 
-def draw(found: Mapping[str, Any], path: Path) -> None:
+def course_of(of: Mapping[str, Any]) -> str:
+    """Returns the name under which the course of a row's last round stands."""
+    return f"{title_of(of)} {of['bound']}"
+
+
+def title_of(of: Mapping[str, Any]) -> str:
+    """Returns what a panel shows."""
+    return f"{of['model']}, {of['rate']} requests/s"
+
+
+def draw(found: Mapping[str, Any], texts: int, path: Path) -> None:
     """Draws p50 and p99 of each second, alone and then beside the job: a panel for each model, a colour for each bound.
 
     It is the course of the last round.
@@ -22,25 +32,21 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     panels: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in found["tables"]:
         of = row["of"]
-        panels.setdefault(f"{of['model']}, {of['rate']} requests/s", []).append((of["bound"], row))
+        panels.setdefault(title_of(of), []).append((of["bound"], row))
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for (bound, row), colour in zip(rows, COLOURS, strict=True):
-            course = found["seconds"][f"{title} {bound}"]
+            course = found["seconds"][course_of(row["of"])]
             alone, beside = course["alone"], course["beside"]
+            axes.axvline(len(alone) - 0.5, color="#999999", linestyle=":")
             rate = row["figures"]["job_texts_per_s"]["median"]
-            label = f"bound {bound}: the job gets {rate:,.0f} texts/s"
+            label = f"bound {bound}: {rate:,.0f} texts/s of the job"
             for name, style in PERCENTILES:
                 values = [each[name] for each in (*alone, *beside)]
                 shown = label if name == "p99_ms" else None
                 axes.plot(range(len(values)), values, style, color=colour, linewidth=1.3, label=shown)
-        axes.axvline(_seconds(rows, found, title) - 0.5, color="#999999", linestyle=":")
-        axes.set(title=title, xlabel="s: alone, then beside a job of 100,000 texts", ylabel="ms")
+        axes.set(title=title, xlabel=f"s: alone, then beside a job of {texts:,} texts", ylabel="ms")
         axes.set_ylim(0, None)
         axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle("Latency of single requests, p99 (solid) and p50 (dashed) of each second", fontsize=11)
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
-
-
-def _seconds(rows: Sequence[tuple[str, Any]], found: Mapping[str, Any], title: str) -> int:
-    return len(found["seconds"][f"{title} {rows[0][0]}"]["alone"])

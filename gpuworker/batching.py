@@ -141,7 +141,7 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
     first, then = _lanes(waiting, shared, bulk_first=turn.bulk_owed > 0)
-    full = _is_full(waiting, shared if limits.packed else first, limits)
+    full = _is_full(waiting, shared, first, limits)
     if not full and (limits.wait_s or limits.outlook):
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
@@ -160,10 +160,13 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
     return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
 
 
-def _is_full(waiting: Sequence[Waiting], inputs: list[int], limits: Limits) -> bool:
-    """Whether a batch of these is as large as it may be, with bulk in it or without."""
-    bulk = any(waiting[i].bulk for i in inputs)
-    return is_full([waiting[i].tokens for i in inputs], limits.of(bulk=bulk))
+def _is_full(waiting: Sequence[Waiting], shared: list[int], first: list[int], limits: Limits) -> bool:
+    """Whether the next batch is as large as it may be: with those that go first, or with bulk that fills it."""
+    leading, filling = limits.of(bulk=waiting[first[0]].bulk), limits.of(bulk=True)
+    lengths = [waiting[i].tokens for i in first]
+    if is_full(lengths, leading) or not limits.packed or len(first) == len(shared):
+        return is_full(lengths, leading)
+    return sum(lengths) < filling.max_tokens and is_full([waiting[i].tokens for i in shared], filling)
 
 
 def _lanes(waiting: Sequence[Waiting], shared: Sequence[int], *, bulk_first: bool) -> tuple[list[int], list[int]]:

@@ -7,7 +7,7 @@ a batch takes that holds n tokens is fixed + each · n; where λ tokens come in 
 the next one, that is fixed / (1 - each · λ) in the long run, and never less than for one input.
 
 Batches that are all of about one size say little of what another size would take, and noise may say that it would take
-no longer. So the bound grows slowly, and what larger batches take is seen before they are large.
+no longer. So a batch may be little larger than the largest lately, and what larger ones take is seen before they are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gpuworker.costs import Costs
 LATELY_S = 3.0
 """Time constant of the average of what comes, and how long after the last one interactive inputs still count."""
 
-GROWTH = 1.1
-"""Of the bound, from one batch to the next, at most."""
+GROWTH, FADES = 1.1, 0.98
+"""How much larger than the largest lately the next batch may be, and what each batch leaves of how large that was."""
 
 WEIGHT = 0.1
 """Of the last batch, in how many tokens an input has."""
@@ -40,12 +40,11 @@ class Guests:
         self._recent = 0.0
         self._each = 0.0
         self._at: float | None = None
-        self._bound = math.inf
-        self._last = math.inf
+        self._largest = 0.0
 
-    def began(self, inputs: int, tokens: int, now: float) -> None:
-        """Takes in that a batch begins with so many interactive inputs, of so many tokens together."""
-        self._last = self._bound
+    def began(self, inputs: int, tokens: int, beside: int, now: float) -> None:
+        """Takes in that a batch begins: how many interactive inputs it has, of how many tokens, and tokens of bulk."""
+        self._largest = max(float(tokens + beside), FADES * self._largest)
         if not inputs:
             return
         self._recent = self._recent * self._faded(now) + tokens
@@ -55,10 +54,12 @@ class Guests:
     def bulk_tokens(self, costs: Costs | None, now: float) -> int | None:
         """Returns the most tokens of a batch with bulk in it, padding included; None while there is no such bound."""
         if costs is None or self._at is None or now - self._at > LATELY_S:
-            self._bound = math.inf
             return None
-        self._bound = max(1.0, self._each, min(self._expected(costs, now), GROWTH * self._last))
-        return None if math.isinf(self._bound) else round(self._bound)
+        return math.ceil(max(1.0, self._each, min(self._expected(costs, now), GROWTH * self._largest)))
+
+    def coming(self, seconds: float, now: float) -> float:
+        """Returns how many interactive inputs come in so much time, at the rate at which they have come lately."""
+        return self._recent * self._faded(now) / LATELY_S / self._each * seconds if self._each else 0.0
 
     def _expected(self, costs: Costs, now: float) -> float:
         """How many tokens may be in a batch by what batches cost."""

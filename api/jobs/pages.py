@@ -99,7 +99,10 @@ PAGES: dict[str, JobPage] = {
         {202: {"description": "Taken; it goes on by itself", **content(_ACCEPTED)}},
         (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
         _JOB_BODY,
-        {422: "The Idempotency-Key stands for another job", 503: "Redis is away or full: nothing was taken"},
+        {
+            422: "The Idempotency-Key stands for another job",
+            503: "It cannot be promised that the job is taken: see the code",
+        },
     ),
     "show": _job_page(
         "How far a job is",

@@ -34,6 +34,7 @@ from shared.errors import (
     JobUnfinished,
     RedbatchError,
     RedisUnreachable,
+    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -97,10 +98,13 @@ async def make(request: Request) -> Response:
         raise BodyUnread(error) from None
     queue, job_id = await asking.take(request, state, tenant)
     public = public_id(queue.name, job_id)
-    job = None
+    status = "queued"
     with suppress(RedisUnreachable):  # it is taken, whether its status can be told or not
         job = await queue.desk.find(job_id)
-    return _json(accepted(public, "queued" if job is None else job.status), 202)
+        if job is None:
+            raise Unavailable("Redis has lost the job as soon as it was made: send it again.")
+        status = job.status
+    return _json(accepted(public, status), 202)
 
 
 @router.get(JOB, summary=PAGES["show"].summary, **PAGES["show"].described)

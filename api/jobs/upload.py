@@ -122,9 +122,10 @@ class Upload:
             raise JobsFull("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
             await self._desk.durability.confirm(settings.job_durability, settings.job_durable_s)
-        except NotDurable:
+        except (NotDurable, RedisUnreachable):
             if made.status == "ok" and not self._wanted.idempotency:  # with a key, somebody else may count on it
-                await jobs.cancel(self._desk.writing, self._desk.keys, made.job_id)
+                with suppress(RedisUnreachable):
+                    await jobs.cancel(self._desk.writing, self._desk.keys, made.job_id)
             raise
         return made.job_id
 

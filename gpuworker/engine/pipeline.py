@@ -152,7 +152,7 @@ class Pipeline:
     def _may_prepare(self) -> bool:
         """A batch is made ahead only when no runner is free, none is ready, and a full one can be."""
         busy = self._running == self._backend.runners and self._shelf.ready is None
-        return busy and self._plan().full
+        return busy and not self._shelf.is_unsettled(time.monotonic()) and self._plan().full
 
     # -- the runners --------------------------------------------------------------------------------------------------
 

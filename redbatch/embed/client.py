@@ -17,6 +17,7 @@ ASK_S = 60.0
 TRIES = 8
 PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
+LONGEST_QUOTA_S = 3_600.0
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -88,8 +89,9 @@ class JobClient:
 
     async def _ask(self, method: str, path: str, *, missing: bool = False, **options: Any) -> httpx.Response:  # noqa: ANN401 - whatever httpx takes
         """Asks again after an error that may pass. Raises Refused for one that will not, or does not."""
-        pause_s = PAUSE_S
-        for left in range(TRIES - 1, -1, -1):
+        pause_s, left = PAUSE_S, TRIES
+        while left:
+            left -= 1
             try:
                 answer = await self._client.request(method, path, timeout=ASK_S, **options)
             except httpx.TransportError as error:
@@ -102,6 +104,10 @@ class JobClient:
                 if answer.status_code not in AGAIN:
                     break
                 wait_s = max(pause_s, float(answer.headers.get("retry-after", 0)))
+                if answer.status_code == httpx.codes.TOO_MANY_REQUESTS and wait_s <= LONGEST_QUOTA_S:
+                    await asyncio.sleep(wait_s)  # a quota is nothing that fails: it says when it has room
+                    left += 1
+                    continue
             if left:
                 await asyncio.sleep(min(wait_s, LONGEST_PAUSE_S))
                 pause_s *= 2

@@ -54,7 +54,7 @@ def run(wanted: Wanted) -> int:
         if again:
             watch.tell("Going on with what an earlier run left.")
         try:
-            revisions = asyncio.run(_ask(wanted, parts, watch))
+            asyncio.run(_ask(wanted, parts, watch))
         except KeyboardInterrupt:
             return _stopped("interrupted", EXIT_INTERRUPTED)
         except ExceptionGroup as group:
@@ -63,6 +63,7 @@ def run(wanted: Wanted) -> int:
                 raise
             return _stopped(str(refused.exceptions[0]), EXIT_FAULTS)
     faults = _write_all(wanted, parts, write, slices, rows)
+    revisions = parts.revisions(slices)
     parts.remove()
     took = as_time(time.monotonic() - began)
     watch.tell(f"{wanted.out}: {rows - faults:,} of {rows:,} texts have vectors, after {took}.")
@@ -79,14 +80,12 @@ def _stopped(why: str, code: int) -> int:
     return code
 
 
-async def _ask(wanted: Wanted, parts: Parts, watch: Watch) -> frozenset[str]:
-    """Does what is not done; returns the revisions of the model that had a part in that."""
+async def _ask(wanted: Wanted, parts: Parts, watch: Watch) -> None:
     headers = dict(wanted.headers) | ({"x-model": wanted.model} if wanted.model else {})
     limits = httpx.Limits(max_connections=2 * wanted.in_flight)
     async with httpx.AsyncClient(base_url=wanted.url, headers=headers, limits=limits) as client:
         session = Session(JobClient(client), parts, wanted.in_flight, watch.told)
         await session.run(slices_of(read_rows(wanted.source, wanted.column), wanted.slice_rows))
-    return session.revisions
 
 
 def _write_all(wanted: Wanted, parts: Parts, write: Write, slices: int, rows: int) -> int:

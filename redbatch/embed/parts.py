@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,9 +65,11 @@ class Parts:
         """Whether a slice is done."""
         return self._vectors(number).is_file()
 
-    def keep(self, number: int, vectors: NDArray[np.float32], faults: dict[int, str]) -> None:
-        """Keeps a slice: NaN for the rows that have no vector, and by index what is wrong with them."""
-        self._faults(number).write_text(json.dumps(list(faults.items())))
+    def keep(
+        self, number: int, vectors: NDArray[np.float32], faults: dict[int, str], revisions: Iterable[str] = ()
+    ) -> None:
+        """Keeps a slice: NaN for the rows that have no vector, by index what is wrong with them, and whose it is."""
+        self._about(number).write_text(json.dumps({"faults": list(faults.items()), "revisions": sorted(revisions)}))
         part = self._vectors(number).with_suffix(".tmp")
         with part.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
@@ -76,7 +78,11 @@ class Parts:
     def read(self, number: int) -> tuple[NDArray[np.float32], dict[int, str]]:
         """Returns a slice that is done."""
         vectors: NDArray[np.float32] = np.load(self._vectors(number), allow_pickle=False)
-        return vectors, dict(json.loads(self._faults(number).read_text()))
+        return vectors, dict(json.loads(self._about(number).read_text())["faults"])
+
+    def revisions(self, slices: int) -> set[str]:
+        """Returns the revisions of the model that have had a part in any slice, in this run or an earlier one."""
+        return {each for number in range(slices) for each in json.loads(self._about(number).read_text())["revisions"]}
 
     def all(self, slices: int) -> Iterator[tuple[NDArray[np.float32], dict[int, str]]]:
         """Yields all slices in order."""
@@ -89,5 +95,5 @@ class Parts:
     def _vectors(self, number: int) -> Path:
         return self._folder / f"{number:06}.npy"
 
-    def _faults(self, number: int) -> Path:
+    def _about(self, number: int) -> Path:
         return self._folder / f"{number:06}.json"

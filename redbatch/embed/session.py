@@ -34,9 +34,6 @@ class Session:
         parts: keep what is done.
         in_flight: how many slices are on their way at a time.
         told: hears how far each is.
-
-    Attributes:
-        revisions: of the model, that have had a part in this run.
     """
 
     def __init__(self, client: JobClient, parts: Parts, in_flight: int, told: Told) -> None:
@@ -44,7 +41,6 @@ class Session:
         self._parts = parts
         self._in_flight = in_flight
         self._told = told
-        self.revisions: frozenset[str] = frozenset()
 
     async def run(self, slices: Iterator[list[Row]]) -> None:
         """Does all slices that are not done. Raises Refused: what is done is kept."""
@@ -68,27 +64,26 @@ class Session:
             self._parts.keep(number, np.empty((len(rows), 0), dtype="<f4"), faults)
             self._told(number, len(rows))
             return
-        found, failed = await self._embedded(number, texts, len(rows) - len(texts))
+        found, failed, revisions = await self._embedded(number, texts, len(rows) - len(texts))
         whole = np.full((len(rows), found.shape[1]), np.nan, dtype="<f4")
         places = [index for index, row in enumerate(rows) if row.text is not None]
         whole[places] = found
         faults |= {places[index]: why for index, why in failed.items()}
         if whole.shape[1] and not set(np.flatnonzero(np.isnan(whole).any(axis=1)).tolist()) <= set(faults):
             raise Refused("A job has given no vector for a text, and does not say why.")
-        self._parts.keep(number, whole, faults)
+        self._parts.keep(number, whole, faults, revisions)
         self._told(number, len(rows))
 
     async def _embedded(
         self, number: int, texts: Sequence[str], faults: int
-    ) -> tuple[NDArray[np.float32], dict[int, str]]:
-        """Returns the vectors of some texts, and by index why some have none."""
+    ) -> tuple[NDArray[np.float32], dict[int, str], frozenset[str]]:
+        """Returns the vectors of some texts, by index why some have none, and the revisions of the model."""
         for again in range(LOST_TRIES):
             path = await self._client.make(texts, f"{self._parts.name(number)}-{again}")
             state = await self._ended(path, number, faults)
             vectors = None if state is None or state.status == "cancelled" else await self._client.vectors(path)
             if state is not None and vectors is not None:
-                self.revisions |= state.revisions
-                return vectors, await self._client.failures(path, state)
+                return vectors, await self._client.failures(path, state), state.revisions
         raise Refused("The job was lost again and again: does Redis keep its data?")
 
     async def _ended(self, path: str, number: int, faults: int) -> State | None:

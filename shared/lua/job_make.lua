@@ -18,7 +18,7 @@
 -- still is;
 -- {"lost"} when not all is there; {"full"} when too much is owed; {"limited", ms} for one that its tenant may have in so
 -- long.
--- A call that is repeated (its reply was lost) returns "ok" again, and changes nothing.
+-- What was put stays there, but for "same" and "lost". A call that is repeated (its reply was lost) returns "ok" again, and changes nothing.
 local MOST_OPEN = 2000  -- so many jobs may be open: each is looked after once a second
 local id, job = ARGV[2], ARGV[1] .. ARGV[2]
 local time = redis.call('TIME')
@@ -53,7 +53,6 @@ local memory = redis.call('INFO', 'memory')
 local used, most = string.match(memory, 'used_memory:(%d+)'), tonumber(string.match(memory, 'maxmemory:(%d+)'))
 local no_memory = most > 0 and used + owed * ARGV[15] > most * ARGV[16]
 if no_memory or owed > tonumber(ARGV[14]) or redis.call('ZCARD', KEYS[2]) >= MOST_OPEN then
-  redis.call('UNLINK', unpack(parts))
   return {'full'}
 end
 
@@ -62,10 +61,9 @@ if ARGV[21] ~= '' then
   left, limits = tenant_of(KEYS[8], ARGV[8], ARGV[21], now)
   local wait = wait_of(left, limits, cost, now)
   if wait > 0 then
-    redis.call('UNLINK', unpack(parts))
     return {'limited', wait}
   end
-  spend(left, limits, cost, ARGV[9] == '0')
+  spend(left, limits, cost, false)  -- not of the share of the first lane: what a job has there is paced
 end
 
 local expires = now + ARGV[10]
