@@ -23,18 +23,12 @@ import numpy as np
 import typer
 
 from bench.cluster import Shape, clean_environment, cluster
-from bench.document import PATH as DOCUMENT
-from bench.document import with_block
-from bench.figures import Row, fold
+from bench.figures import Row
 from bench.limit import Limit, mean_tokens, measure_limit
-from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.results import write
+from bench.own_block import OwnBlock, begin, publish
 from bench.tables import markdown, number
 from redbatch.bench.texts import MIXES
-from redbatch.progress import as_time
 
-PATH = ROOT / "bench" / "results" / "embed.json"
-QUICK_PATH = ROOT / ".bench" / "embed-quick.json"
 BLOCK = "embed"
 MODEL = "minilm"
 TEXTS = {"short": 6_000, "mixed": 3_000}
@@ -54,16 +48,9 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="One round, short: does it work? No document.")] = False,
 ) -> None:
     """Measures, and writes docs/performance.md's table."""
-    began, beginning = time.monotonic(), when_and_what()
-    rounds = 1 if quick else ROUNDS
+    begun, rounds = begin(), 1 if quick else ROUNDS
     rows = [measure(mix, round_, quick=quick) for round_ in range(rounds) for mix in TEXTS]
-    folded = [each.as_json() for each in fold(rows)]
-    found = {"machine": machine(), **beginning, "repetitions": rounds, "tables": folded}
-    write(found, QUICK_PATH if quick else PATH)
-    print(f"{table(folded)}\n\n{as_time(time.monotonic() - began)}")
-    if not quick:
-        block = f"{run_line(found)}.\n\n{table(folded)}"
-        DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+    publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows)
 
 
 def measure(mix: str, round_: int, *, quick: bool) -> Row:

@@ -24,20 +24,15 @@ import typer
 
 from bench import jobs_picture, redbatch_bench
 from bench.cluster import Cluster, Shape, cluster
-from bench.document import IMAGES, with_block
-from bench.document import PATH as DOCUMENT
-from bench.figures import Row, fold
-from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.results import write
+from bench.document import IMAGES
+from bench.figures import Row
+from bench.own_block import OwnBlock, begin, publish
 from bench.rounds import Round
 from bench.stage import ERRORS
 from bench.tables import markdown, number
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import short
-from redbatch.progress import as_time
 
-PATH = ROOT / "bench" / "results" / "jobs.json"
-QUICK_PATH = ROOT / ".bench" / "jobs-quick.json"
 BLOCK = "jobs"
 PICTURE = "jobs.png"
 
@@ -89,7 +84,7 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="One round, short: does it work? No document.")] = False,
 ) -> None:
     """Measures every scene with and without the bound, and writes docs/performance.md's table and picture."""
-    began, beginning = time.monotonic(), when_and_what()
+    begun = begin()
     rounds, window_s = (1, QUICK_S) if quick else (ROUNDS, WINDOW_S)
     rows, seconds = [], dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
@@ -101,13 +96,8 @@ def main(
                 row, course = measure(scene, stretch, job, window_s)
                 rows.append(row)
                 seconds[jobs_picture.course_of(row.of)] = course
-    folded = [each.as_json() for each in fold(rows)]
-    found = {"machine": machine(), **beginning, "repetitions": rounds, "tables": folded, "seconds": seconds}
-    write(found, QUICK_PATH if quick else PATH)
-    print(f"{table(folded)}\n\n{as_time(time.monotonic() - began)}")
+    found = publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows, seconds=seconds)
     if not quick:
-        block = f"{run_line(found)}.\n\n{table(folded)}"
-        DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
         jobs_picture.draw(found, JOB_TEXTS, IMAGES / PICTURE)
 
 

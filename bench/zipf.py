@@ -10,7 +10,6 @@ WARMUP_S.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
@@ -21,18 +20,12 @@ import typer
 
 from bench import generator
 from bench.cluster import Shape, cluster
-from bench.document import PATH as DOCUMENT
-from bench.document import with_block
-from bench.figures import Row, fold
-from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.results import write
+from bench.figures import Row
+from bench.own_block import OwnBlock, begin, publish
 from bench.tables import markdown, number
 from redbatch.bench.target import body_of
 from redbatch.bench.texts import short
-from redbatch.progress import as_time
 
-PATH = ROOT / "bench" / "results" / "cache.json"
-QUICK_PATH = ROOT / ".bench" / "cache-quick.json"
 BLOCK = "cache"
 
 TEXTS = 100_000
@@ -51,17 +44,11 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="One round, short: does it work? No document.")] = False,
 ) -> None:
     """Measures with and without the cache, and writes docs/performance.md's table."""
-    began, beginning = time.monotonic(), when_and_what()
+    begun = begin()
     rounds, window_s = (1, 2.0) if quick else (ROUNDS, WINDOW_S)
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for number_ in range(rounds) for row in measure(Path(folder), number_, window_s)]
-    folded = [each.as_json() for each in fold(rows)]
-    found = {"machine": machine(), **beginning, "repetitions": rounds, "tables": folded}
-    write(found, QUICK_PATH if quick else PATH)
-    print(f"{table(folded)}\n\n{as_time(time.monotonic() - began)}")
-    if not quick:
-        block = f"{run_line(found)}.\n\n{table(folded)}"
-        DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+    publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows)
 
 
 def measure(folder: Path, number_: int, window_s: float) -> Iterator[Row]:

@@ -170,6 +170,25 @@ def test_lines_that_are_no_job(served: Gateway) -> None:
     assert client.post_lines(["a"], idempotency_key="a b").status_code == 400
 
 
+async def test_lines_that_are_too_many_or_too_long(house: House, raw: redis.asyncio.Redis) -> None:
+    """A body of lines has bounds of its own, announced or not; beyond them nothing is left of what had come."""
+    gateway = await house.gateway(max_job_inputs=1_000, max_job_body_bytes=200_000)
+    client = Client(gateway)
+    line = json.dumps("x" * 1_000).encode() + b"\n"
+    for lines, said in (
+        (["a"] * 1_001, "1000"),
+        (iter([b'"a"\n' * 500] * 3), "1000"),
+        (["x" * 1_000] * 250, "200000 bytes"),
+        (iter([line * 10] * 25), "200000 bytes"),
+    ):
+        refused = client.post_lines(lines)
+        assert (refused.status_code, error_of(refused)["code"]) == (413, "too_large")
+        assert said in error_of(refused)["message"]
+    assert [key async for key in raw.scan_iter(match=house.keys.job("*"))] == []
+    told = client.taken(client.post_lines(["a"] * 1_000))
+    assert client.delete(told["status_url"]).json()["status"] == "cancelled"
+
+
 def test_texts_that_cannot_be_run_fail_alone(served: Gateway) -> None:
     """The others have their vectors, and the job says which have none, and why."""
     client, texts = Client(served), [f"t{i}" for i in range(50)]
