@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from api.asked import Asked
 from shared.codec import encode_body
 from shared.errors import InvalidRequest, RequestError, TooLarge
-from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Body, Draft, Failure, Heartbeat, Input
+from shared.messages import DECODE, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Body, Draft, Failure, Heartbeat, Input
 
 CHARS_PER_TOKEN = 4
 BYTES_PER_ID = 4
@@ -16,6 +16,9 @@ BYTES_PER_NUMBER = 4
 
 MOST_OUTPUT_BYTES = 32 * 2**20
 """Of the vectors of tokens: three times as much as JSON, which takes the gateway half a second to write."""
+
+SHORT = (EMBED, PREDICT)
+"""Operations whose outputs take no more, as far as is known, than what an entry of several inputs may be answered."""
 
 MOST_READ = 500_000
 """Tokens to be shown: some 60 bytes of JSON each."""
@@ -59,7 +62,7 @@ def _most_tokens(given: Input) -> int:
 def split(asked: Asked, per_entry: int) -> tuple[list[Draft], list[Failure]]:
     """Returns the entries of a request.
 
-    Those of one that may do without some inputs have one input each, and so have those whose answers are long.
+    Those of one that may do without some inputs have one input each, and so have those whose answers may be long.
 
     Returns:
         Its entries, and what is said of inputs that cannot have one.
@@ -70,7 +73,7 @@ def split(asked: Asked, per_entry: int) -> tuple[list[Draft], list[Failure]]:
     drafts: list[Draft] = []
     failures: list[Failure] = []
     inputs = asked.inputs
-    size = 1 if asked.partial or asked.op != EMBED else per_entry
+    size = per_entry if asked.op in SHORT and not asked.partial else 1
     for start in range(0, len(inputs), size):
         fault: RequestError | None = asked.refused.get(start)
         if fault is None:

@@ -33,7 +33,9 @@ TEI = Embed("/embed")
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
 
 
-class _How(BaseModel):
+class How(BaseModel):
+    """What may be said of how to answer."""
+
     model_config = ConfigDict(strict=True, extra="ignore")
 
     timeout_ms: int | None = Field(
@@ -56,7 +58,7 @@ class _How(BaseModel):
     )
 
 
-class EmbedBody(_How):
+class EmbedBody(How):
     """Body of POST /embed: `text` for one vector, or `texts` for many."""
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
@@ -64,7 +66,7 @@ class EmbedBody(_How):
     texts: list[str] | None = Field(default=None, description="Some texts.", fail_fast=True)
 
 
-class BatchBody(_How):
+class BatchBody(How):
     """Body of POST /batch_embed."""
 
     texts: list[str] = Field(description="Some texts.", min_length=1, fail_fast=True)

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from api.asked import MAX_TIMEOUT_MS
 from api.native import BatchBody, EmbedBody
 from api.openai import EmbeddingsBody
+from api.predict import PredictBody
 from api.tei import DecodeBody, EmbedAllBody, SimilarityBody, TeiBody, TokenizeBody
 from shared.keys import LANES
 
@@ -161,6 +162,9 @@ def schema_of(model: type[BaseModel], required: list[str] | None = None) -> Sche
 FAULTS = list_of(object_of({"index": INTEGER, "code": STRING, "message": STRING}))
 _ONE = object_of({"embedding": or_null(VECTOR), "errors": FAULTS}, ["embedding"])
 _MANY = object_of({"embeddings": list_of(or_null(VECTOR)), "errors": FAULTS}, ["embeddings"])
+_ANY: Schema = {"description": "Whatever the function gives."}
+_OUTPUT = object_of({"output": _ANY, "errors": FAULTS}, ["output"])
+_OUTPUTS = object_of({"outputs": list_of(_ANY), "errors": FAULTS}, ["outputs"])
 _OPENAI_VECTORS = object_of(
     {
         "object": {"const": "list"},
@@ -224,6 +228,11 @@ PAGES: dict[str, Page] = {
         "Embed many texts",
         request_of(schema_of(BatchBody)),
         _answers(_MANY, _IN_ORDER, _STATUSES, ERROR),
+    ),
+    "/predict": Page(
+        "Ask a function of your own",
+        request_of(schema_of(PredictBody)),
+        _answers({"anyOf": [_OUTPUT, _OUTPUTS]}, "Outputs in the order given", _STATUSES, ERROR),
     ),
     "/v1/embeddings": _OPENAI,
     "/embeddings": _OPENAI,

@@ -33,7 +33,12 @@ INPUTS: dict[str, Any] = {
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
-    """Returns the fields of a body; null stands for one that is left out.
+    """Returns the fields of a body; null stands for one that is left out. Raises as `object_of` does."""
+    return {name: value for name, value in object_of(body).items() if value is not None}
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """Returns the object that a body is.
 
     orjson is the fastest to make values of 32 MB of texts: a tenth of a second. Numbers would take it a second, lists
     and objects several, and a gigabyte; there are no more of them than in any sensible body.
@@ -50,7 +55,7 @@ def fields_of(body: bytes) -> dict[str, Any]:
         raise InvalidRequest(f"The body is not valid JSON: {error.msg}.") from None
     if not isinstance(given, dict):
         raise InvalidRequest("body: send an object.")
-    return {name: value for name, value in given.items() if value is not None}
+    return given
 
 
 def _is_sensible(body: bytes) -> bool:

@@ -22,6 +22,7 @@ from api.openapi import (
     PAGES,
     UNHEALTHY_ANSWERS,
 )
+from api.predict import Predict
 from api.serving import Dialect, error_response, request_id_of, respond
 from shared.errors import ModelNotFound, NoWorker, Unavailable
 
@@ -34,6 +35,7 @@ SERVED: dict[str, Dialect] = {
     for dialect in (
         NATIVE,
         NativeBatch(),
+        Predict(),
         OPENAI,
         OpenAI("/embeddings"),
         tei.Embed("/"),

@@ -11,6 +11,7 @@ class EngineOptions:
     """The model, the device and its use, the bounds of a batch and the level of logs, as in WorkerSettings."""
 
     model: str
+    model_args: str
     device: str
     dtype: str
     cores: int | None

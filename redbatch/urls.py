@@ -22,11 +22,12 @@ def http_url(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def curl_line(url: str, key: str = "") -> str:
-    """Returns a command line that embeds one text, with a key where one is needed."""
+def curl_line(url: str, key: str = "", *, function: bool = False) -> str:
+    """Returns a command line that embeds one text, or asks a `function`, with a key where one is needed."""
+    path, asked = ("predict", '{"input": 1}') if function else ("embed", '{"text": "hello"}')
     with_key = ["-H", f"Authorization: Bearer {key}"] if key else []
-    body = ["-H", "Content-Type: application/json", "-d", '{"text": "hello"}']
-    return shlex.join(["curl", "-s", f"{url}/embed", *with_key, *body])
+    body = ["-H", "Content-Type: application/json", "-d", asked]
+    return shlex.join(["curl", "-s", f"{url}/{path}", *with_key, *body])
 
 
 def redis_cli_line(program: str, url: str, *command: str) -> str:

@@ -17,12 +17,16 @@ VERSION = 1
 MOST_TOKENS = 2**52
 """No bound in tokens."""
 
-EMBED, EMBED_ALL, TOKENIZE, DECODE = OPS = ("embed", "embed_all", "tokenize", "decode")
-"""What is to be done with each input: one vector; one for each of its tokens; its tokens; or the text of token ids."""
+EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT = OPS = ("embed", "embed_all", "tokenize", "decode", "predict")
+"""What is to be done with each input: one vector; one for each of its tokens; its tokens; the text of token ids; or
+whatever a function makes of it."""
 
+READING = (TOKENIZE, DECODE)
+"""What a tokenizer alone can do, while the device does something else."""
 
 Input = str | bytes
-"""A text; or, as uint32 in little-endian order, the ids of its tokens as the model's own tokenizer gives them."""
+"""A text, which for PREDICT is JSON; or, as uint32 in little-endian order, the ids of its tokens as the model's own
+tokenizer gives them."""
 
 
 class Options(NamedTuple):

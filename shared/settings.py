@@ -14,8 +14,11 @@ DEFAULT_MODEL = "minilm"
 
 
 def queue_slug(model: str) -> str:
-    """Returns the queue name of a model: what follows the last slash, in lower case, other characters as dashes."""
-    name = model.split(":", 1)[0].rstrip("/").rsplit("/", 1)[-1].lower()
+    """Returns the queue name of a model: what follows the last slash, in lower case, other characters as dashes.
+
+    All simulated models have one name, whatever their times.
+    """
+    name = ("simulated" if model.startswith("simulated:") else model).rstrip("/").rsplit("/", 1)[-1].lower()
     return re.sub(r"[^a-z0-9._-]+", "-", name)[:64].strip("-") or "default"
 
 

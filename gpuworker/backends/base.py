@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
-from shared.messages import PLAIN, Input, Options
+from gpuworker.functions import InputRefused
+from shared.messages import DECODE, EMBED, EMBED_ALL, PLAIN, TOKENIZE, Input, Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
     from gpuworker.engine_options import EngineOptions
     from gpuworker.models import Model
 
+    Vector: TypeAlias = NDArray[np.float32]
+    Output: TypeAlias = Vector | bytes
+    Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
+    """Of an input, and of a batch: an array may be a vector, several, or one for each input."""
 
-class InputRefused(Exception):
-    """An input, or what is asked of it, is not for this model. The message is for the client: it holds no text."""
+__all__ = ["Backend", "Encoded", "InputRefused", "Token", "load_backend"]
+
+OF_TEXTS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
+"""What models of texts can be asked for."""
 
 
 class Token(TypedDict):
@@ -45,7 +52,8 @@ class Backend(Protocol):
     """A loaded model. `tokenize` and `collate` may run in one thread while `run` runs in another.
 
     Attributes:
-        dim: length of a vector.
+        ops: what can be asked of it, of messages.OPS.
+        dim: length of a vector; 0 where it gives none.
         device: where it runs: cpu, cuda:0, mps.
         revision: names the model and all that its vectors depend on, in a few characters.
         dtype: the format of its numbers: float32, bfloat16, float16.
@@ -59,6 +67,7 @@ class Backend(Protocol):
             nothing is won, and what arrives later loses its choice.
     """
 
+    ops: frozenset[str]
     dim: int
     device: str
     revision: str
@@ -82,18 +91,15 @@ class Backend(Protocol):
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - what a backend makes, it alone reads
         """Returns tokenized inputs as one padded batch, ready to run."""
 
-    def run(self, batch: Any, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ANN401
-        """Returns a vector for each input of a batch, as little-endian float32 of shape (inputs, dim), in order.
+    def run(self, batch: Any, op: str = EMBED, *, alone: bool, raw: bool = False) -> Outputs:  # noqa: ANN401
+        """Returns what comes of each input of a batch, in order.
 
-        One that is `alone` may use the whole device: nothing else runs or waits. `raw` vectors are from before a model
-        that `normalizes` them does so.
-        """
-
-    def run_each_token(self, batch: Any, *, alone: bool) -> Sequence[NDArray[np.float32]]:  # noqa: ANN401
-        """Returns the vectors of each input's tokens before pooling, of shape (tokens, dim).
+        For EMBED vectors as little-endian float32, together of shape (inputs, dim); for EMBED_ALL those of an input's
+        tokens before pooling, of shape (tokens, dim); for PREDICT JSON. A batch that is `alone` may use the whole
+        device: nothing else runs or waits. `raw` vectors are from before a model that `normalizes` them does so.
 
         Raises:
-            InputRefused: this model has none.
+            InputRefused: this model has no vectors of tokens.
         """
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
@@ -127,6 +133,10 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
         from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
 
         return SentenceBackend(model, options)
+    if model.kind == "function":
+        from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
+
+        return FunctionBackend(model, options)
     from gpuworker.backends.hashing import HashingBackend  # noqa: PLC0415 - imports numpy
 
     return HashingBackend(model)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuworker.backends.base import InputRefused, Token
-from shared.messages import PLAIN, Input, Options
+from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
+from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from gpuworker.backends.base import Vector
     from gpuworker.models import Model
 
 REPEATS = 12
@@ -41,6 +40,7 @@ class HashingBackend:
     """
 
     def __init__(self, model: Model) -> None:
+        self.ops = OF_TEXTS
         self.dim = DIM
         self.device = "cpu"
         self.revision = f"sha256-{model.revision}" if model.revision else "sha256"
@@ -67,16 +67,13 @@ class HashingBackend:
         """Joins the digests, each as often as makes a vector."""
         return b"".join([each.digest * REPEATS for each in inputs])
 
-    def run(self, batch: bytes, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ARG002 - all the same
-        """Returns the vectors after the simulated time."""
+    def run(self, batch: bytes, op: str = EMBED, *, alone: bool, raw: bool = False) -> Vector:  # noqa: ARG002 - all the same
+        """Returns the vectors after the simulated time; each token has one, and each input is one token."""
         n = len(batch) // self.dim
         if self._base_s or self._item_s:
             time.sleep(self._base_s + self._item_s * (n - 1))
-        return (np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)).reshape(n, self.dim)
-
-    def run_each_token(self, batch: bytes, *, alone: bool) -> list[NDArray[np.float32]]:
-        """Returns the vector of the one token that each input is, of shape (1, dim)."""
-        return [vector.reshape(1, self.dim) for vector in self.run(batch, alone=alone)]
+        shape = (n, 1, self.dim) if op == EMBED_ALL else (n, self.dim)
+        return (np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)).reshape(shape)
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefused."""

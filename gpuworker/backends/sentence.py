@@ -25,15 +25,14 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from gpuworker.backends import packing, prepacking
-from gpuworker.backends.base import InputRefused, Token
+from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
 from gpuworker.backends.reading import Reader, Tokenized
 from gpuworker.backends.revision import revision_of
 from gpuworker.models import Model, ModelError
-from shared.messages import PLAIN, Input, Options
+from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from gpuworker.backends.base import Vector
     from gpuworker.engine_options import EngineOptions
 
 log = structlog.get_logger()
@@ -93,6 +92,7 @@ class SentenceBackend:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ModelError(f"model {model.name} cannot be loaded: {reason}") from error
         self._model.eval()
+        self.ops = OF_TEXTS
         self.device = str(self._model.device)
         self._cores = options.cores or cpu_count()
         self.runners = options.runners or (min(self._cores, MOST_RUNNERS) if on_cpu else 1)
@@ -190,28 +190,28 @@ class SentenceBackend:
             features["token_type_ids"] = torch.zeros_like(features["input_ids"])
         return {**features, "places": np.argsort(order)}
 
-    def run(self, batch: Any, *, alone: bool, raw: bool = False) -> NDArray[np.float32]:  # noqa: ANN401
-        """Returns what `encode` returns for these texts, `raw` without the step that normalizes."""
-        if self._tokenizer is None:
-            self._use_threads(alone=alone)
-            return self._encode(batch)
-        steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
-        found: NDArray[np.float32] = (
-            self._through(steps, batch, alone=alone)["sentence_embedding"].float().cpu().numpy()
-        )
-        places = batch.get("places")
-        return found if places is None else found[places]
-
-    def run_each_token(self, batch: Any, *, alone: bool) -> list[NDArray[np.float32]]:  # noqa: ANN401
-        """Returns what the transformer gives for each token, special ones included.
+    def run(self, batch: Any, op: str = EMBED, *, alone: bool, raw: bool = False) -> Vector | list[Vector]:  # noqa: ANN401
+        """Returns what `encode` returns for these texts, `raw` without the step that normalizes; or that of each token.
 
         Raises:
             InputRefused: see gpuworker.backends.base.
         """
+        if op == EMBED_ALL:
+            return self._run_each_token(batch, alone=alone)
+        if self._tokenizer is None:
+            self._use_threads(alone=alone)
+            return self._encode(batch)
+        steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
+        found: Vector = self._through(steps, batch, alone=alone)["sentence_embedding"].float().cpu().numpy()
+        places = batch.get("places")
+        return found if places is None else found[places]
+
+    def _run_each_token(self, batch: Any, *, alone: bool) -> list[Vector]:  # noqa: ANN401
+        """Returns what the transformer gives for each token, special ones included."""
         if self._tokenizer is None:
             raise InputRefused("This model has no vectors of tokens.")
         features = self._through([self._model[0]], batch, alone=alone)
-        found: NDArray[np.float32] = features["token_embeddings"].float().cpu().numpy()
+        found: Vector = features["token_embeddings"].float().cpu().numpy()
         if "places" not in batch:
             mask = batch["attention_mask"].bool().cpu().numpy()
             return [vectors[kept] for vectors, kept in zip(found, mask, strict=True)]
@@ -256,8 +256,8 @@ class SentenceBackend:
         for repeats, number in ((1, 1), (3, 8)):
             self.run(self.collate(self.tokenize([words * repeats] * number)), alone=False)
 
-    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors: NDArray[np.float32] = self._model.encode(
+    def _encode(self, texts: Sequence[str]) -> Vector:
+        vectors: Vector = self._model.encode(
             list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
         )
         return vectors.astype("float32", copy=False)

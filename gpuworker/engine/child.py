@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
 
 from setproctitle import setproctitle
 
@@ -15,10 +16,14 @@ from gpuworker import frames
 from gpuworker.backends.base import load_backend
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Told, Work
+from gpuworker.engine.work import Failed, Ran, Told, Work
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
-from shared.messages import EMBED_ALL, PLAIN, Options
+from shared.errors import InputFailed
+from shared.messages import EMBED_ALL, PLAIN, PREDICT, Options
+
+if TYPE_CHECKING:
+    from gpuworker.backends.base import Vector
 
 _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
@@ -27,6 +32,11 @@ _OUTBOX_FRAMES = 64
 SWITCH_S = 0.0005
 """Python's own 5 ms are as long as a batch: whoever holds the interpreter's lock, for some work on text, would hold up
 the thread whose batch has ended."""
+
+MOST_VALUES_BYTES = 32 * 2**20
+"""Of the outputs of an entry: a reply has to pass through Redis, and one that is too long would never be read."""
+
+TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MOST_VALUES_BYTES >> 20}."
 
 _SHORT_BYTES = 64 * 2**10
 """A socket takes as much at once, unless its reader is late; then a runner waits as long as the outbox would."""
@@ -115,8 +125,12 @@ def encode_ran(ran: Ran) -> bytes:
     """Returns the frame that says what a batch gave."""
     done: list[dict[str, object]] = []
     pieces: list[bytes] = []
+    failed = list(ran.failed)
     for work in ran.done:
         told, piece = _result(work)
+        if work.op == PREDICT and len(piece) > MOST_VALUES_BYTES:
+            failed.append(Failed(work.key, InputFailed.code, TOO_LONG.format(len(piece) >> 20)))
+            continue
         done.append(told)
         pieces.append(piece)
     header = {
@@ -134,7 +148,7 @@ def encode_ran(ran: Ran) -> bytes:
         "max_batch_tokens": ran.max_tokens,
         "done": done,
         "paused": ran.paused,
-        "failed": [asdict(failure) for failure in ran.failed],
+        "failed": [asdict(failure) for failure in failed],
     }
     return frames.encode(header, b"".join(pieces))
 
@@ -149,8 +163,10 @@ def _result(work: Work) -> tuple[dict[str, object], bytes]:
     }
     if work.values is not None:
         given = frames.pack(work.values)
+    elif work.op == PREDICT:
+        given = frames.pack(cast("list[bytes]", work.rows))
     else:
-        rows = [row for row in work.rows if row is not None]
+        rows = cast("list[Vector]", work.rows)
         told["dim"] = rows[0].shape[-1]
         if work.op == EMBED_ALL:
             told["counts"] = [len(row) for row in rows]

@@ -12,12 +12,15 @@ import orjson
 from gpuworker.backends.base import Backend, InputRefused
 from gpuworker.batching import Waiting
 from gpuworker.engine.work import Item, Work
-from shared.messages import DECODE, TOKENIZE
+from shared.messages import DECODE, EMBED, PREDICT
 
 BYTES_PER_ID = 4
 
-READING = (TOKENIZE, DECODE)
-"""What a tokenizer alone can do, while the device does something else."""
+ELSEWHERE = {
+    PREDICT: "This model gives vectors of texts: ask it with POST /embed.",
+    EMBED: "This model is a function and gives no vectors: ask it with POST /predict.",
+}
+"""What is said of an operation that a model does not have."""
 
 
 def values_of(backend: Backend, work: Work) -> list[bytes]:
@@ -27,6 +30,7 @@ def values_of(backend: Backend, work: Work) -> list[bytes]:
         InputRefused: it asks for what this model does not do.
         Exception: whatever else a tokenizer raises.
     """
+    _check(backend, work)
     began = time.monotonic()
     if work.op == DECODE:
         values: list[Any] = list(backend.decode(work.inputs, work.options))
@@ -64,6 +68,7 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
     began = time.monotonic()
     alike: dict[object, list[Work]] = {}
     for work in works:
+        _check(backend, work)
         dimensions = work.options.dimensions
         if dimensions is not None and dimensions > backend.dim:
             raise InputRefused(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
@@ -83,3 +88,9 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
                 waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
                 items.append(Item(work, at, each, waiting, now))
     return items
+
+
+def _check(backend: Backend, work: Work) -> None:
+    """Raises InputRefused: this model does not do such things."""
+    if work.op not in backend.ops:
+        raise InputRefused(ELSEWHERE[PREDICT if work.op == PREDICT else EMBED])

@@ -18,11 +18,12 @@ from queue import SimpleQueue
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan
 from gpuworker.engine.faults import failure_of, is_out_of_memory
-from gpuworker.engine.intake import READING, tokenized, values_of
+from gpuworker.engine.intake import tokenized, values_of
 from gpuworker.engine.run import alike, results_of
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.work import Batch, Failed, Ran, Row, Told, Work
 from gpuworker.pace import Pace
+from shared.messages import READING
 
 MOST_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""

@@ -1,19 +1,16 @@
-"""What the model gives for a batch, whichever kind of vectors its rows ask for."""
+"""What the model gives for a batch, whatever its rows ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gpuworker.engine.finish import finish
-from shared.messages import EMBED_ALL, PLAIN
+from shared.messages import EMBED, EMBED_ALL, PLAIN
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from gpuworker.backends.base import Backend
+    from gpuworker.backends.base import Backend, Output, Vector
     from gpuworker.engine.work import Batch, Item, Row
 
 
@@ -25,8 +22,8 @@ def alike(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
     return [pooled, tuple(row for row in rows if row.items[0].work.op == EMBED_ALL)]
 
 
-def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Item, NDArray[np.float32]]]:
-    """Returns what each input of a batch of such rows gets: its vector, or an array of those of its tokens.
+def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Item, Output]]:
+    """Returns what each input of a batch of such rows gets: its vector, an array of those of its tokens, or JSON.
 
     Raises:
         ValueError: the model gave another number of them.
@@ -36,16 +33,13 @@ def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Ite
         raise batch.error
     plain = all([item.work.options is PLAIN for item in batch.items])  # noqa: C419 - a generator takes twice the time
     raw = not plain and any(item.work.options.normalize is False for item in batch.items)
-    each_token = batch.rows[0].items[0].work.op == EMBED_ALL
-    vectors: Sequence[NDArray[np.float32]] | NDArray[np.float32]
-    if each_token:
-        vectors = backend.run_each_token(batch.collated, alone=alone)
-    else:
-        vectors = backend.run(batch.collated, alone=alone, raw=raw)
-    if len(vectors) != len(batch.rows):
-        raise ValueError(f"the model gave {len(vectors)} vectors for {len(batch.rows)} inputs")
-    if plain or each_token:
-        return [(item, vector) for row, vector in zip(batch.rows, vectors, strict=True) for item in row.items]
+    op = batch.rows[0].items[0].work.op
+    outputs = backend.run(batch.collated, op, alone=alone, raw=raw)
+    if len(outputs) != len(batch.rows):
+        raise ValueError(f"the model gave {len(outputs)} outputs for {len(batch.rows)} inputs")
+    if plain or op != EMBED:
+        return [(item, output) for row, output in zip(batch.rows, outputs, strict=True) for item in row.items]
+    vectors = cast("Sequence[Vector]", outputs)
     finished = partial(finish, normalizes=backend.normalizes, raw=raw)
     return [
         (item, vector if item.work.options is PLAIN and not raw else finished(vector, item.work.options))

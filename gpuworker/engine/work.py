@@ -10,10 +10,7 @@ from gpuworker.batching import Waiting
 from shared.messages import EMBED, PLAIN, Input, Options
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from gpuworker.backends.base import Encoded
+    from gpuworker.backends.base import Encoded, Output
 
 
 USUAL = (EMBED, PLAIN.prompt_name, PLAIN.truncate)
@@ -25,9 +22,8 @@ class Work:
     """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
 
     `tokens` is what the model reads of each of them, `read_s` how long its tokenizer took for them and others, and
-    `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for each input: of
-    shape (dim,), or (tokens, dim) for EMBED_ALL; an entry
-    that asks for no vectors has `values` instead.
+    `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for each input;
+    what a tokenizer alone gives are `values`.
     """
 
     key: str
@@ -41,7 +37,7 @@ class Work:
     read_as: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
     read_s: float = 0.0
-    rows: list[NDArray[np.float32] | None] = field(default_factory=list)
+    rows: list[Output | None] = field(default_factory=list)
     values: list[bytes] | None = None
     left: int = 0
     runs: int = 0

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuworker.backends.base import InputRefused, Token
+from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
 from shared.codec import decode_ids
-from shared.messages import PLAIN, Input, Options
+from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from gpuworker.backends.base import Vector
 
 DIM = 4
 LONG_S = 30.0
@@ -51,6 +51,7 @@ class Scripted:
     ready to run, `alone` whether each batch had the device to itself, `met` which texts ran while which others did.
     """
 
+    ops: frozenset[str] = OF_TEXTS
     dim: int = DIM
     device: str = "cpu"
     revision: str = "scripted"
@@ -91,8 +92,8 @@ class Scripted:
             raise MemoryError("no room for this batch")
         return texts
 
-    def run(self, batch: list[str], *, alone: bool, raw: bool = False) -> NDArray[np.float32]:
-        """Returns the vectors once it is free to."""
+    def run(self, batch: list[str], op: str = EMBED, *, alone: bool, raw: bool = False) -> Vector | list[Vector]:
+        """Returns the vectors, or those of each character, once it is free to."""
         self.batches.append(batch)
         self.alone.append(alone)
         self.met += [(batch, other) for other in self.running]
@@ -103,14 +104,11 @@ class Scripted:
             raise MemoryError("no room for this batch")
         if any("!run" in text for text in batch):
             raise RuntimeError("a text that cannot be run")
+        if op == EMBED_ALL:
+            return [np.asarray([vector_of(character) for character in text], dtype=np.float32) for text in batch]
         vectors = [vector_of(text) for text in batch if "!less" not in text]
         rows = np.asarray(vectors, dtype=np.float32).reshape(len(vectors), DIM)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True) if self.normalizes and not raw else rows
-
-    def run_each_token(self, batch: list[str], *, alone: bool) -> list[NDArray[np.float32]]:
-        """Returns a vector for each character, once it is free to."""
-        self.run(batch, alone=alone)
-        return [np.asarray([vector_of(character) for character in text], dtype=np.float32) for text in batch]
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
         """Returns a token for each character; fails as `tokenize` does."""

@@ -75,3 +75,16 @@ def test_anything_else_is_a_hub_id() -> None:
     assert parse_model("sentence-transformers/all-MiniLM-L6-v2") == Model(
         "sentence-transformers/all-MiniLM-L6-v2", "sentence", "sentence-transformers/all-MiniLM-L6-v2"
     )
+
+
+@pytest.mark.parametrize("name", ["squares:Squares", "my_package.my_module:My_Model2", "a:b"])
+def test_a_class_is_named_by_its_module(name: str) -> None:
+    """As uvicorn and others have it. Nothing is imported ahead: what it needs is its own affair."""
+    model = parse_model(name)
+    assert (model.kind, model.path, model.preload) == ("function", name, ())
+
+
+@pytest.mark.parametrize("name", ["squares:", ":Squares", "my-module:Model", "a:b:c", "a.:b", "2:b"])
+def test_what_is_no_class_is_a_hub_id(name: str) -> None:
+    """And is refused as such, when it is loaded."""
+    assert parse_model(name).kind == "sentence"

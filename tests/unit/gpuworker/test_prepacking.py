@@ -17,7 +17,8 @@ from torch.nn.functional import linear
 from gpuworker.backends import prepacking
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.models import parse_model
-from tests.unit.gpuworker.test_sentence import OPTIONS, TEXTS
+from tests.unit.gpuworker.options import OPTIONS
+from tests.unit.gpuworker.test_sentence import TEXTS
 
 pytestmark = [
     pytest.mark.model,
@@ -161,5 +162,5 @@ def test_the_model_gives_the_same_vectors(alone: bool) -> None:
         backend = SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=2, prepack=prepack))
         linears = [module for module in backend._model.modules() if isinstance(module, Linear)]
         assert [is_prepacked(layer) for layer in linears] == [prepack] * 37
-        found.append(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), alone=alone))
+        found.append(np.asarray(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), alone=alone)))
     assert np.abs(found[0] - found[1]).max() <= 1e-5

@@ -17,7 +17,7 @@ from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
 from shared.messages import Input, Options
-from tests.unit.gpuworker.test_sentence import OPTIONS
+from tests.unit.gpuworker.options import OPTIONS
 
 pytestmark = pytest.mark.model
 
@@ -48,7 +48,7 @@ def model(folder: Path) -> SentenceTransformer:
 
 def vectors(backend: SentenceBackend, inputs: Sequence[Input], options: Options) -> NDArray[np.float32]:
     """Returns the vectors of some inputs."""
-    return backend.run(backend.collate(backend.tokenize(inputs, options)), alone=True)
+    return np.asarray(backend.run(backend.collate(backend.tokenize(inputs, options)), alone=True))
 
 
 @pytest.mark.parametrize("name", sorted(PROMPTS))

@@ -28,29 +28,13 @@ from transformers import (
 from gpuworker.backends.base import InputRefused
 from gpuworker.backends.reading import Tokenized
 from gpuworker.backends.sentence import SentenceBackend, Whole, dtype_of
-from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
 from shared.codec import encode_ids
-from shared.messages import PLAIN
+from shared.messages import EMBED_ALL, PLAIN
+from tests.unit.gpuworker.options import OPTIONS
 
 pytestmark = pytest.mark.model
 
-OPTIONS = EngineOptions(
-    model="",
-    device="cpu",
-    dtype="auto",
-    cores=None,
-    runners=None,
-    prepack=True,
-    max_batch_size=64,
-    max_batch_tokens=None,
-    max_batch_wait_ms=0,
-    batch_age_bound_ms=200,
-    bulk_share=0.1,
-    bulk_age_bound_ms=5_000,
-    bulk_stretch=1.2,
-    log_level="warning",
-)
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "Ünïcödé 漢字", "x " * 700]
 
 
@@ -64,7 +48,7 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
     with pytest.raises(InputRefused, match="no vectors of tokens"):
-        backend.run_each_token(backend.collate(inputs), alone=True)
+        backend.run(backend.collate(inputs), EMBED_ALL, alone=True)
     for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
         with pytest.raises(InputRefused, match="shows no tokens"):
             ask([given], PLAIN)
@@ -126,7 +110,9 @@ def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
     full = SentenceBackend(parse_model("minilm"), OPTIONS)
     short = SentenceBackend(parse_model("minilm"), replace(OPTIONS, dtype=dtype))
     texts = TEXTS * 2
-    expected, found = (backend.run(backend.collate(backend.tokenize(texts)), alone=True) for backend in (full, short))
+    expected, found = (
+        np.asarray(backend.run(backend.collate(backend.tokenize(texts)), alone=True)) for backend in (full, short)
+    )
     assert found.dtype == np.float32
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
     assert (found * expected).sum(axis=1).min() > 0.999
@@ -166,7 +152,7 @@ def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: s
     tokenized = backend.tokenize(texts)
     found = backend.run(backend.collate(tokenized), alone=False)
     assert np.abs(found - expected).max() <= 1e-5
-    each_token = backend.run_each_token(backend.collate(tokenized), alone=False)
+    each_token = backend.run(backend.collate(tokenized), EMBED_ALL, alone=False)
     assert [each.shape for each in each_token] == [(one.tokens, 32) for one in tokenized]
     assert np.abs(np.asarray([each.mean(axis=0) for each in each_token]) - expected).max() <= 1e-5
     assert (backend.pooling, backend.dtype, backend.max_input_tokens) == ("mean", "float32", 128)

@@ -38,3 +38,19 @@ def test_any_other_wait_is_refused_in_one_line(given: str, capsys: pytest.Captur
     assert "--max-batch-wait-ms (REDBATCH_MAX_BATCH_WAIT_MS)" in line
     assert "a number from 0 to 60000, or auto" in line
     assert repr(given) in line
+
+
+@pytest.mark.parametrize("given", ["", "{}", '{"a": [1, null]}'])
+def test_the_arguments_of_a_model_are_a_json_object(given: str) -> None:
+    """Or nothing."""
+    assert WorkerSettings(model_args=given).model_args == given
+
+
+@pytest.mark.parametrize("given", ["a=1", "[1]", "7", "{", "null"])
+def test_other_arguments_are_refused_in_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the flag, and says what would be taken."""
+    with pytest.raises(SystemExit):
+        read_settings(WorkerSettings, {"model_args": given})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--model-args (REDBATCH_MODEL_ARGS)" in line
+    assert "JSON" in line

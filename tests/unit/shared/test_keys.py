@@ -57,13 +57,14 @@ def test_a_slug_is_a_queue_name(model: str) -> None:
 
 
 def test_slugs_of_known_models() -> None:
-    """The last part of a path or hub id, in lower case; settings behind a colon do not count."""
+    """The last part of a path or hub id, in lower case; the times of a simulated one do not count."""
     expected = {
         "minilm": "minilm",
         "null": "null",
         "simulated:base_ms=5,item_ms=3": "simulated",
         "sentence-transformers/all-MiniLM-L6-v2": "all-minilm-l6-v2",
         "/models/My Model/": "my-model",
+        "my_package.my_module:MyModel": "my_package.my_module-mymodel",
         "é": "default",
     }
     assert {model: queue_slug(model) for model in expected} == expected

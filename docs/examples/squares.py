@@ -1,0 +1,97 @@
+"""A function of one's own behind POST /predict, and what batches do for it.
+
+    redbatch up --model squares:Squares --max-batch-size 1000     # in this folder
+    python squares.py http://127.0.0.1:8080
+
+The function squares numbers, and takes 0.001 ln(n + 1) seconds for n of them: as with most models, many at once take
+hardly longer than one. The second command asks it for the same numbers in three ways, and says how long each took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import httpx
+
+NUMBERS = tuple(range(880))
+PATIENCE_S = 120
+
+
+class Squares:
+    """Squares numbers.
+
+    Args:
+        base_s: a batch of n numbers takes `base_s * ln(n + 1)` seconds. `--model-args '{"base_s": 0.01}'` is slower.
+    """
+
+    def __init__(self, base_s: float = 0.001) -> None:
+        self._base_s = base_s
+
+    def preprocess(self, value: object) -> float:
+        """Takes one number. The client of anything else gets the message."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            from gpuworker.functions import InputRefused  # noqa: PLC0415 - whoever asks need not have a worker installed
+
+            raise InputRefused("Send a number.")
+        return float(value)
+
+    def transform(self, values: Sequence[float]) -> list[float]:
+        """Squares some numbers at once."""
+        time.sleep(self._base_s * math.log(len(values) + 1))
+        return [value * value for value in values]
+
+    def postprocess(self, result: float) -> float:
+        """Gives one square."""
+        return result
+
+
+async def one_by_one(client: httpx.AsyncClient) -> list[float]:
+    """Asks for each square when the one before has come."""
+    return [await _square(client, number) for number in NUMBERS]
+
+
+async def each_at_once(client: httpx.AsyncClient) -> list[float]:
+    """Asks for all squares at the same time, each in a request of its own, as many clients would."""
+    return list(await asyncio.gather(*(_square(client, number) for number in NUMBERS)))
+
+
+async def in_one_request(client: httpx.AsyncClient) -> list[float]:
+    """Asks for all squares in one request."""
+    answer = await client.post("/predict", json={"inputs": NUMBERS})
+    outputs: list[float] = answer.raise_for_status().json()["outputs"]
+    return outputs
+
+
+async def _square(client: httpx.AsyncClient, number: int) -> float:
+    answer = await client.post("/predict", json={"input": number})
+    return float(answer.raise_for_status().json()["output"])
+
+
+async def main(url: str) -> None:
+    """Asks in all ways, and sees that each output stands where its input did."""
+    ways: dict[str, Callable[[httpx.AsyncClient], Awaitable[list[float]]]] = {
+        "one by one": one_by_one,
+        "each at once": each_at_once,
+        "in one request": in_one_request,
+    }
+    slowest_s = 0.0
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=httpx.Limits(max_connections=None)) as client:
+        for name, ask in ways.items():
+            began = time.perf_counter()
+            squares = await ask(client)
+            took_s = time.perf_counter() - began
+            if squares != [number**2 for number in NUMBERS]:
+                sys.exit(f"{name}: the squares are wrong, or not in order")
+            slowest_s = slowest_s or took_s
+            sys.stdout.write(f"{name:<15} {took_s:7.3f} s   {slowest_s / took_s:6.1f} times as fast\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url", nargs="?", default="http://127.0.0.1:8080")
+    asyncio.run(main(parser.parse_args().url))

@@ -1,0 +1,1 @@
+"""Functions that these tests serve, and what they see of them."""
