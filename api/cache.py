@@ -21,7 +21,7 @@ from shared import cache
 from shared.cache import CacheBound, Kept
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.messages import EMBED, Failure, Input, Options, Reply, Vectors
+from shared.messages import EMBED, READY, Failure, Input, Options, Reply, Vectors
 from shared.queue import Link
 
 log = structlog.get_logger()
@@ -172,7 +172,7 @@ class Cached:
 
     def _revision(self) -> str | None:
         """Returns the revision of all ready workers, if it is one."""
-        revisions = {each.revision for each in self._dispatcher.monitor.workers() if each.state == "ready"}
+        revisions = {each.revision for each in self._dispatcher.monitor.workers() if each.state == READY}
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
 

@@ -22,7 +22,7 @@ from redbatch.tasks import wait_for_event
 from shared import submission
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
-from shared.messages import Heartbeat
+from shared.messages import READY, STATES, Heartbeat
 from shared.queue import Link
 from shared.submission import Pulse
 from shared.tenants import NOBODY_ACTIVE, Limits
@@ -100,7 +100,7 @@ class Monitor:
                 log.warning("Redis is out of reach", reason=error.message)
         else:
             self._saw_workers(self._pulse)
-            ready = [each for each in self._pulse.workers if each.state == "ready"]
+            ready = [each for each in self._pulse.workers if each.state == READY]
             if ready:  # otherwise the last rate is a better guess than none: an engine may start again
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
@@ -121,7 +121,7 @@ class Monitor:
             log.info("Redis answers again", after_s=round(away, 1))
             if self._worker_seen_at is not None:
                 self._worker_seen_at += away
-        if any(worker.state == "ready" for worker in pulse.workers):
+        if any(worker.state == READY for worker in pulse.workers):
             self._ready_seen_at = now
         if pulse.last_heartbeat_ms:
             seen_at = now - (pulse.now_ms - pulse.last_heartbeat_ms) / 1000
@@ -174,7 +174,7 @@ class Monitor:
 
     def revisions(self) -> frozenset[str]:
         """Returns the revisions of the model that ready workers have."""
-        return frozenset(each.revision for each in self.workers() if each.state == "ready")
+        return frozenset(each.revision for each in self.workers() if each.state == READY)
 
     @property
     def models(self) -> frozenset[str]:
@@ -229,5 +229,5 @@ def _show(queue: str, pulse: Pulse) -> None:
     metrics.QUEUE_INPUTS.labels(queue).set(pulse.inputs)
     metrics.QUEUE_TOKENS.labels(queue).set(pulse.tokens)
     metrics.QUEUE_AGE.labels(queue).set(pulse.oldest_age_ms / 1000)
-    for state in ("loading", "ready", "draining"):
+    for state in STATES:
         metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))

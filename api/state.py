@@ -11,6 +11,7 @@ from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
 from redbatch import __version__
 from shared.errors import ModelNotFound, NoWorker
+from shared.messages import LOADING, STANDBY
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class State:
         """
         queue = self.queues.named(model)
         workers = queue.workers()
-        told = next((each for each in workers if each.state != "loading"), None)
+        told = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
         if told is None:
             raise NoWorker("No worker serves this model now.")
         settings = self.settings

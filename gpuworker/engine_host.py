@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import cast
@@ -17,6 +17,7 @@ import structlog
 
 from gpuworker import frames, metrics
 from gpuworker.engine_options import EngineOptions
+from gpuworker.tenancy import Grant
 
 log = structlog.get_logger()
 
@@ -54,6 +55,7 @@ class EngineHost:
 
     Args:
         options: what the engine is told.
+        granted: waits until an engine may start, and says where.
         on_frame: called with each frame of a living engine but ready and failed.
         on_ready: called when an engine is ready for work, with its ready frame.
         on_death: called when an engine has died, with the number of deaths since one was last ready; another is
@@ -63,11 +65,13 @@ class EngineHost:
     def __init__(
         self,
         options: EngineOptions,
+        granted: Callable[[], Awaitable[Grant]],
         on_frame: Callable[[frames.Header, bytes], None],
         on_ready: Callable[[frames.Header], None],
         on_death: Callable[[int], None],
     ) -> None:
         self._options = options
+        self._granted = granted
         self._on_frame = on_frame
         self._on_ready = on_ready
         self._on_death = on_death
@@ -102,6 +106,11 @@ class EngineHost:
         if self._frames is not None and self.ready:
             self._frames.write(frames.encode(header))
 
+    def tell(self, header: frames.Header) -> None:
+        """Sends a frame to a living engine, also to one that loads."""
+        if self._frames is not None:
+            self._frames.write(frames.encode(header))
+
     def kill(self) -> None:
         """Has the fork server kill the engine; the next one is started as after any death."""
         if self._control is not None:
@@ -124,11 +133,14 @@ class EngineHost:
 
     async def _one_engine(self) -> None:
         self._was_ready = False
+        await self._fork_server()  # its imports need no GPU
+        grant = await self._granted()
         ours = await self._fork()
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         protocol = self._frames = _FrameProtocol(self._handle, loop.create_future())
         await loop.create_connection(lambda: protocol, sock=ours)
+        protocol.write(frames.encode({"kind": "start"} | grant._asdict()))
         try:
             await protocol.ended
         finally:

@@ -8,11 +8,17 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The model, the device and its use, the bounds of a batch and the level of logs, as in WorkerSettings."""
+    """The model, the device and its use, the bounds of a batch and the level of logs, as in WorkerSettings.
+
+    The worker says at an engine's start which device is meant, where that depends on a lease.
+    """
 
     model: str
     model_args: str
     device: str
+    gpu_lease: str
+    gpu_lease_dir: str | None
+    gpu_pool: str
     dtype: str
     cores: int | None
     runners: int | None

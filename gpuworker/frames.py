@@ -1,8 +1,9 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
+From the worker:  start {device, until, slot}: the first frame of all · lease {until} · turn {until, slot}
+                  add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, revision, dtype, pooling, max_input_tokens, max_batch_tokens}
-                  begun {keys} · unbegun {keys}
+                  begun {keys} · unbegun {keys} · want {} · done {}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full, full_s,
                        max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began}],
                        paused: [key], failed: [{key, code, message}]}

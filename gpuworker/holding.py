@@ -113,6 +113,11 @@ class Hands:
                 holding.entry = holding.entry._replace(attempts=holding.entry.attempts + 1)
                 holding.began = None
 
+    def forgive(self) -> None:
+        """Accuses nobody: that the engine ends has nothing to do with what it runs."""
+        for holding in self._by_key.values():
+            holding.began = None
+
     def unanswered(self) -> list[Holding]:
         """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""
         return [each for each in self._by_key.values() if each.inputs and not each.answered]

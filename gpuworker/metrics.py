@@ -34,3 +34,8 @@ MOST_TOKENS = Gauge(
 )
 TOKEN_RATE = Gauge("redbatch_tokens_per_second", "Measured rate of the engine, in estimated tokens")
 UP = Gauge("redbatch_worker_up", "1 while the engine is ready", ["worker", "model"])
+LEASE_LEFT = Gauge(
+    "redbatch_gpu_lease_left_seconds", "Until the engine must leave its GPU if the lease is not renewed; 0 without one"
+)
+LEASE_WAIT = Histogram("redbatch_gpu_lease_wait_seconds", "Time until a lease of a GPU was had", buckets=SECONDS)
+LEASES_LOST = Counter("redbatch_gpu_leases_lost", "Leases of a GPU that ran out, or went to another")

@@ -15,7 +15,7 @@ from gpuworker.frames import Header
 from redbatch.tasks import wait_for_event
 from shared import delivery
 from shared.errors import RedisUnreachable
-from shared.messages import Heartbeat
+from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ class Pacemaker:
         self._announces = True
         self._round = time.monotonic()
         self._now = asyncio.Event()
-        self.state = "loading"
+        self.state = LOADING
 
     async def run(self) -> None:
         """Beats until cancelled, and at once when the state changes."""
@@ -72,26 +72,33 @@ class Pacemaker:
     def ready(self, engine: Header) -> None:
         """The engine is ready, with what its frame says of the model."""
         self._engine = engine
-        self._become("ready")
+        self._become(READY)
         metrics.UP.labels(self._context.worker, self._context.settings.model).set(1)
 
     def loading(self) -> None:
-        """The engine is gone; the next one loads."""
-        self._become("loading")
+        """The next engine loads."""
+        self._become(LOADING)
+        metrics.UP.labels(self._context.worker, self._context.settings.model).set(0)
+
+    def stand_by(self) -> None:
+        """Another worker has the GPU. That is as it should be: probes find nothing wrong with it."""
+        self._become(STANDBY)
         metrics.UP.labels(self._context.worker, self._context.settings.model).set(0)
 
     def drain(self) -> None:
         """The worker is on its way out, whatever becomes of its engine."""
-        self._become("draining")
+        self._become(DRAINING)
 
     def _become(self, state: str) -> None:
-        if self.state != "draining":
+        if self.state != DRAINING:
             self.state = state
             self._now.set()
 
     def missing(self) -> list[str]:
         """Returns what keeps this worker from serving."""
-        return [name for name, there in (("redis", self._heard), ("engine", self.state == "ready")) if not there]
+        return [
+            name for name, there in (("redis", self._heard), ("engine", self.state in (READY, STANDBY))) if not there
+        ]
 
     def alive(self) -> bool:
         """Whether the event loop still comes round."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+import socket
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from shared.keys import RELEASED
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
@@ -31,6 +32,34 @@ class WorkerSettings(QueueSettings):
     )
     device: str = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
+    )
+    gpu_lease: Literal["off", "exclusive", "batch"] = Field(
+        default="off",
+        description="Whether workers take turns on GPUs, by leases in Redis. exclusive: a worker has one while it "
+        "lives, others stand by; batch: for each batch. See docs/leases.md.",
+    )
+    gpu_lease_pool: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9._-]{1,128}$",
+        description="Name of the GPUs that are shared; this host's name when not set. In a container, name the host.",
+    )
+    gpu_lease_gpus: int = Field(default=1, ge=1, le=64, description="GPUs in that pool: cuda:0 and so on.")
+    gpu_lease_per_gpu: int = Field(default=1, ge=1, le=64, description="Workers that may have one GPU at once.")
+    gpu_lease_ttl_s: float = Field(
+        default=15.0,
+        ge=0.5,
+        le=600,
+        description="How long after the last sign of its holder a lease goes to another; renewed at a third of it.",
+    )
+    gpu_lease_margin_s: float = Field(
+        default=2.0,
+        ge=0.05,
+        le=60,
+        description="So long before a lease runs out its holder's engine ends: the time that this takes.",
+    )
+    gpu_lease_dir: str | None = Field(
+        default=None,
+        description="A folder that all workers of this host see: the engine that uses a GPU has a file there locked.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
@@ -162,6 +191,19 @@ class WorkerSettings(QueueSettings):
         if value == RELEASED:
             raise ValueError(f"{RELEASED} is the name under which entries are handed back: take another")
         return value
+
+    @model_validator(mode="after")
+    def _lease_can_be_renewed(self) -> Self:
+        if self.gpu_lease != "off" and self.gpu_lease_margin_s > self.gpu_lease_ttl_s / 3:
+            raise ValueError("gpu_lease_margin_s: at most a third of gpu_lease_ttl_s")
+        if self.gpu_lease == "batch" and self.runners not in (None, 1):
+            raise ValueError("runners: with gpu_lease=batch one batch runs at a time")
+        return self
+
+    @property
+    def gpu_pool(self) -> str:
+        """The GPUs that are shared."""
+        return self.gpu_lease_pool or socket.gethostname()
 
     @property
     def queue_name(self) -> str:

@@ -11,6 +11,7 @@ from gpuworker import metrics
 from gpuworker.context import Context
 from gpuworker.engine_host import EngineHost
 from gpuworker.patience import Patience
+from gpuworker.tenancy import Tenancy
 
 log = structlog.get_logger()
 
@@ -23,11 +24,12 @@ class Watchdog:
     """Looks at the engine a few times a second.
 
     It hangs when one entry runs for longer than `patience` has, which tells a runner among several; or when it has said
-    nothing for as long though it has something to do.
+    nothing for as long though it has something to do, and is not waiting for a GPU.
     """
 
-    def __init__(self, context: Context, engine: EngineHost, patience: Patience) -> None:
+    def __init__(self, context: Context, engine: EngineHost, patience: Patience, tenancy: Tenancy) -> None:
         self._context = context
+        self._tenancy = tenancy
         self._engine = engine
         self._patience = patience
         self._from = time.monotonic()
@@ -38,7 +40,8 @@ class Watchdog:
             looked = time.monotonic()
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
-            if not self._engine.ready or not self._context.hands.unanswered() or now - looked > LOOK_S + ASLEEP_S:
+            idle = not self._engine.ready or self._tenancy.waits or not self._context.hands.unanswered()
+            if idle or now - looked > LOOK_S + ASLEEP_S:
                 self._from = now
                 continue
             began = self._context.hands.oldest_run()

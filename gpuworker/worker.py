@@ -30,6 +30,7 @@ from gpuworker.pacemaker import Pacemaker
 from gpuworker.patience import Patience
 from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
+from gpuworker.tenancy import Bound, tenancy_of
 from gpuworker.watchdog import Watchdog
 from redbatch.admin import AdminServer, PortTaken
 from redbatch.garbage import collect_rarely
@@ -55,7 +56,14 @@ class Worker:
         self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
         self._committer = Committer(self._context, self._queue.link("commit"))
         options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
-        self._engine = EngineHost(options, self._on_frame, self._on_ready, self._on_death)
+        told = Bound(
+            tell=lambda header: self._engine.tell(header),  # noqa: PLW0108 - it comes below
+            lost=self._on_loss,
+            stands_by=lambda: self._pacemaker.stand_by(),  # noqa: PLW0108
+            granted=lambda: self._pacemaker.loading(),  # noqa: PLW0108
+        )
+        self._tenancy = tenancy_of(settings, name, self._queue.link("lease"), told)
+        self._engine = EngineHost(options, self._tenancy.granted, self._on_frame, self._on_ready, self._on_death)
         self._begun = Begun(self._context, self._queue.link("begun"))
         keeper_link = self._queue.link("keep", identified=True)
         self._claimer = Claimer(self._context, self._claim_link, keeper_link, self._engine, self._committer)
@@ -64,7 +72,7 @@ class Worker:
         self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
         wait_ms = settings.max_batch_wait_ms
         self._patience = Patience(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
-        self._watchdog = Watchdog(self._context, self._engine, self._patience)
+        self._watchdog = Watchdog(self._context, self._engine, self._patience, self._tenancy)
         self._results = Results(self._context, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
         self._stop = asyncio.Event()
@@ -90,6 +98,7 @@ class Worker:
                 ("keep", self._keeper.run()),
                 ("feed", self._feeder.run()),
                 ("watch", self._watchdog.run()),
+                ("lease", self._tenancy.run()),
                 ("heartbeat", self._pacemaker.run()),
             )
         ]
@@ -105,6 +114,7 @@ class Worker:
             await end([stopping, claiming, *parts])
             await self._leave()
             await self._engine.stop()
+            await self._tenancy.leave()
             admin.stop()
             await self._queue.close()
 
@@ -174,8 +184,15 @@ class Worker:
         self._claimer.bring(self._context.hands.unanswered())
         self._context.hands.freed.set()
 
+    def _on_loss(self) -> None:
+        """The GPU is another's: the engine ends at once, and with it what it runs, which others run again."""
+        self._context.hands.forgive()
+        self._engine.kill()
+        self._committer.hand_back([each.entry for each in self._context.hands.unanswered()])
+
     def _on_death(self, in_a_row: int) -> None:
-        self._pacemaker.loading()
+        self._tenancy.died()
+        (self._pacemaker.stand_by if self._tenancy.waits else self._pacemaker.loading)()
         self._context.hands.interrupt()
         self._begun.interrupted()
         if self._unbegun is not None and not self._unbegun.done():
@@ -186,7 +203,9 @@ class Worker:
 
     def _on_frame(self, header: Header, payload: bytes) -> None:
         kind = header["kind"]
-        if kind == "begun":
+        if kind in ("want", "done"):
+            self._tenancy.heard(kind)
+        elif kind == "begun":
             self._context.hands.begin(header["keys"])
             self._begun.changed()
         elif kind == "ran":

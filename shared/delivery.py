@@ -12,7 +12,7 @@ from shared import scripts
 from shared.codec import MAX_INPUTS
 from shared.jobs import MOST_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
-from shared.messages import Entry, Heartbeat, Ref
+from shared.messages import STANDBY, Entry, Heartbeat, Ref
 from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
 
 WORKERS_TTL_MS = 3_600_000
@@ -265,9 +265,10 @@ async def mark_begun(link: Link, keys: Keys, worker: str, entries: Sequence[Entr
 
 
 async def heartbeat(link: Link, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tuple[int, int]:
-    """Says that the worker lives; returns Redis' clock (ms) and the number of live workers."""
-    args: list[Argument] = [beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS]
-    now_ms, live = await link.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers], args)
+    """Says that the worker lives; returns Redis' clock (ms) and the number of live workers that take work."""
+    standby = int(beat.state == STANDBY)
+    args: list[Argument] = [beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS, standby]
+    now_ms, live = await link.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers, keys.standby], args)
     return now_ms, live
 
 

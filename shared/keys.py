@@ -10,6 +10,7 @@
 | rb:{<queue>}:tenants              | hash   | gateways         | a day after the last request of a tenant's           |
 | rb:{<queue>}:submitted:<gateway>  | string | gateways         | 6 min after the gateway's last submit                |
 | rb:{<queue>}:workers              | zset   | workers          | an hour after the last heartbeat of any              |
+| rb:{<queue>}:standby              | zset   | workers          | an hour after the last heartbeat on standby          |
 | rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
 | rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
 | rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
@@ -25,12 +26,17 @@
 | rb:{<queue>}:results              | stream | both             | permanent; the last jobs that have ended             |
 | rb:{<queue>}:idempotency:<digest> | hash   | gateways         | as long as its job may be there                      |
 | rb:{<queue>}:cache, :cache:0, :1  | hash   | gateways         | four times cache_ttl_s; cache_bytes at most          |
+| rb:{gpu:<pool>}:slot:<slot>       | string | workers          | gpu_lease_ttl_s after its holder's last renewal      |
+| rb:{gpu:<pool>}:fence             | string | workers          | permanent; only grows                                |
+| rb:{gpu:<pool>}:waiting:<slots>, :asked:<slots> | zset, hash | workers | while somebody waits for a turn        |
+| rb:{gpu:<pool>}:wake:<worker>     | list   | workers          | 10 s; popped at once                                 |
 | rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
 | rb:queues                         | zset   | workers          | ten minutes after the last heartbeat of any worker   |
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LANES = ("interactive", "bulk")
@@ -89,6 +95,11 @@ class Keys:
         return f"{self.prefix}workers"
 
     @property
+    def standby(self) -> str:
+        """Those of the workers that wait for a GPU, by the time of their last heartbeat."""
+        return f"{self.prefix}standby"
+
+    @property
     def tenants(self) -> str:
         """Hash of what each tenant has left, by its name."""
         return f"{self.prefix}tenants"
@@ -145,3 +156,33 @@ class Keys:
     def begun(self, worker: str) -> str:
         """The entries whose run this worker began last, so that a reclaim can count the attempt."""
         return f"{self.prefix}begun:{worker}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The keys of a pool of GPUs, which workers of any queue share."""
+
+    name: str
+
+    @property
+    def prefix(self) -> str:
+        """What all keys of the pool begin with."""
+        return f"rb:{{gpu:{self.name}}}:"
+
+    @property
+    def fence(self) -> str:
+        """The last fence that was given."""
+        return f"{self.prefix}fence"
+
+    def slot(self, slot: str) -> str:
+        """Who holds a slot, and under which fence."""
+        return f"{self.prefix}slot:{slot}"
+
+    def waiting(self, slots: Sequence[str]) -> list[str]:
+        """Who waits for one of these slots: by when they asked first, and when they asked last."""
+        these = ",".join(sorted(slots))
+        return [f"{self.prefix}{what}:{these}" for what in ("waiting", "asked")]
+
+    def wake(self, owner: str) -> str:
+        """List on which somebody waits for a slot that is given back."""
+        return f"{self.prefix}wake:{owner}"

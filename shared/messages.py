@@ -150,11 +150,15 @@ Result = Vectors | Values
 Reply = Result | Failure
 
 
+STANDBY, LOADING, READY, DRAINING = STATES = ("standby", "loading", "ready", "draining")
+"""What a worker may be: one on standby waits for a GPU that another holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """What a worker says of itself once a second.
 
-    `state` is loading, ready or draining; `tokens_per_s` is the engine's measured rate (0 while unknown), and
+    `state` is one of STATES; `tokens_per_s` is the engine's measured rate (0 while unknown), and
     `bulk_tokens_per_s` what interactive requests leave of it for bulk;
     `holds` counts entries claimed and not committed, `begun` those whose run has begun. What the model is, as far as it
     says: the format of its numbers, how it makes one vector of its tokens', and how many tokens an input may have; with

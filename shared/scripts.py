@@ -49,4 +49,8 @@ JOB_FEED = Script.load("job_feed", "backlog", "entry_id", "job_lanes", "job_end"
 JOB_SPLIT = Script.load("job_split", "backlog", "entry_id", "job_lanes")
 JOB_CANCEL = Script.load("job_cancel", "backlog", "entry_id", "job_lanes", "job_end")
 
+LEASE_TAKE = Script.load("lease_take")
+LEASE_RENEW = Script.load("lease_renew")
+LEASE_RELEASE = Script.load("lease_release")
+
 REQUEUE = Script.load("requeue", "backlog", "entry_id")

@@ -7,15 +7,17 @@ import queue
 import socket
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, cast
 
 from setproctitle import setproctitle
 
 from gpuworker import frames
-from gpuworker.backends.base import load_backend
+from gpuworker.backends.base import Backend, load_backend
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
+from gpuworker.engine.tenure import Presence
+from gpuworker.engine.turns import Turn
 from gpuworker.engine.work import Failed, Ran, Told, Work
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
@@ -47,13 +49,28 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
     sys.setswitchinterval(SWITCH_S)
-    outbox = Outbox(sock)
+    outbox, received = Outbox(sock), frames.receive(sock)
+    start = next(received, None)
+    if start is None:
+        return
+    presence = Presence(options, start[0], outbox.send)
     try:
-        backend = load_backend(parse_model(options.model), options)
+        backend = load_backend(parse_model(options.model), replace(options, device=start[0]["device"]))
         backend.warmup()
     except ModelError as error:
         outbox.send({"kind": "failed", "message": str(error)})
         return
+    pipeline, ready = _built(options, backend, outbox, presence.turn)
+    pipeline.start()
+    threading.Thread(target=outbox.run, name="send", daemon=True).start()
+    outbox.send(ready)
+    for header, _ in received:
+        if not presence.take(header):
+            _take(header, pipeline, outbox)
+
+
+def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: Turn) -> tuple[Pipeline, frames.Header]:
+    """Returns the pipeline of a loaded model, and what is told of it."""
     max_tokens = options.max_batch_tokens or backend.max_batch_tokens
     limits = Limits(
         options.max_batch_size,
@@ -70,14 +87,9 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
         ran=lambda ran: outbox.put(encode_ran(ran)),
         settle=outbox.flush,
     )
-    pipeline = Pipeline(backend, limits, told)
-    pipeline.start()
-    threading.Thread(target=outbox.run, name="send", daemon=True).start()
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
     about = {name: getattr(backend, name) for name in ("revision", "dtype", "pooling", "max_input_tokens")}
-    outbox.send(ready | about | {"max_batch_tokens": max_tokens})
-    for header, _ in frames.receive(sock):
-        _take(header, pipeline, outbox)
+    return Pipeline(backend, limits, told, turn), ready | about | {"max_batch_tokens": max_tokens}
 
 
 class Outbox:

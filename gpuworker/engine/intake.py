@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,11 +16,28 @@ from shared.messages import DECODE, EMBED, PREDICT
 
 BYTES_PER_ID = 4
 
+MOST_TEXTS = 256
+"""Most texts tokenized in one call, so that the first of many need not wait for the last."""
+
 ELSEWHERE = {
     PREDICT: "This model gives vectors of texts: ask it with POST /embed.",
     EMBED: "This model is a function and gives no vectors: ask it with POST /predict.",
 }
 """What is said of an operation that a model does not have."""
+
+
+def portions(works: Iterable[Work]) -> Iterator[list[Work]]:
+    """Yields entries in their order, as many at once as are tokenized in one call."""
+    some: list[Work] = []
+    texts = 0
+    for work in works:
+        if some and texts + len(work.inputs) > MOST_TEXTS:
+            yield some
+            some, texts = [], 0
+        some.append(work)
+        texts += len(work.inputs)
+    if some:
+        yield some
 
 
 def values_of(backend: Backend, work: Work) -> list[bytes]:

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable
 from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan
 from gpuworker.engine.faults import failure_of, is_out_of_memory
-from gpuworker.engine.intake import tokenized, values_of
+from gpuworker.engine.intake import portions, tokenized, values_of
 from gpuworker.engine.run import alike, results_of
 from gpuworker.engine.shelf import Shelf
+from gpuworker.engine.turns import OWN, Turn
 from gpuworker.engine.work import Batch, Failed, Ran, Row, Told, Work
 from gpuworker.pace import Pace
 from shared.messages import READING
 
-MOST_TEXTS = 256
-"""Most texts tokenized in one call, so that the first of many need not wait for the last."""
 LATE = "No answer could come before the deadline: allow more time, or send less at once."
 
 
@@ -37,9 +35,11 @@ class Pipeline:
         backend: the loaded model.
         limits: bounds of a batch.
         told: who is told what happens.
+        turn: what is asked before each batch for the device.
     """
 
-    def __init__(self, backend: Backend, limits: Limits, told: Told) -> None:
+    def __init__(self, backend: Backend, limits: Limits, told: Told, turn: Turn = OWN) -> None:
+        self._turn = turn
         self._backend = backend
         self._packed = limits.packed
         self._pace = Pace(limits, backend.runners)
@@ -51,11 +51,8 @@ class Pipeline:
         self._shelf = Shelf(limits, backend.runners)
         self._works: dict[str, Work] = {}
         self._reading: SimpleQueue[Work] = SimpleQueue()
-        self._running = 0
-        self._running_tokens = 0
-        self._leader_runs = False
-        self._suspect_runs = False
-        self._suspect_ran = False
+        self._running = self._running_tokens = 0
+        self._leader_runs = self._suspect_runs = self._suspect_ran = False
 
     def start(self) -> None:
         """Starts the threads, as daemons: the process ends without asking them."""
@@ -67,17 +64,12 @@ class Pipeline:
 
     def add(self, works: Iterable[Work]) -> None:
         """Takes in entries: returns when they are tokenized."""
-        arrived, waiting = list(works), deque[Work]()
+        arrived, waiting = list(works), list[Work]()
         with self._lock:
             self._works.update((work.key, work) for work in arrived)
         for work in arrived:
             (self._reading.put if work.op in READING else waiting.append)(work)
-        while waiting:
-            some = [waiting.popleft()]
-            texts = len(some[0].inputs)
-            while waiting and texts + len(waiting[0].inputs) <= MOST_TEXTS:
-                texts += len(waiting[0].inputs)
-                some.append(waiting.popleft())
+        for some in portions(waiting):
             self._tokenize(some)
 
     def drop(self, keys: Iterable[str]) -> None:
@@ -167,6 +159,7 @@ class Pipeline:
                 if sum(len(row.items) for row in rows) < len(batch.items):
                     batch = self._collate(rows)
                 last_end = self._run_batch(batch, last_end, alone=alone)
+            self._turn.give()
             with self._lock:
                 self._running -= 1
                 self._running_tokens -= tokens
@@ -205,6 +198,8 @@ class Pipeline:
         Answers what has expired meanwhile.
         """
         while True:
+            if self._shelf:
+                self._turn.take()
             with self._lock:
                 while not leads and (self._suspect_runs or not self._leader_runs):
                     self._following.wait()
@@ -214,6 +209,7 @@ class Pipeline:
                 made = self._plan()
                 rows, expired = self._take(made)
                 if not rows and not expired:
+                    self._turn.give()
                     wait_s = None if made.wake_at is None else max(0.0, made.wake_at - time.monotonic())
                     (self._leading if leads else self._following).wait(wait_s)
                     continue

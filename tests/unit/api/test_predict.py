@@ -15,7 +15,7 @@ from api.predict import Predict
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import BULK
-from shared.messages import PREDICT, Failure, Values
+from shared.messages import PREDICT, Failure, Reply, Values
 
 SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
 WIDE = GatewaySettings()
@@ -105,7 +105,7 @@ def test_lane_and_time_are_asked_for_as_everywhere() -> None:
 
 def test_outputs_go_back_as_they_came() -> None:
     """The JSON of the engine is not read on its way; null stands for what has failed."""
-    parts = [Values("id", 0, 2, (b"[1,2]", b'"x"')), Failure("id", 2, 1, "input_failed", "no")]
+    parts: list[Reply] = [Values("id", 0, 2, (b"[1,2]", b'"x"')), Failure("id", 2, 1, "input_failed", "no")]
     asked = parse({"inputs": [1, 2, 3], "on_error": "null"})
     answer = orjson.loads(Predict().answer(asked, Answered(parts)))
     assert answer["outputs"] == [[1, 2], "x", None]

@@ -1,0 +1,219 @@
+"""When a worker's engine may use a GPU: always, while the worker holds a lease, or for one batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from gpuworker.frames import Header
+from gpuworker.lease import Holder
+from gpuworker.lease_slots import device_of
+from gpuworker.settings import WorkerSettings
+from redbatch.tasks import end
+from shared.queue import Link
+
+log = structlog.get_logger()
+
+
+class Grant(NamedTuple):
+    """Where an engine may run, until when (monotonic clock) if nobody tells it otherwise, and of which slot."""
+
+    device: str
+    until: float | None = None
+    slot: str = ""
+
+
+class Bound(NamedTuple):
+    """What the lease of a GPU brings about in its worker.
+
+    `tell` sends the engine a frame, also while it loads; `lost` has it end at once. `stands_by` and `granted` are when
+    the wait for a GPU begins and ends.
+    """
+
+    tell: Callable[[Header], None]
+    lost: Callable[[], None]
+    stands_by: Callable[[], None]
+    granted: Callable[[], None]
+
+
+class Tenancy(Protocol):
+    """Grants the GPU to engines."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the worker stands by, or its engine waits for a turn: it is silent then, and does not hang."""
+
+    async def granted(self) -> Grant:
+        """Waits until an engine may start."""
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+
+    def heard(self, kind: str) -> None:
+        """The engine wants a turn (`want`), or has had it (`done`)."""
+
+    def died(self) -> None:
+        """The engine is gone."""
+
+    async def leave(self) -> None:
+        """Gives back what is held: the engine has ended."""
+
+
+class Unbound:
+    """The GPU is this worker's own."""
+
+    waits = False
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    async def granted(self) -> Grant:
+        """Grants it at once."""
+        return Grant(self._device)
+
+    async def run(self) -> None:
+        """Has nothing to do."""
+        await asyncio.Event().wait()
+
+    def heard(self, kind: str) -> None:
+        """Never happens."""
+
+    def died(self) -> None:
+        """Nothing is held."""
+
+    async def leave(self) -> None:
+        """Nothing is held."""
+
+
+class Exclusive:
+    """A GPU is this worker's as long as it lives; without one it stands by.
+
+    Args:
+        holder: of the lease.
+        device: as it is set.
+        told: what it brings about.
+    """
+
+    def __init__(self, holder: Holder, device: str, told: Bound) -> None:
+        self._holder = holder
+        self._device = device
+        self._told = told
+        self._held = asyncio.Event()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stands by."""
+        return not self._held.is_set()
+
+    async def granted(self) -> Grant:
+        """Waits for the lease."""
+        await self._held.wait()
+        lease = self._holder.lease
+        slot = lease.slot if lease is not None else ""
+        return Grant(device_of(slot, self._device), self._holder.until, slot)
+
+    async def run(self) -> None:
+        """Takes a lease and keeps it, again and again."""
+        while True:
+            self._told.stands_by()
+            lease = await self._holder.take()
+            log.info("a GPU is this worker's", slot=lease.slot, fence=lease.fence)
+            self._held.set()
+            self._told.granted()
+            why = await self._holder.keep()
+            self._held.clear()
+            self._holder.lose(why)
+            self._told.lost()
+
+    def heard(self, kind: str) -> None:
+        """Never happens."""
+
+    def died(self) -> None:
+        """The next engine has the GPU."""
+
+    async def leave(self) -> None:
+        """Gives the GPU to whoever stands by."""
+        await self._holder.release()
+
+
+class Turns:
+    """A GPU is this worker's for one batch, then for that of whoever has waited longest.
+
+    Args:
+        holder: of the lease.
+        device: where the model is loaded, whoever has the GPU.
+        told: what it brings about.
+    """
+
+    def __init__(self, holder: Holder, device: str, told: Bound) -> None:
+        self._holder = holder
+        self._device = device_of("0.0", device)
+        self._told = told
+        self._wanted, self._done = asyncio.Event(), asyncio.Event()
+        self._engine = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the engine waits for its turn."""
+        return self._wanted.is_set() and self._holder.lease is None
+
+    async def granted(self) -> Grant:
+        """Loads the model at once: what is shared is time, not memory."""
+        return Grant(self._device)
+
+    async def run(self) -> None:
+        """Takes a lease whenever the engine wants it, and keeps it until the batch is done."""
+        while True:
+            await self._wanted.wait()
+            engine = self._engine
+            lease = await self._holder.take()
+            if engine != self._engine:  # who wanted it has died meanwhile
+                await self._holder.release()
+                continue
+            self._wanted.clear()
+            self._done.clear()
+            self._told.tell({"kind": "turn", "until": self._holder.until, "slot": lease.slot})
+            await self._have()
+
+    async def _have(self) -> None:
+        keeping, done = asyncio.create_task(self._holder.keep()), asyncio.create_task(self._done.wait())
+        await asyncio.wait([keeping, done], return_when=asyncio.FIRST_COMPLETED)
+        if done.done():
+            await end([keeping])
+            await self._holder.release()
+            return
+        await end([done])
+        self._holder.lose(keeping.result())
+        self._told.lost()
+
+    def heard(self, kind: str) -> None:
+        """The engine wants a turn, or has had it."""
+        (self._wanted if kind == "want" else self._done).set()
+
+    def died(self) -> None:
+        """It neither waits nor runs any more."""
+        self._engine += 1
+        self._wanted.clear()
+        self._done.set()
+
+    async def leave(self) -> None:
+        """Gives the turn back."""
+        await self._holder.release()
+
+
+def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound) -> Tenancy:
+    """Returns when a worker's engine may use a GPU, as it is set.
+
+    Args:
+        settings: of the worker.
+        worker: its name.
+        link: a connection of its own.
+        told: what a lease brings about.
+    """
+    if settings.gpu_lease == "off":
+        return Unbound(settings.device)
+    holder = Holder(settings, worker, link, lambda until: told.tell({"kind": "lease", "until": until}))
+    return (Turns if settings.gpu_lease == "batch" else Exclusive)(holder, settings.device, told)
