@@ -65,7 +65,7 @@ class State:
         settings = self.settings
         return {
             "model_id": told.model,
-            "model_sha": None,
+            "model_sha": told.commit or None,
             "model_dtype": told.dtype,
             "served_model_name": queue.name,
             "model_type": {"embedding": {"pooling": told.pooling}},

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from setproctitle import setproctitle
 
+from gpuworker.crew import run
 from gpuworker.settings import WorkerSettings
-from gpuworker.worker import run
 from redbatch.logs import configure_logging
 from redbatch.process import read_settings
 

@@ -277,4 +277,4 @@ class Claimer:
             )
         for start in range(0, len(entries), FRAME_ENTRIES):
             self._engine.send({"kind": "add", "entries": entries[start : start + FRAME_ENTRIES]})
-        metrics.HELD.set(len(self._context.hands))
+        metrics.HELD.labels(self._context.worker).set(len(self._context.hands))

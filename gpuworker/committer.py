@@ -143,4 +143,4 @@ class Committer:
             self._context.jobs_moved.set()
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
-        metrics.HELD.set(len(self._context.hands))
+        metrics.HELD.labels(self._context.worker).set(len(self._context.hands))

@@ -16,12 +16,15 @@ from typing import cast
 import structlog
 
 from gpuworker import frames, metrics
+from gpuworker.arena import LARGE_BYTES, Arena
 from gpuworker.engine_options import EngineOptions
 from gpuworker.tenancy import Grant
+from redbatch.tasks import end
 
 log = structlog.get_logger()
 
 RESTART_PAUSE_S = 1.0
+PROGRESS_S = 5.0
 STOP_S = 2.0
 
 
@@ -31,6 +34,8 @@ def engine_environment(given: Mapping[str, str]) -> dict[str, str]:
         # One pool of threads for the cores, the model's: others would fight it (and threads do not survive a fork).
         "TOKENIZERS_PARALLELISM": "false",
         "OPENBLAS_NUM_THREADS": "1",
+        # Both the driver, which names GPUs, and CUDA, which uses them, number them alike.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         # Cores that work on one operation spin for each other between two; after the batch they soon sleep.
         "GOMP_SPINCOUNT": "20000",
         # A batch's memory goes back to the allocator, not to the system, which would hand it out as page faults.
@@ -78,6 +83,7 @@ class EngineHost:
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._frames: _FrameProtocol | None = None
+        self._arena: Arena | None = None
         self._was_ready = False
         self.heard = 0.0
         self.ready = False
@@ -94,6 +100,7 @@ class EngineHost:
                 await self._one_engine()
             finally:
                 self.ready, self._frames = False, None
+                self._close_arena()
             metrics.ENGINE_RESTARTS.inc()
             deaths = 1 if self._was_ready else deaths + 1
             log.warning("engine died", model=self._options.model, deaths_in_a_row=deaths)
@@ -103,8 +110,12 @@ class EngineHost:
 
     def send(self, header: frames.Header) -> None:
         """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
-        if self._frames is not None and self.ready:
-            self._frames.write(frames.encode(header))
+        if self._frames is None or not self.ready:
+            return
+        packed = frames.packed(header)
+        if len(packed) >= LARGE_BYTES and self._arena is not None and (at := self._arena.put(packed)) is not None:
+            packed = frames.packed({"kind": "shared", "at": at, "size": len(packed)})
+        self._frames.write(frames.framed(packed))
 
     def tell(self, header: frames.Header) -> None:
         """Sends a frame to a living engine, also to one that loads."""
@@ -135,16 +146,32 @@ class EngineHost:
         self._was_ready = False
         await self._fork_server()  # its imports need no GPU
         grant = await self._granted()
+        self._arena = _arena()
         ours = await self._fork()
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         protocol = self._frames = _FrameProtocol(self._handle, loop.create_future())
         await loop.create_connection(lambda: protocol, sock=ours)
         protocol.write(frames.encode({"kind": "start"} | grant._asdict()))
+        telling = asyncio.create_task(self._tell_loading())
         try:
             await protocol.ended
         finally:
+            await end([telling])
             protocol.close()
+
+    async def _tell_loading(self) -> None:
+        """Says from time to time that the model still loads."""
+        began = time.monotonic()
+        while not self.ready:
+            await asyncio.sleep(PROGRESS_S)
+            if not self.ready:
+                log.info("the model loads", model=self._options.model, after_s=round(time.monotonic() - began))
+
+    def _close_arena(self) -> None:
+        arena, self._arena = self._arena, None
+        if arena is not None:
+            arena.close()
 
     async def _fork(self) -> socket.socket:
         """Has the fork server start an engine; returns this side of their socket pair."""
@@ -153,7 +180,8 @@ class EngineHost:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    socket.send_fds(control, [frames.FORK], [theirs.fileno()])
+                    shared = [] if self._arena is None else [self._arena.descriptor]
+                    socket.send_fds(control, [frames.FORK], [theirs.fileno(), *shared])
                 except OSError:  # the fork server died a moment ago: the next round starts another
                     ours.close()
                     control.close()
@@ -166,7 +194,10 @@ class EngineHost:
         kind = header["kind"]
         if kind == "failed":
             raise EngineFailed(str(header["message"]))
-        if kind == "ready":
+        if kind == "read":
+            if self._arena is not None:
+                self._arena.free(header["at"])
+        elif kind == "ready":
             self.ready = self._was_ready = True
             self._on_ready(header)
         else:
@@ -193,6 +224,15 @@ class EngineHost:
         theirs.close()
         self._control = ours
         return ours
+
+
+def _arena() -> Arena | None:
+    """Returns memory to share with an engine; None where the system has none, and all goes through the socket."""
+    try:
+        return Arena()
+    except OSError as error:
+        log.debug("no shared memory", reason=str(error))
+        return None
 
 
 class _FrameProtocol(asyncio.Protocol):

@@ -14,11 +14,11 @@ class EngineOptions:
     """
 
     model: str
+    model_revision: str | None
     model_args: str
     device: str
     gpu_lease: str
     gpu_lease_dir: str | None
-    gpu_pool: str
     dtype: str
     cores: int | None
     runners: int | None

@@ -1,9 +1,11 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  start {device, until, slot}: the first frame of all · lease {until} · turn {until, slot}
+From the worker:  start {device, until, lock}: the first frame of all · lease {until} · turn {until, lock}
+                  shared {at, size}: the header of a frame stands there in the arena, until `read {at}`
                   add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
-From the engine:  ready {model, dim, device, revision, dtype, pooling, max_input_tokens, max_batch_tokens}
-                  begun {keys} · unbegun {keys} · want {} · done {}
+From the engine:  ready {model, dim, device, revision, commit, dtype, pooling, max_input_tokens,
+                         max_batch_tokens}
+                  begun {keys} · unbegun {keys} · want {} · done {} · read {at}
                   ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full, full_s,
                        max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began}],
                        paused: [key], failed: [{key, code, message}]}
@@ -48,9 +50,19 @@ def unpack(data: bytes) -> tuple[bytes, ...]:
     return tuple(msgpack.unpackb(data, max_bin_len=len(data)))
 
 
+def packed(header: Header) -> bytes:
+    """Returns the header of a frame alone."""
+    told: bytes = msgpack.packb(header)
+    return told
+
+
 def encode(header: Header, payload: bytes = b"") -> bytes:
     """Returns a frame."""
-    packed: bytes = msgpack.packb(header)
+    return framed(packed(header), payload)
+
+
+def framed(packed: bytes, payload: bytes = b"") -> bytes:
+    """Returns a frame with a header that is packed."""
     return b"".join((_HEAD.pack(len(packed), len(payload)), packed, payload))
 
 
@@ -78,7 +90,7 @@ class Reader:
             middle, end = start + header_size, start + header_size + payload_size
             if len(buffer) < end:
                 break
-            found.append((_header(buffer[start:middle]), bytes(buffer[middle:end])))
+            found.append((unpacked(buffer[start:middle]), bytes(buffer[middle:end])))
             at = end
         del buffer[:at]
         return found
@@ -97,7 +109,8 @@ def receive(sock: socket.socket) -> Iterator[Frame]:
         yield from reader.feed(data)
 
 
-def _header(packed: bytes | bytearray) -> Header:
+def unpacked(packed: bytes | bytearray | memoryview) -> Header:
+    """Returns the header that was packed. Raises FrameError."""
     try:
         header = msgpack.unpackb(packed, max_ext_len=0)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:

@@ -61,6 +61,11 @@ class Holder:
         self.until = 0.0
         metrics.LEASE_LEFT.set_function(self._left_s)
 
+    @property
+    def slot(self) -> str:
+        """The slot that it holds; empty without one."""
+        return "" if self.lease is None else self.lease.slot
+
     async def take(self) -> Lease:
         """Waits until it holds a slot."""
         began = time.monotonic()
@@ -111,7 +116,7 @@ class Holder:
 
     def lose(self, why: str) -> None:
         """It is not this worker's any more."""
-        log.warning("the GPU is lost", why=why, slot=self.lease.slot if self.lease else None)
+        log.warning("the GPU is lost", why=why, slot=self.slot)
         metrics.LEASES_LOST.inc()
         self.lease = None
 

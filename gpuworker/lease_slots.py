@@ -5,6 +5,10 @@ A slot is called `<GPU>.<place>`: with two workers on each of two GPUs they are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gpuworker.devices import Gpu, gpu_of
+
 ANY = ("auto", "cuda")
 
 
@@ -24,6 +28,16 @@ def slots_of(gpus: int, per_gpu: int, device: str, *, fixed: bool) -> list[str]:
 def device_of(slot: str, device: str) -> str:
     """Returns where the engine runs whose worker has this slot: on its GPU, unless it is set to something else."""
     return f"cuda:{slot.partition('.')[0]}" if device in ANY else device
+
+
+def lock_of(slot: str, device: str, pool: str, seen: Sequence[Gpu]) -> str:
+    """Returns the name under which a slot is locked on its host.
+
+    That is by the GPU's UUID, where the driver tells it: two containers may number it differently, and call their host
+    by other names. Otherwise it is by pool and slot.
+    """
+    gpu = gpu_of(device, seen)
+    return f"{gpu.uuid}.{slot.partition('.')[2]}" if gpu.uuid else f"{pool}-{slot}"
 
 
 def _index(device: str) -> int | None:

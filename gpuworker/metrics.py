@@ -28,11 +28,13 @@ DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up: the engine di
 JOB_ENTRIES = Counter("redbatch_job_entries", "Entries of jobs that this worker brought into the lanes", ["why"])
 ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engines started after the first")
 ENGINE_HANGS = Counter("redbatch_engine_hangs", "Engines killed because they made no progress")
-HELD = Gauge("redbatch_held_entries", "Entries claimed and not committed")
+HELD = Gauge("redbatch_held_entries", "Entries claimed and not committed", ["worker"])
 MOST_TOKENS = Gauge(
-    "redbatch_batch_tokens_limit", "Most tokens in a batch: as set, or less after one ran out of memory"
+    "redbatch_batch_tokens_limit",
+    "Most tokens in a batch: as set, or less after one ran out of memory",
+    ["worker"],
 )
-TOKEN_RATE = Gauge("redbatch_tokens_per_second", "Measured rate of the engine, in estimated tokens")
+TOKEN_RATE = Gauge("redbatch_tokens_per_second", "Measured rate of the engine, in estimated tokens", ["worker"])
 UP = Gauge("redbatch_worker_up", "1 while the engine is ready", ["worker", "model"])
 LEASE_LEFT = Gauge(
     "redbatch_gpu_lease_left_seconds", "Until the engine must leave its GPU if the lease is not renewed; 0 without one"

@@ -6,11 +6,13 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import Sequence
 
 import structlog
 
 from gpuworker import metrics
 from gpuworker.context import Context
+from gpuworker.devices import Gpu, gpu_of
 from gpuworker.frames import Header
 from redbatch.tasks import wait_for_event
 from shared import delivery
@@ -26,8 +28,9 @@ STUCK_S = 10.0
 class Pacemaker:
     """Says once a second what this worker is and does; knows whether it is ready and alive."""
 
-    def __init__(self, context: Context, ttl_s: float) -> None:
+    def __init__(self, context: Context, ttl_s: float, seen: Sequence[Gpu]) -> None:
         self._context = context
+        self._seen = seen
         self._ttl_ms = int(ttl_s * 1000)
         self._engine: Header = {}
         self._started_ms = int(time.time() * 1000)
@@ -106,6 +109,7 @@ class Pacemaker:
 
     def _beat(self) -> Heartbeat:
         context, engine = self._context, self._engine
+        gpu = gpu_of(engine.get("device", ""), self._seen)
         return Heartbeat(
             worker=context.worker,
             host=socket.gethostname(),
@@ -125,4 +129,9 @@ class Pacemaker:
             max_batch_tokens=engine.get("max_batch_tokens", 0),
             max_batch_size=context.settings.max_batch_size,
             revision=engine.get("revision", ""),
+            commit=engine.get("commit", ""),
+            gpu=gpu.name,
+            gpu_uuid=gpu.uuid,
+            gpu_memory_bytes=gpu.memory_bytes,
+            driver=gpu.driver,
         )

@@ -93,4 +93,4 @@ class Results:
             self._seconds = DECAY * self._seconds + busy
         if counts and cost:  # between entries that take several batches, it would look slower than it is
             self._context.tokens_per_s = self._cost / max(self._seconds, 1e-9)
-            metrics.TOKEN_RATE.set(self._context.tokens_per_s)
+            metrics.TOKEN_RATE.labels(self._context.worker).set(self._context.tokens_per_s)

@@ -22,6 +22,11 @@ class WorkerSettings(QueueSettings):
         description="minilm (bundled), a path or hub id of a sentence-transformers model, a class of your own as "
         "package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
+    model_revision: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9._/-]{1,128}$",
+        description="Of a hub id: the commit (or branch, or tag) to load. A commit never changes.",
+    )
     model_args: str = Field(
         default="",
         max_length=64 * 2**10,
@@ -32,6 +37,12 @@ class WorkerSettings(QueueSettings):
     )
     device: str = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
+    )
+    devices: str = Field(
+        default="",
+        pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
+        description="Several devices, each with an engine of its own: all (GPUs that this process sees), or "
+        "cuda:0,cuda:1 and so on. Goes before --device.",
     )
     gpu_lease: Literal["off", "exclusive", "batch"] = Field(
         default="off",
@@ -193,9 +204,11 @@ class WorkerSettings(QueueSettings):
         return value
 
     @model_validator(mode="after")
-    def _lease_can_be_renewed(self) -> Self:
+    def _lease_is_sensible(self) -> Self:
         if self.gpu_lease != "off" and self.gpu_lease_margin_s > self.gpu_lease_ttl_s / 3:
             raise ValueError("gpu_lease_margin_s: at most a third of gpu_lease_ttl_s")
+        if self.gpu_lease != "off" and self.devices:
+            raise ValueError("devices: with gpu_lease a worker has one device; start several")
         if self.gpu_lease == "batch" and self.runners not in (None, 1):
             raise ValueError("runners: with gpu_lease=batch one batch runs at a time")
         return self

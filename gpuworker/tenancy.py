@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
 
+from gpuworker.devices import Gpu
 from gpuworker.frames import Header
 from gpuworker.lease import Holder
-from gpuworker.lease_slots import device_of
+from gpuworker.lease_slots import device_of, lock_of
 from gpuworker.settings import WorkerSettings
 from redbatch.tasks import end
 from shared.queue import Link
@@ -19,11 +20,11 @@ log = structlog.get_logger()
 
 
 class Grant(NamedTuple):
-    """Where an engine may run, until when (monotonic clock) if nobody tells it otherwise, and of which slot."""
+    """Where an engine may run; until when (monotonic clock) if nobody tells it otherwise, and what it is to lock."""
 
     device: str
     until: float | None = None
-    slot: str = ""
+    lock: str = ""
 
 
 class Bound(NamedTuple):
@@ -93,13 +94,15 @@ class Exclusive:
 
     Args:
         holder: of the lease.
-        device: as it is set.
+        settings: of the worker.
         told: what it brings about.
+        seen: the GPUs that its process sees.
     """
 
-    def __init__(self, holder: Holder, device: str, told: Bound) -> None:
+    def __init__(self, holder: Holder, settings: WorkerSettings, told: Bound, seen: Sequence[Gpu]) -> None:
         self._holder = holder
-        self._device = device
+        self._pool, self._seen = settings.gpu_pool, seen
+        self._device = settings.device
         self._told = told
         self._held = asyncio.Event()
 
@@ -111,9 +114,9 @@ class Exclusive:
     async def granted(self) -> Grant:
         """Waits for the lease."""
         await self._held.wait()
-        lease = self._holder.lease
-        slot = lease.slot if lease is not None else ""
-        return Grant(device_of(slot, self._device), self._holder.until, slot)
+        slot = self._holder.slot
+        device = device_of(slot, self._device)
+        return Grant(device, self._holder.until, lock_of(slot, device, self._pool, self._seen))
 
     async def run(self) -> None:
         """Takes a lease and keeps it, again and again."""
@@ -144,13 +147,15 @@ class Turns:
 
     Args:
         holder: of the lease.
-        device: where the model is loaded, whoever has the GPU.
+        settings: of the worker, whose device is where the model is loaded, whoever has the GPU.
         told: what it brings about.
+        seen: the GPUs that its process sees.
     """
 
-    def __init__(self, holder: Holder, device: str, told: Bound) -> None:
+    def __init__(self, holder: Holder, settings: WorkerSettings, told: Bound, seen: Sequence[Gpu]) -> None:
         self._holder = holder
-        self._device = device_of("0.0", device)
+        self._pool, self._seen = settings.gpu_pool, seen
+        self._device = device_of("0.0", settings.device)
         self._told = told
         self._wanted, self._done = asyncio.Event(), asyncio.Event()
         self._engine = 0
@@ -169,13 +174,14 @@ class Turns:
         while True:
             await self._wanted.wait()
             engine = self._engine
-            lease = await self._holder.take()
+            await self._holder.take()
             if engine != self._engine:  # who wanted it has died meanwhile
                 await self._holder.release()
                 continue
             self._wanted.clear()
             self._done.clear()
-            self._told.tell({"kind": "turn", "until": self._holder.until, "slot": lease.slot})
+            lock = lock_of(self._holder.slot, self._device, self._pool, self._seen)
+            self._told.tell({"kind": "turn", "until": self._holder.until, "lock": lock})
             await self._have()
 
     async def _have(self) -> None:
@@ -204,7 +210,7 @@ class Turns:
         await self._holder.release()
 
 
-def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound) -> Tenancy:
+def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound, seen: Sequence[Gpu]) -> Tenancy:
     """Returns when a worker's engine may use a GPU, as it is set.
 
     Args:
@@ -212,8 +218,9 @@ def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound) -
         worker: its name.
         link: a connection of its own.
         told: what a lease brings about.
+        seen: the GPUs that its process sees.
     """
     if settings.gpu_lease == "off":
         return Unbound(settings.device)
     holder = Holder(settings, worker, link, lambda until: told.tell({"kind": "lease", "until": until}))
-    return (Turns if settings.gpu_lease == "batch" else Exclusive)(holder, settings.device, told)
+    return (Turns if settings.gpu_lease == "batch" else Exclusive)(holder, settings, told, seen)

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import signal
-import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import fields
 
 import structlog
-import uvloop
 
 from gpuworker import metrics
 from gpuworker.begun import Begun
 from gpuworker.claimer import Claimer
 from gpuworker.committer import Committer
 from gpuworker.context import Context
+from gpuworker.devices import Gpu
 from gpuworker.engine_host import EngineFailed, EngineHost
 from gpuworker.engine_options import EngineOptions
 from gpuworker.feeder import Feeder
 from gpuworker.frames import Header
 from gpuworker.holding import key_of
 from gpuworker.keeper import Keeper
-from gpuworker.models import ModelError, parse_model
 from gpuworker.pacemaker import Pacemaker
 from gpuworker.patience import Patience
 from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
 from gpuworker.tenancy import Bound, tenancy_of
 from gpuworker.watchdog import Watchdog
-from redbatch.admin import AdminServer, PortTaken
-from redbatch.garbage import collect_rarely
 from redbatch.tasks import end
 from shared import delivery
 from shared.errors import RedisUnreachable
@@ -46,11 +40,21 @@ HOPELESS_DEATHS = 2
 
 
 class Worker:
-    """All parts of one worker, wired."""
+    """All parts of one worker, wired.
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    Args:
+        settings: of its process, with the one device of this worker.
+        name: of the worker and its consumer.
+        seen: the GPUs that its process sees.
+        stop: set when it is to drain and go.
+
+    Attributes:
+        missing: returns what keeps it from serving.
+        alive: returns whether its event loop still comes round.
+    """
+
+    def __init__(self, settings: WorkerSettings, name: str, seen: Sequence[Gpu], stop: asyncio.Event) -> None:
         self._settings = settings
-        name = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._queue = Queue(settings, settings.queue_name, f"worker:{name}")
         self._claim_link = self._queue.link("claim", identified=True)
         self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
@@ -62,32 +66,24 @@ class Worker:
             stands_by=lambda: self._pacemaker.stand_by(),  # noqa: PLW0108
             granted=lambda: self._pacemaker.loading(),  # noqa: PLW0108
         )
-        self._tenancy = tenancy_of(settings, name, self._queue.link("lease"), told)
+        self._tenancy = tenancy_of(settings, name, self._queue.link("lease"), told, seen)
         self._engine = EngineHost(options, self._tenancy.granted, self._on_frame, self._on_ready, self._on_death)
         self._begun = Begun(self._context, self._queue.link("begun"))
         keeper_link = self._queue.link("keep", identified=True)
         self._claimer = Claimer(self._context, self._claim_link, keeper_link, self._engine, self._committer)
         self._keeper = Keeper(self._context, keeper_link, self._claimer, self._drop)
         self._feeder = Feeder(self._context, lambda: self._claimer.batch_tokens)
-        self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s)
+        self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s, seen)
+        self.missing, self.alive = self._pacemaker.missing, self._pacemaker.alive
         wait_ms = settings.max_batch_wait_ms
         self._patience = Patience(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
         self._watchdog = Watchdog(self._context, self._engine, self._patience, self._tenancy)
         self._results = Results(self._context, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
-        self._stop = asyncio.Event()
+        self._stop = stop
 
     async def run(self) -> int:
-        """Works until SIGTERM or SIGINT; returns the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
-        admin = AdminServer(
-            self._settings.admin_host, self._settings.admin_port, self._pacemaker.missing, self._pacemaker.alive
-        )
-        admin.start()
-        collect_rarely()
-        log.info("worker starts", worker=self._context.worker, queue=self._settings.queue_name, admin_port=admin.port)
+        """Works until it is told to stop; returns 0 after a drain, 2 for a model that cannot be served, else 1."""
         claiming = asyncio.create_task(self._claimer.run(), name="claim")
         parts = [
             asyncio.create_task(part, name=name)
@@ -115,7 +111,6 @@ class Worker:
             await self._leave()
             await self._engine.stop()
             await self._tenancy.leave()
-            admin.stop()
             await self._queue.close()
 
     def _report(self, task: asyncio.Task[None]) -> int:
@@ -225,26 +220,7 @@ class Worker:
         if header["max_batch_tokens"] < self._claimer.batch_tokens:
             self._claimer.batch_tokens = int(header["max_batch_tokens"])
             log.warning("out of memory: batches are smaller from now on", max_batch_tokens=self._claimer.batch_tokens)
-        metrics.MOST_TOKENS.set(self._claimer.batch_tokens)
+        metrics.MOST_TOKENS.labels(self._context.worker).set(self._claimer.batch_tokens)
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send({"kind": "drop", "keys": keys})
-
-
-def run(settings: WorkerSettings) -> int:
-    """Runs a worker in this process; returns its exit code: 0 after a drain, 2 for a model that cannot be served."""
-    try:
-        parse_model(settings.model)
-    except ModelError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-
-    async def main() -> int:
-        return await Worker(settings).run()
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(main())
-    except PortTaken as error:
-        sys.stderr.write(f"{error}\n")
-        return 1

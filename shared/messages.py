@@ -162,8 +162,9 @@ class Heartbeat:
     `bulk_tokens_per_s` what interactive requests leave of it for bulk;
     `holds` counts entries claimed and not committed, `begun` those whose run has begun. What the model is, as far as it
     says: the format of its numbers, how it makes one vector of its tokens', and how many tokens an input may have; with
-    the bounds of a batch; and its `revision`, which is another if its vectors may be. These are 0 or empty while it
-    loads.
+    the bounds of a batch; and its `revision`, which is another if its vectors may be; and the `commit` of a
+    model that comes from the hub. These are 0 or empty while it
+    loads. `gpu` is what the driver calls it, where it tells of one, with its memory and the driver's version.
     """
 
     worker: str
@@ -184,3 +185,8 @@ class Heartbeat:
     max_batch_tokens: int = 0
     max_batch_size: int = 0
     revision: str = ""
+    commit: str = ""
+    gpu: str = ""
+    gpu_uuid: str = ""
+    gpu_memory_bytes: int = 0
+    driver: str = ""

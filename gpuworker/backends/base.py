@@ -56,6 +56,7 @@ class Backend(Protocol):
         dim: length of a vector; 0 where it gives none.
         device: where it runs: cpu, cuda:0, mps.
         revision: names the model and all that its vectors depend on, in a few characters.
+        commit: of the hub, where it comes from there; empty for others.
         dtype: the format of its numbers: float32, bfloat16, float16.
         pooling: how one vector is made of those of tokens: mean, cls; empty where it does not say.
         max_input_tokens: so many of an input it reads; 0 where there is no bound.
@@ -71,6 +72,7 @@ class Backend(Protocol):
     dim: int
     device: str
     revision: str
+    commit: str
     dtype: str
     pooling: str
     max_input_tokens: int

@@ -48,6 +48,7 @@ class FunctionBackend:
         self.dim = 0
         self.device = "cpu"
         self.revision = _revision(model, options.model_args)
+        self.commit = ""
         self.dtype = ""
         self.pooling = ""
         self.max_input_tokens = 0

@@ -44,6 +44,7 @@ class HashingBackend:
         self.dim = DIM
         self.device = "cpu"
         self.revision = f"sha256-{model.revision}" if model.revision else "sha256"
+        self.commit = ""
         self._salt = model.revision.encode()
         self.dtype = "float32"
         self.pooling = ""

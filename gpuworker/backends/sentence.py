@@ -85,6 +85,7 @@ class SentenceBackend:
             self._model = SentenceTransformer(
                 model.path,
                 device=device,
+                revision=options.model_revision,
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True, "dtype": loaded},
             )
@@ -113,8 +114,9 @@ class SentenceBackend:
 
     def _describe(self, model: Model, dtype: torch.dtype) -> None:
         """Sets what is said of the model."""
+        self.commit = _commit(self._model)
         kind = str(self.device).partition(":")[0]  # all of a host's GPUs give the same
-        what = f"{_commit(self._model)} {dtype} {kind} {sentence_transformers.__version__}"
+        what = f"{self.commit} {dtype} {kind} {sentence_transformers.__version__}"
         self.revision = revision_of(model.path, what)
         self.dtype = str(dtype).removeprefix("torch.")
         self.pooling = _pooling(self._model)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from setproctitle import setproctitle
 
 from gpuworker import frames
+from gpuworker.arena import Window
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
@@ -25,7 +26,8 @@ from shared.errors import InputFailed
 from shared.messages import EMBED_ALL, PLAIN, PREDICT, Options
 
 if TYPE_CHECKING:
-    from gpuworker.backends.base import Vector
+    from gpuworker.arena import Window
+from gpuworker.backends.base import Vector
 
 _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
@@ -44,8 +46,8 @@ _SHORT_BYTES = 64 * 2**10
 """A socket takes as much at once, unless its reader is late; then a runner waits as long as the outbox would."""
 
 
-def serve(sock: socket.socket, options: EngineOptions) -> None:
-    """Loads the model and serves until the worker closes the socket."""
+def serve(sock: socket.socket, options: EngineOptions, window: Window | None) -> None:
+    """Loads the model and serves until the worker closes the socket. Large frames stand in the `window`."""
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
     sys.setswitchinterval(SWITCH_S)
@@ -65,7 +67,11 @@ def serve(sock: socket.socket, options: EngineOptions) -> None:
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(ready)
     for header, _ in received:
-        if not presence.take(header):
+        if header["kind"] == "shared" and window is not None:
+            large = frames.unpacked(window.read(header["at"], header["size"]))
+            outbox.send({"kind": "read", "at": header["at"]})
+            _take(large, pipeline, outbox)
+        elif not presence.take(header):
             _take(header, pipeline, outbox)
 
 
@@ -88,7 +94,7 @@ def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: Turn)
         settle=outbox.flush,
     )
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
-    about = {name: getattr(backend, name) for name in ("revision", "dtype", "pooling", "max_input_tokens")}
+    about = {name: getattr(backend, name) for name in ("revision", "commit", "dtype", "pooling", "max_input_tokens")}
     return Pipeline(backend, limits, told, turn), ready | about | {"max_batch_tokens": max_tokens}
 
 

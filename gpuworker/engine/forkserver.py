@@ -3,7 +3,8 @@
 An engine that starts from here is ready in about a second; importing torch and its friends alone takes five to eight.
 CUDA is never touched here, so no context is shared by a fork. The worker talks to it over one socket:
 
-    one byte, and the engine's end of a socket pair as an ancillary file descriptor: an engine is forked
+    one byte, and as ancillary file descriptors the engine's end of a socket pair, and the memory that it shares with
+    the worker if there is any: an engine is forked
     the end of the stream: the server ends and, with it, its engines
 
 Started as `python -P -m gpuworker.engine.forkserver FD OPTIONS`, with the options as JSON.
@@ -24,6 +25,7 @@ import structlog
 from setproctitle import setproctitle
 
 from gpuworker import frames
+from gpuworker.arena import Window
 from gpuworker.engine.child import serve
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -59,14 +61,14 @@ def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) 
             wake.recv(4096)
             engines -= _reap()
         if control in readable:
-            data, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+            data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
             if not data:
                 break
             if data == frames.KILL:
                 _kill(engines)
                 engines = set()
             else:
-                engines.add(_fork(control, descriptors[0], options))
+                engines.add(_fork(control, descriptors, options))
     _kill(engines)
 
 
@@ -76,10 +78,11 @@ def _kill(engines: set[int]) -> None:
         os.waitpid(pid, 0)
 
 
-def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> int:
+def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions) -> int:
     pid = os.fork()
     if pid:
-        os.close(descriptor)
+        for descriptor in descriptors:
+            os.close(descriptor)
         return pid
     status = 1
     try:
@@ -87,7 +90,8 @@ def _fork(control: socket.socket, descriptor: int, options: EngineOptions) -> in
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
-        serve(socket.socket(fileno=descriptor), options)
+        window = Window(descriptors[1]) if len(descriptors) > 1 else None
+        serve(socket.socket(fileno=descriptors[0]), options, window)
         status = 0
     except Exception:
         log.exception("engine failed")  # the last frame of this process

@@ -12,20 +12,18 @@ class HostLock:
 
     Args:
         folder: that all workers of the host see; None locks nothing.
-        pool: of the GPUs.
     """
 
-    def __init__(self, folder: str | None, pool: str) -> None:
+    def __init__(self, folder: str | None) -> None:
         self._folder = Path(folder) if folder is not None else None
-        self._pool = pool
         self._locked: int | None = None
 
-    def take(self, slot: str) -> None:
-        """Waits until nobody else has it. Raises OSError: the folder is not there, or not to be written to."""
+    def take(self, name: str) -> None:
+        """Waits until nobody else has the file of that name. Raises OSError: the folder cannot be written to."""
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"redbatch-{self._pool}-{slot}.lock"
+        path = self._folder / f"redbatch-{name}.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._locked = descriptor

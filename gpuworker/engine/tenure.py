@@ -70,19 +70,19 @@ class Presence:
         self._tenure: Tenure | None = None
         if options.gpu_lease == "off":
             return
-        self._tenure, lock = Tenure(), HostLock(options.gpu_lease_dir, options.gpu_pool)
+        self._tenure, lock = Tenure(), HostLock(options.gpu_lease_dir)
         if options.gpu_lease == "batch":
             self.turn = self._shared = SharedTurn(
                 self._tenure.set, lock, lambda: send({"kind": "want"}), lambda: send({"kind": "done"})
             )
         else:
             self._tenure.set(start["until"])
-            lock.take(start["slot"])
+            lock.take(start["lock"])
 
     def take(self, header: Header) -> bool:
         """Takes in a frame; returns whether it was about the GPU."""
         if header["kind"] == "turn" and self._shared is not None:
-            self._shared.grant(header["until"], header["slot"])
+            self._shared.grant(header["until"], header["lock"])
         elif header["kind"] == "lease" and self._shared is not None:
             self._shared.extend(header["until"])
         elif header["kind"] == "lease" and self._tenure is not None:

@@ -48,7 +48,7 @@ class SharedTurn:
         self._until, self._lock = until, lock
         self._want, self._done = want, done
         self._state = threading.Condition()
-        self._slot = ""
+        self._name = ""
         self._has = False
 
     def take(self) -> None:
@@ -58,7 +58,7 @@ class SharedTurn:
                 return
             self._want()
             self._state.wait_for(lambda: self._has)
-        self._lock.take(self._slot)
+        self._lock.take(self._name)
 
     def give(self) -> None:
         """Ends the turn, if it is this engine's."""
@@ -70,10 +70,10 @@ class SharedTurn:
         self._lock.give()
         self._done()
 
-    def grant(self, until: float, slot: str) -> None:
-        """The worker says that it is this engine's turn, until then."""
+    def grant(self, until: float, lock: str) -> None:
+        """The worker says that it is this engine's turn until then, and what to lock for it."""
         with self._state:
-            self._has, self._slot = True, slot
+            self._has, self._name = True, lock
             self._until(until)
             self._state.notify()
 

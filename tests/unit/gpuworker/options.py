@@ -6,11 +6,11 @@ from gpuworker.engine_options import EngineOptions
 
 OPTIONS = EngineOptions(
     model="",
+    model_revision=None,
     model_args="",
     device="cpu",
     gpu_lease="off",
     gpu_lease_dir=None,
-    gpu_pool="",
     dtype="auto",
     cores=None,
     runners=None,

@@ -55,6 +55,7 @@ class Scripted:
     dim: int = DIM
     device: str = "cpu"
     revision: str = "scripted"
+    commit: str = ""
     dtype: str = "float32"
     pooling: str = ""
     max_input_tokens: int = 0

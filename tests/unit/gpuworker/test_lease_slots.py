@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.lease_slots import device_of, slots_of
+from gpuworker.devices import Gpu
+from gpuworker.lease_slots import device_of, lock_of, slots_of
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,11 @@ def test_an_engine_runs_where_its_slot_is() -> None:
         "cuda:3",
         "cpu",
     ]
+
+
+def test_a_slot_is_locked_by_the_gpu_that_it_is_on() -> None:
+    """Whatever its container calls it; where the driver tells nothing, by pool and slot."""
+    seen = [Gpu("GPU-a", "", 0, ""), Gpu("GPU-b", "", 0, "")]
+    assert lock_of("1.0", "cuda:1", "node", seen) == "GPU-b.0"
+    assert lock_of("1.2", "cuda:1", "node", []) == "node-1.2"
+    assert lock_of("1.0", "cpu", "node", seen) == "node-1.0"

@@ -23,7 +23,7 @@ class Worker:
     def __init__(self, folder: Path | None = None) -> None:
         self.heard: list[str] = []
         self.until: list[float | None] = []
-        lock = HostLock(str(folder) if folder else None, "pool")
+        lock = HostLock(str(folder) if folder else None)
         self.turn = SharedTurn(
             self.until.append, lock, lambda: self.heard.append("want"), lambda: self.heard.append("done")
         )
@@ -59,14 +59,14 @@ def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:
     first, second = Worker(tmp_path), Worker(tmp_path)
     for each in (first, second):
         each.turn.grant(7.0, "0.0")
-    lock = HostLock(str(tmp_path), "pool")
+    lock = HostLock(str(tmp_path))
     lock.take("0.0")
-    other = HostLock(str(tmp_path), "pool")
+    other = HostLock(str(tmp_path))
     waiting = threading.Thread(target=other.take, args=("0.0",))
     waiting.start()
     time.sleep(0.05)
     assert waiting.is_alive()
-    HostLock(str(tmp_path), "pool").take("1.0")  # another slot is free
+    HostLock(str(tmp_path)).take("1.0")  # another slot is free
     lock.give()
     waiting.join(SOON_S)
     assert not waiting.is_alive()
