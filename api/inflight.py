@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from api.asked import Asked
-from shared.errors import InternalError, RedbatchError, error_from_code
-from shared.messages import EMBED, EMBED_ALL, Draft, Failure, Ref, Reply, Vectors
+from shared.errors import InternalError, RedbatchError, TooLarge, error_from_code
+from shared.messages import EMBED, EMBED_ALL, Draft, Failure, Ref, Reply, Values, Vectors
+
+MOST_VALUES_BYTES = 64 * 2**20
+"""Of an answer that is no vectors: nobody knows before how long it will be."""
 
 
 class InFlight:
@@ -52,6 +55,7 @@ class InFlight:
         self.answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._refs: dict[int, Ref] = {}
         self._answers: dict[int, Reply] = {}
+        self._values_bytes = 0
 
     @property
     def done(self) -> bool:
@@ -98,6 +102,12 @@ class InFlight:
             self.fail(error_from_code(reply.code, reply.message))
             return True
         self._answers[reply.position] = reply
+        if isinstance(reply, Values):
+            self._values_bytes += sum(map(len, reply.values))
+            if self._values_bytes > MOST_VALUES_BYTES:
+                self._answers.clear()
+                self.fail(TooLarge(f"The answer takes more than {MOST_VALUES_BYTES >> 20} MiB: send fewer at once."))
+                return True
         if len(self._answers) == len(self.drafts):
             if len(self.drafts) > 1 and len(self.revisions()) > 1:
                 self._mixed(self)

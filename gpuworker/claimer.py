@@ -221,7 +221,7 @@ class Claimer:
         holding = self._context.hands.take(entry, ())
         if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
             self._committer.fail(holding, DeadlineExceeded.code, LATE)
-        elif entry.revision not in ("", self._context.revision):
+        elif entry.revision not in ("", self._context.revision) or self._context.standby:
             self._committer.hand_back([entry])
         elif entry.version != VERSION:
             self._committer.refuse(entry)

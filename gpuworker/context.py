@@ -18,9 +18,9 @@ class Context:
     """The worker's name and settings, its view of the fleet, and what it holds.
 
     `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
-    measured rate in estimated tokens, 0 while unknown; `revision` is that of the
-    model, once it is loaded; `demand` is told what interactive entries took of it; `jobs_moved` is set when entries of
-    jobs were answered.
+    measured rate in estimated tokens, 0 while unknown; `revision` is that of the model, once it is loaded; on `standby`
+    it waits for a GPU, and keeps nothing; `demand` is told what interactive entries took of it; `jobs_moved` is set
+    when entries of jobs were answered.
     """
 
     settings: WorkerSettings
@@ -33,4 +33,5 @@ class Context:
     revision: str = ""
     tokens_per_s: float = 0.0
     demand: Demand = field(default_factory=Demand)
+    standby: bool = False
     jobs_moved: asyncio.Event = field(default_factory=asyncio.Event)

@@ -90,8 +90,9 @@ class Crew:
                 return code
 
     def _hopeless(self) -> bool:
-        """Whether each worker has failed, and none serves."""
-        return len(self._failed) == len(self._devices) and all(each.missing() for each in self._workers.values())
+        """Whether each worker has failed since it served last."""
+        self._failed -= {name for name, worker in self._workers.items() if not worker.missing()}
+        return len(self._failed) == len(self._devices)
 
     def _missing(self) -> list[str]:
         """Returns what keeps this process from serving: nothing, as long as one of its workers serves."""

@@ -84,6 +84,7 @@ class EngineHost:
         self._control: socket.socket | None = None
         self._frames: _FrameProtocol | None = None
         self._arena: Arena | None = None
+        self._until = 0.0
         self._was_ready = False
         self.heard = 0.0
         self.ready = False
@@ -117,10 +118,11 @@ class EngineHost:
             packed = frames.packed({"kind": "shared", "at": at, "size": len(packed)})
         self._frames.write(frames.framed(packed))
 
-    def tell(self, header: frames.Header) -> None:
-        """Sends a frame to a living engine, also to one that loads."""
-        if self._frames is not None:
-            self._frames.write(frames.encode(header))
+    def grant(self, until: float) -> None:
+        """Has this engine, and the next ones, use the GPU until then."""
+        self._until = until
+        if self._arena is not None:
+            self._arena.grant(until)
 
     def kill(self) -> None:
         """Has the fork server kill the engine; the next one is started as after any death."""
@@ -147,12 +149,13 @@ class EngineHost:
         await self._fork_server()  # its imports need no GPU
         grant = await self._granted()
         self._arena = _arena()
+        self.grant(self._until)
         ours = await self._fork()
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         protocol = self._frames = _FrameProtocol(self._handle, loop.create_future())
         await loop.create_connection(lambda: protocol, sock=ours)
-        protocol.write(frames.encode({"kind": "start"} | grant._asdict()))
+        protocol.write(frames.encode({"kind": "start", "device": grant.device, "lock": grant.lock}))
         telling = asyncio.create_task(self._tell_loading())
         try:
             await protocol.ended

@@ -1,16 +1,17 @@
 """Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
 
-From the worker:  start {device, until, lock}: the first frame of all · lease {until} · turn {until, lock}
+From the worker:  start {device, lock}: the first frame of all · turn {lock}
                   shared {at, size}: the header of a frame stands there in the arena, until `read {at}`
                   add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, revision, commit, dtype, pooling, max_input_tokens,
                          max_batch_tokens}
                   begun {keys} · unbegun {keys} · want {} · done {} · read {at}
-                  ran {size, inputs, tokens, padded, seconds, gap, ended, behind, full, full_s,
+                  ran {more, size, inputs, tokens, padded, seconds, gap, ended, behind, full, full_s,
                        max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began}],
                        paused: [key], failed: [{key, code, message}]}
                        + for each of `done`, in order, so many bytes: vectors as float32, or a msgpack list of JSON
                   failed {message}: the model cannot be loaded
+Of a long `ran` what is done goes in several frames; those that have `more` are not measured again.
 Options are those of shared.messages, in their order, or nil. `dim` is not there for values, and `counts` only if an
 input may have several vectors. Times are seconds of the monotonic clock, which processes of one host share.
 """

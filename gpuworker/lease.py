@@ -31,6 +31,7 @@ TURN_POLL_S = 0.1
 """The same where workers take turns. Who is next is woken when a slot is given back: this is for those who died."""
 
 RETRY_S = 0.2
+SAME_S = 0.1
 PATIENCE = 5
 """Who has not asked for so many polls does not wait any more."""
 
@@ -65,6 +66,11 @@ class Holder:
     def slot(self) -> str:
         """The slot that it holds; empty without one."""
         return "" if self.lease is None else self.lease.slot
+
+    @property
+    def over(self) -> bool:
+        """Whether its time is over, but for what two processes that look at one clock may differ by."""
+        return time.monotonic() >= self.until - SAME_S
 
     async def take(self) -> Lease:
         """Waits until it holds a slot."""
@@ -106,11 +112,14 @@ class Holder:
 
     async def release(self) -> None:
         """Gives back what it holds, if anything. Where Redis cannot be reached, it runs out."""
-        lease, self.lease = self.lease, None
-        if lease is None:
-            return
+        if self.lease is not None:
+            await self.leave()
+
+    async def leave(self) -> None:
+        """Gives back whatever it holds, also what it was given in a moment in which nobody listened; waits no more."""
+        self.lease = None
         try:
-            await leases.release(self._link, self._pool, self._slots, lease, self._owner)
+            await leases.release(self._link, self._pool, self._slots, self._owner)
         except RedisUnreachable as error:
             log.debug("a lease is not given back", reason=error.message)
 

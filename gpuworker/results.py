@@ -33,7 +33,7 @@ class Results:
             holding = self._context.hands.get(failure["key"])
             if holding is not None and not holding.answered:
                 self._committer.fail(holding, failure["code"], failure["message"])
-        if header["size"]:
+        if header["size"] and not header["more"]:
             self._measure(header, cost)
 
     def _answer_done(self, header: Header, payload: bytes) -> int:

@@ -209,6 +209,9 @@ class WorkerSettings(QueueSettings):
             raise ValueError("gpu_lease_margin_s: at most a third of gpu_lease_ttl_s")
         if self.gpu_lease != "off" and self.devices:
             raise ValueError("devices: with gpu_lease a worker has one device; start several")
+        gpu = self.device.partition(":")[2]
+        if self.gpu_lease != "off" and gpu and int(gpu) >= self.gpu_lease_gpus:
+            raise ValueError(f"gpu_lease_gpus: a pool with cuda:{gpu} in it has more GPUs")
         if self.gpu_lease == "batch" and self.runners not in (None, 1):
             raise ValueError("runners: with gpu_lease=batch one batch runs at a time")
         return self

@@ -20,21 +20,21 @@ log = structlog.get_logger()
 
 
 class Grant(NamedTuple):
-    """Where an engine may run; until when (monotonic clock) if nobody tells it otherwise, and what it is to lock."""
+    """Where an engine may run, and what it is to lock on its host."""
 
     device: str
-    until: float | None = None
     lock: str = ""
 
 
 class Bound(NamedTuple):
     """What the lease of a GPU brings about in its worker.
 
-    `tell` sends the engine a frame, also while it loads; `lost` has it end at once. `stands_by` and `granted` are when
-    the wait for a GPU begins and ends.
+    `until` is when the engine has to have left the GPU; `send` sends it a frame; `lost` has it end at once. `stands_by`
+    and `granted` are when the wait for a GPU begins and ends.
     """
 
-    tell: Callable[[Header], None]
+    until: Callable[[float], None]
+    send: Callable[[Header], None]
     lost: Callable[[], None]
     stands_by: Callable[[], None]
     granted: Callable[[], None]
@@ -56,8 +56,8 @@ class Tenancy(Protocol):
     def heard(self, kind: str) -> None:
         """The engine wants a turn (`want`), or has had it (`done`)."""
 
-    def died(self) -> None:
-        """The engine is gone."""
+    def died(self) -> bool:
+        """The engine is gone. Returns whether it had to: its time on the GPU was over."""
 
     async def leave(self) -> None:
         """Gives back what is held: the engine has ended."""
@@ -82,8 +82,9 @@ class Unbound:
     def heard(self, kind: str) -> None:
         """Never happens."""
 
-    def died(self) -> None:
-        """Nothing is held."""
+    def died(self) -> bool:
+        """It may use the GPU as long as it lives."""
+        return False
 
     async def leave(self) -> None:
         """Nothing is held."""
@@ -116,7 +117,7 @@ class Exclusive:
         await self._held.wait()
         slot = self._holder.slot
         device = device_of(slot, self._device)
-        return Grant(device, self._holder.until, lock_of(slot, device, self._pool, self._seen))
+        return Grant(device, lock_of(slot, device, self._pool, self._seen))
 
     async def run(self) -> None:
         """Takes a lease and keeps it, again and again."""
@@ -134,12 +135,13 @@ class Exclusive:
     def heard(self, kind: str) -> None:
         """Never happens."""
 
-    def died(self) -> None:
-        """The next engine has the GPU."""
+    def died(self) -> bool:
+        """The next engine has the GPU, if it is still this worker's."""
+        return self._holder.over
 
     async def leave(self) -> None:
         """Gives the GPU to whoever stands by."""
-        await self._holder.release()
+        await self._holder.leave()
 
 
 class Turns:
@@ -181,33 +183,37 @@ class Turns:
             self._wanted.clear()
             self._done.clear()
             lock = lock_of(self._holder.slot, self._device, self._pool, self._seen)
-            self._told.tell({"kind": "turn", "until": self._holder.until, "lock": lock})
+            self._told.send({"kind": "turn", "lock": lock})
             await self._have()
 
     async def _have(self) -> None:
         keeping, done = asyncio.create_task(self._holder.keep()), asyncio.create_task(self._done.wait())
-        await asyncio.wait([keeping, done], return_when=asyncio.FIRST_COMPLETED)
-        if done.done():
-            await end([keeping])
+        try:
+            await asyncio.wait([keeping, done], return_when=asyncio.FIRST_COMPLETED)
+            over, why = done.done(), keeping.result() if keeping.done() else ""
+        finally:
+            await end([keeping, done])
+        if over:
             await self._holder.release()
-            return
-        await end([done])
-        self._holder.lose(keeping.result())
-        self._told.lost()
+        else:
+            self._holder.lose(why)
+            self._told.lost()
 
     def heard(self, kind: str) -> None:
         """The engine wants a turn, or has had it."""
         (self._wanted if kind == "want" else self._done).set()
 
-    def died(self) -> None:
+    def died(self) -> bool:
         """It neither waits nor runs any more."""
+        over = self._holder.lease is not None and self._holder.over
         self._engine += 1
         self._wanted.clear()
         self._done.set()
+        return over
 
     async def leave(self) -> None:
-        """Gives the turn back."""
-        await self._holder.release()
+        """Gives the turn back, and its place among those who wait."""
+        await self._holder.leave()
 
 
 def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound, seen: Sequence[Gpu]) -> Tenancy:
@@ -222,5 +228,5 @@ def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound, s
     """
     if settings.gpu_lease == "off":
         return Unbound(settings.device)
-    holder = Holder(settings, worker, link, lambda until: told.tell({"kind": "lease", "until": until}))
+    holder = Holder(settings, worker, link, told.until)
     return (Turns if settings.gpu_lease == "batch" else Exclusive)(holder, settings, told, seen)

@@ -61,10 +61,11 @@ class Worker:
         self._committer = Committer(self._context, self._queue.link("commit"))
         options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
         told = Bound(
-            tell=lambda header: self._engine.tell(header),  # noqa: PLW0108 - it comes below
+            until=lambda until: self._engine.grant(until),  # noqa: PLW0108 - it comes below
+            send=lambda header: self._engine.send(header),  # noqa: PLW0108
             lost=self._on_loss,
-            stands_by=lambda: self._pacemaker.stand_by(),  # noqa: PLW0108
-            granted=lambda: self._pacemaker.loading(),  # noqa: PLW0108
+            stands_by=self._on_standby,
+            granted=self._on_grant,
         )
         self._tenancy = tenancy_of(settings, name, self._queue.link("lease"), told, seen)
         self._engine = EngineHost(options, self._tenancy.granted, self._on_frame, self._on_ready, self._on_death)
@@ -108,10 +109,12 @@ class Worker:
             return 0
         finally:
             await end([stopping, claiming, *parts])
-            await self._leave()
-            await self._engine.stop()
-            await self._tenancy.leave()
-            await self._queue.close()
+            try:
+                await self._leave()
+            finally:
+                await self._engine.stop()
+                await self._tenancy.leave()
+                await self._queue.close()
 
     def _report(self, task: asyncio.Task[None]) -> int:
         error = task.exception()
@@ -179,22 +182,36 @@ class Worker:
         self._claimer.bring(self._context.hands.unanswered())
         self._context.hands.freed.set()
 
+    def _on_standby(self) -> None:
+        self._context.standby = True
+        self._pacemaker.stand_by()
+
+    def _on_grant(self) -> None:
+        self._context.standby = False
+        self._pacemaker.loading()
+
     def _on_loss(self) -> None:
-        """The GPU is another's: the engine ends at once, and with it what it runs, which others run again."""
+        """The GPU is another's: the engine ends at once, and others run what it held, for which nobody is blamed."""
         self._context.hands.forgive()
         self._engine.kill()
+        self._give_away()
+
+    def _give_away(self) -> None:
         self._committer.hand_back([each.entry for each in self._context.hands.unanswered()])
 
     def _on_death(self, in_a_row: int) -> None:
-        self._tenancy.died()
-        (self._pacemaker.stand_by if self._tenancy.waits else self._pacemaker.loading)()
+        if self._tenancy.died():  # it had to end
+            self._context.hands.forgive()
+            self._give_away()
+        if not self._context.standby:
+            self._pacemaker.loading()
         self._context.hands.interrupt()
         self._begun.interrupted()
         if self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result(self._unanswered_keys())
         elif in_a_row >= HOPELESS_DEATHS:
             log.warning("the engine does not come up: giving what is held to other workers")
-            self._committer.hand_back([each.entry for each in self._context.hands.unanswered()])
+            self._give_away()
 
     def _on_frame(self, header: Header, payload: bytes) -> None:
         kind = header["kind"]
@@ -214,7 +231,7 @@ class Worker:
 
     def _learn(self, header: Header) -> None:
         """Takes in what a batch says of the model."""
-        if not header["size"]:
+        if not header["size"] or header["more"]:
             return
         self._patience.ran(header["seconds"], header["full_s"])
         if header["max_batch_tokens"] < self._claimer.batch_tokens:

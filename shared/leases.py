@@ -48,10 +48,14 @@ async def renew(link: Link, pool: Pool, lease: Lease, owner: str, ttl_ms: int) -
     return bool(await link.run(scripts.LEASE_RENEW, [pool.slot(lease.slot)], [owner, lease.fence, ttl_ms]))
 
 
-async def release(link: Link, pool: Pool, slots: Sequence[str], lease: Lease, owner: str) -> bool:
-    """Gives a lease back, and wakes who waits longest for one of these slots; returns whether it was still held."""
-    keys = [pool.slot(lease.slot), pool.waiting(slots)[0]]
-    return bool(await link.run(scripts.LEASE_RELEASE, keys, [owner, lease.fence, pool.wake(""), WAKE_TTL_MS]))
+async def release(link: Link, pool: Pool, slots: Sequence[str], owner: str) -> int:
+    """Gives back which of these slots an owner holds, and its place among those who wait for them.
+
+    Wakes who waits longest. Returns how many were given back.
+    """
+    keys = [*pool.waiting(slots), *map(pool.slot, slots)]
+    given: int = await link.run(scripts.LEASE_RELEASE, keys, [owner, pool.wake(""), WAKE_TTL_MS])
+    return given
 
 
 async def wait(link: Link, pool: Pool, owner: str, timeout_s: float) -> None:

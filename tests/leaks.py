@@ -10,7 +10,18 @@ import redis
 from shared.keys import GROUP, QUEUES, Keys
 
 PERMANENT = ("epoch", "jobs:all", "results")
-EXPIRING = ("reply:", "bell:", "submitted:", "worker:", "begun:", "workers", "tenants", "job:", "idempotency:")
+EXPIRING = (
+    "reply:",
+    "bell:",
+    "submitted:",
+    "worker:",
+    "begun:",
+    "workers",
+    "standby",
+    "tenants",
+    "job:",
+    "idempotency:",
+)
 
 
 def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False) -> list[str]:

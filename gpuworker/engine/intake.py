@@ -27,11 +27,11 @@ ELSEWHERE = {
 
 
 def portions(works: Iterable[Work]) -> Iterator[list[Work]]:
-    """Yields entries in their order, as many at once as are tokenized in one call."""
+    """Yields entries in their order, as many at once as are tokenized in one call; a suspect alone."""
     some: list[Work] = []
     texts = 0
     for work in works:
-        if some and texts + len(work.inputs) > MOST_TEXTS:
+        if some and (texts + len(work.inputs) > MOST_TEXTS or work.attempts or some[-1].attempts):
             yield some
             some, texts = [], 0
         some.append(work)

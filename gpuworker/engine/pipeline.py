@@ -23,7 +23,7 @@ from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.turns import OWN, Turn
 from gpuworker.engine.work import Batch, Failed, Ran, Row, Told, Work
 from gpuworker.pace import Pace
-from shared.messages import READING
+from shared.messages import PREDICT, READING
 
 LATE = "No answer could come before the deadline: allow more time, or send less at once."
 
@@ -93,7 +93,12 @@ class Pipeline:
     # -- tokenizing ---------------------------------------------------------------------------------------------------
 
     def _tokenize(self, works: list[Work]) -> None:
+        accused = [work.key for work in works if work.op == PREDICT]  # what a user wrote may take this process with it
+        if accused:
+            self._begun(accused)
         items, broken = tokenized(self._backend, works)
+        if accused:
+            self._ran(Ran(paused=accused))
         with self._lock:
             failed = [failure_of(work, error) for work, error in broken if self._close(work)]
             live = [item for item in items if not item.work.over]
@@ -153,8 +158,7 @@ class Pipeline:
         last_end = time.monotonic()
         while True:
             batch, alone = self._next(leads=leads)
-            tokens = batch.tokens
-            rows = self._live(batch)
+            tokens, rows = batch.tokens, self._live(batch)
             if rows:
                 if sum(len(row.items) for row in rows) < len(batch.items):
                     batch = self._collate(rows)
@@ -178,8 +182,7 @@ class Pipeline:
 
     def _live(self, batch: Batch) -> tuple[Row, ...]:
         """Returns the rows that somebody still waits for: a batch that was held ready may have waited long."""
-        now = time.monotonic()
-        items = batch.items
+        now, items = time.monotonic(), batch.items
         with self._lock:
             late = [item.work for item in items if item.waiting.deadline <= now]
             failed = [Failed(work.key, "deadline_exceeded", LATE) for work in late if self._close(work)]
@@ -198,11 +201,13 @@ class Pipeline:
         Answers what has expired meanwhile.
         """
         while True:
-            if self._shelf:
+            if not self._turn.held and self._shelf.has_work:
                 self._turn.take()
             with self._lock:
                 while not leads and (self._suspect_runs or not self._leader_runs):
                     self._following.wait()
+                if not self._turn.held and self._shelf.has_work:
+                    continue  # it came in this moment
                 if (ready := self._shelf.take_ready()) is not None:
                     self._begin(ready.rows, leads=leads, suspect=False)
                     return ready, False

@@ -45,6 +45,11 @@ class Shelf:
     def __bool__(self) -> bool:
         return bool(self._interactive or self._bulk or self._suspects)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether anything waits, be it in a batch that is ready."""
+        return bool(self) or self.ready is not None
+
     def add(self, items: Iterable[Item]) -> None:
         """Puts inputs on the shelf, each beside those with the same content. A suspect joins nobody."""
         for item in items:

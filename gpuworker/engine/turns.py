@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gpuworker.engine.host_lock import HostLock
+from gpuworker.engine.tenure import Tenure
 
 
 class Turn(Protocol):
     """What the pipeline asks before each batch."""
+
+    @property
+    def held(self) -> bool:
+        """Whether a batch may run."""
 
     def take(self) -> None:
         """Waits until it is this engine's turn, unless it is."""
@@ -21,6 +26,8 @@ class Turn(Protocol):
 
 class OwnTurn:
     """The device is this engine's own."""
+
+    held = True
 
     def take(self) -> None:
         """It is."""
@@ -35,21 +42,22 @@ OWN = OwnTurn()
 class SharedTurn:
     """What the pipeline asks before each batch, where workers take turns on a GPU.
 
+    One thread takes and gives turns: the runner, of which there is one.
+
     Args:
-        until: told until when a turn lasts; None when it is over.
+        tenure: told when a turn begins and ends.
         lock: of the host.
         want: asks the worker for a turn.
         done: tells it that the turn is over.
     """
 
-    def __init__(
-        self, until: Callable[[float | None], None], lock: HostLock, want: Callable[[], None], done: Callable[[], None]
-    ) -> None:
-        self._until, self._lock = until, lock
+    def __init__(self, tenure: Tenure, lock: HostLock, want: Callable[[], None], done: Callable[[], None]) -> None:
+        self._tenure, self._lock = tenure, lock
         self._want, self._done = want, done
         self._state = threading.Condition()
         self._name = ""
         self._has = False
+        self.held = False
 
     def take(self) -> None:
         """Waits until it is this engine's turn, unless it is."""
@@ -59,26 +67,21 @@ class SharedTurn:
             self._want()
             self._state.wait_for(lambda: self._has)
         self._lock.take(self._name)
+        self.held = True
 
     def give(self) -> None:
         """Ends the turn, if it is this engine's."""
         with self._state:
             if not self._has:
                 return
-            self._has = False
-            self._until(None)
+            self._has = self.held = False
         self._lock.give()
+        self._tenure.end()
         self._done()
 
-    def grant(self, until: float, lock: str) -> None:
-        """The worker says that it is this engine's turn until then, and what to lock for it."""
+    def grant(self, lock: str) -> None:
+        """The worker says that it is this engine's turn, and what to lock for it."""
         with self._state:
             self._has, self._name = True, lock
-            self._until(until)
+            self._tenure.begin()
             self._state.notify()
-
-    def extend(self, until: float) -> None:
-        """The worker says that the turn may last until then. It may just be over."""
-        with self._state:
-            if self._has:
-                self._until(until)

@@ -9,6 +9,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- The removal comes first: it is allowed when memory is full, after which the rest is too.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('(%d', now - ARGV[4]))
+redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('(%d', now - ARGV[4]))
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 redis.call('ZADD', KEYS[2], now, ARGV[1])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])

@@ -1,17 +1,23 @@
--- Lease release: a holder gives its slot back, and who waits longest is woken.
+-- Lease release: whoever holds slots of a pool gives them back, or no longer waits; who waits longest is woken.
 --
--- KEYS[1]   slot      KEYS[2] zset of who waits, by when they asked first
--- ARGV[1]   owner      ARGV[2] fence      ARGV[3] what the keys begin with on which they wait
--- ARGV[4]   lifetime of a wake-up that nobody reads, ms
+-- KEYS[1]   zset of who waits, by when they asked first      KEYS[2] hash of when they asked last      KEYS[3..] slots
+-- ARGV[1]   owner      ARGV[2] what the keys begin with on which others wait
+-- ARGV[3]   lifetime of a wake-up that nobody reads, ms
 --
--- Returns 1, or 0: the slot was not held under this fence, and is left alone.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] .. ' ' .. ARGV[2] then
-  return 0
+-- Returns the number of slots that were given back: those of others are left alone.
+local given = 0
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+for i = 3, #KEYS do
+  local held = redis.call('GET', KEYS[i])
+  if held and string.match(held, '^(.*) %d+$') == ARGV[1] then
+    redis.call('DEL', KEYS[i])
+    given = given + 1
+  end
 end
-redis.call('DEL', KEYS[1])
-local first = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+local first = given > 0 and redis.call('ZRANGE', KEYS[1], 0, 0)[1]
 if first then
-  redis.call('RPUSH', ARGV[3] .. first, '')
-  redis.call('PEXPIRE', ARGV[3] .. first, ARGV[4])
+  redis.call('RPUSH', ARGV[2] .. first, '')
+  redis.call('PEXPIRE', ARGV[2] .. first, ARGV[3])
 end
-return 1
+return given

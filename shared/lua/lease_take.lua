@@ -12,6 +12,8 @@ local owner, ttl, patience = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local slot, free, soonest = 0, 0, ttl
+-- A removal comes first: it is allowed when memory is full, after which the rest is too.
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(0')
 for i = 4, #KEYS do
   local held = redis.call('GET', KEYS[i])
   if not held then

@@ -145,7 +145,7 @@ def run_from_a_copy(stage: Stage) -> None:
 async def test_a_copy_in_which_nothing_is_broken_passes(stage: Stage) -> None:
     """The copy is not what fails; and the programs do run from it."""
     run_from_a_copy(stage)
-    path = stage.folder / "gpuworker" / "worker.py"
+    path = stage.folder / "gpuworker" / "crew.py"
     path.write_text(path.read_text(encoding="utf-8").replace('"worker starts"', '"worker starts", copied=True'))
     await test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(stage.scene)
     assert all(worker.logged("worker starts")[0]["copied"] for worker in stage.scene.workers)

@@ -20,9 +20,11 @@ class Ticking(VectorizedFunction):
     Args:
         folder: where each process notes its ticks, in a file of its own.
         batch_s: how long a batch takes.
+        load_s: how long it takes to be made.
     """
 
-    def __init__(self, folder: str, batch_s: float = 0.03) -> None:
+    def __init__(self, folder: str, batch_s: float = 0.03, load_s: float = 0.0) -> None:
+        time.sleep(load_s)
         self._file = (Path(folder) / f"{os.getpid()}.ticks").open("a", buffering=1)
         self._batch_s = batch_s
 

@@ -84,7 +84,7 @@ async def test_what_cannot_be_computed_fails_alone(house: House) -> None:
 
 async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     """At the third attempt; those that ran beside it are answered all the same."""
-    gateway = await served(house, f"{KINDS}:Echo", model_args='{"batch_s": 0.1, "kill": "!kill"}')
+    gateway = await served(house, f"{KINDS}:Echo", model_args='{"batch_s": 0.1, "kill": "!kill"}', max_dead_letters=0)
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         wanted = ["!kill", *range(20)]
         answers = await asyncio.gather(

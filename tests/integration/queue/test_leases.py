@@ -53,7 +53,7 @@ async def test_each_slot_has_one_holder(link: Link, pool: Pool) -> None:
     assert (first.slot, second.slot) == slots
     assert second.fence > first.fence
     assert 0 < await refused(link, pool, "c", *slots) <= TTL_MS
-    assert await leases.release(link, pool, slots, first, "a")
+    assert await leases.release(link, pool, slots, "a")
     assert (await taken(link, pool, "c", *slots)).slot == "0.0"
 
 
@@ -65,12 +65,26 @@ async def test_a_reply_that_was_lost_costs_nothing(link: Link, pool: Pool) -> No
 async def test_only_the_holder_renews_and_releases(link: Link, pool: Pool) -> None:
     """Neither another, nor the same under an old fence."""
     old = await taken(link, pool, "a")
-    assert await leases.release(link, pool, ["0.0"], old, "a")
+    assert await leases.release(link, pool, ["0.0"], "a") == 1
     lease = await taken(link, pool, "a")
     for other, owner in ((old, "a"), (lease, "b"), (Lease("0.0", lease.fence + 1), "a")):
         assert not await leases.renew(link, pool, other, owner, TTL_MS)
-        assert not await leases.release(link, pool, ["0.0"], other, owner)
+    assert await leases.release(link, pool, ["0.0"], "b") == 0
     assert await leases.renew(link, pool, lease, "a", TTL_MS)
+
+
+async def test_whoever_leaves_gives_back_what_it_does_not_know_of(link: Link, pool: Pool) -> None:
+    """All its slots, and its place among those who wait: the next need not wait until it is taken for dead."""
+    await taken(link, pool, "a", "0.0")
+    await taken(link, pool, "a", "1.0")
+    assert await leases.release(link, pool, ["0.0", "1.0"], "a") == 2
+    await taken(link, pool, "b", patience_ms=TTL_MS)
+    for waiting in ("c", "d"):
+        await refused(link, pool, waiting, patience_ms=TTL_MS)
+        await asyncio.sleep(0.002)
+    assert await leases.release(link, pool, ["0.0"], "c") == 0
+    assert await leases.release(link, pool, ["0.0"], "b") == 1
+    await taken(link, pool, "d", patience_ms=TTL_MS)
 
 
 async def test_a_lease_that_is_not_renewed_runs_out(link: Link, pool: Pool) -> None:
@@ -96,25 +110,27 @@ async def test_fences_grow_even_when_redis_has_lost_them(link: Link, pool: Pool,
 
 async def test_turns_are_had_in_the_order_of_asking(link: Link, pool: Pool) -> None:
     """The holder that asks again at once comes after those who wait, and each of them is woken by the one before."""
-    holder, lease = "a", await taken(link, pool, "a", patience_ms=PATIENCE_MS)
+    holder = "a"
+    await taken(link, pool, holder, patience_ms=PATIENCE_MS)
     for waiting in ("b", "c", "d"):
         await refused(link, pool, waiting, patience_ms=PATIENCE_MS)
         await asyncio.sleep(0.002)  # the order is that of milliseconds
     for following in ("b", "c", "d", "a"):
-        await leases.release(link, pool, ["0.0"], lease, holder)
+        await leases.release(link, pool, ["0.0"], holder)
         await refused(link, pool, holder, patience_ms=PATIENCE_MS)
         began = time.monotonic()
         await leases.wait(link, pool, following, 1.5)
         assert time.monotonic() - began < 1
-        holder, lease = following, await taken(link, pool, following, patience_ms=PATIENCE_MS)
+        await taken(link, pool, following, patience_ms=PATIENCE_MS)
+        holder = following
 
 
 async def test_who_has_died_waiting_holds_nobody_up(link: Link, pool: Pool) -> None:
     """Whoever has not asked for a while does not count as waiting any more."""
-    lease = await taken(link, pool, "a", patience_ms=100)
+    await taken(link, pool, "a", patience_ms=100)
     await refused(link, pool, "dead", patience_ms=100)
     await asyncio.sleep(0.05)
-    await leases.release(link, pool, ["0.0"], lease, "a")
+    await leases.release(link, pool, ["0.0"], "a")
     await refused(link, pool, "b", patience_ms=100)
     await asyncio.sleep(0.15)
     assert await taken(link, pool, "b", patience_ms=100)
@@ -122,11 +138,11 @@ async def test_who_has_died_waiting_holds_nobody_up(link: Link, pool: Pool) -> N
 
 async def test_nothing_stays_behind(link: Link, pool: Pool, raw: redis.asyncio.Redis) -> None:
     """Of a pool that nobody uses any more only the fence is left."""
-    lease = await taken(link, pool, "a", patience_ms=PATIENCE_MS)
+    await taken(link, pool, "a", patience_ms=PATIENCE_MS)
     await refused(link, pool, "b", patience_ms=PATIENCE_MS)
-    await leases.release(link, pool, ["0.0"], lease, "a")
-    lease = await taken(link, pool, "b", patience_ms=PATIENCE_MS)
+    await leases.release(link, pool, ["0.0"], "a")
+    await taken(link, pool, "b", patience_ms=PATIENCE_MS)
     await leases.wait(link, pool, "b", 0.1)
-    await leases.release(link, pool, ["0.0"], lease, "b")
+    await leases.release(link, pool, ["0.0"], "b")
     assert [key.decode() async for key in raw.scan_iter(match=pool.prefix.replace("{", "\\{") + "*")] == [pool.fence]
     await raw.delete(pool.fence)

@@ -35,7 +35,7 @@ class Model:
 
     def postprocess(self, result):
         kinds = {"numpy": numpy.arange(3, dtype="float32"), "torch": torch.ones(2, 2), "scalar": numpy.float64(0.5)}
-        return kinds.get(result, result)
+        return kinds.get(str(result), result)
 
 class Fewer(Model):
     def transform(self, values):
@@ -99,8 +99,11 @@ def test_its_revision_is_that_of_source_and_arguments(folder: Path) -> None:
 
 def test_the_folder_one_stands_in_hides_nothing(folder: Path) -> None:
     """A file of the user's that is called as a library is, is not imported in place of it."""
-    (folder / "numpy.py").write_text("raise RuntimeError('not this one')")
+    (folder / "tabnanny.py").write_text("raise RuntimeError('not this one')")
+    (folder / "ownmodel.py").write_text("import tabnanny\n" + SOURCE)
+    assert "tabnanny" not in sys.modules
     assert outputs(loaded(), "1") == [b"1"]
+    del sys.modules["tabnanny"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from gpuworker import frames
-from gpuworker.engine.child import Outbox, encode_ran
+from gpuworker.engine.outbox import Outbox
+from gpuworker.engine.reports import reports_of
 from gpuworker.engine.work import Failed, Ran, Work
 from tests.waiting import wait_until
 
@@ -30,7 +31,7 @@ LONG_S = 30.0
 @pytest.fixture(autouse=True)
 def _no_end_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends an engine would end the tests, and well: here it ends a thread."""
-    monkeypatch.setattr("gpuworker.engine.child.os._exit", sys.exit)
+    monkeypatch.setattr("gpuworker.engine.outbox.os._exit", sys.exit)
 
 
 @contextmanager
@@ -121,10 +122,11 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         for name, value in said.items():
             setattr(entry, name, value)
     ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
-    [(header, payload)] = frames.Reader().feed(encode_ran(ran))
+    [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
     assert payload == vectors.tobytes() + short.tobytes()
     assert header == {
         "kind": "ran",
+        "more": False,
         "size": 3,
         "inputs": 5,
         "tokens": 30,
@@ -148,5 +150,5 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
 def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
     """Its frame says so, and is read."""
     ran = Ran(failed=[Failed("c", "input_failed", "It failed.")])
-    [(header, payload)] = frames.Reader().feed(encode_ran(ran))
+    [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
     assert (header["done"], payload) == ([], b"")

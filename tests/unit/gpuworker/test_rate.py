@@ -59,7 +59,16 @@ class Told:
                     "began": ended - seconds,
                 }
             )
-        measures = {"size": SIZE, "inputs": SIZE, "tokens": 1, "padded": 1, "gap": gap, "failed": [], "done": done}
+        measures = {
+            "size": SIZE,
+            "inputs": SIZE,
+            "tokens": 1,
+            "padded": 1,
+            "gap": gap,
+            "failed": [],
+            "done": done,
+            "more": False,
+        }
         measures |= {"seconds": seconds, "ended": ended, "behind": behind, "full": self.full}
         self.results.take(measures, bytes(4 * entries))
         return self.context.tokens_per_s

@@ -6,27 +6,30 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gpuworker.engine.host_lock import HostLock
-from gpuworker.engine.tenure import OVER
+from gpuworker.engine.tenure import OVER, Tenure
 from gpuworker.engine.turns import SharedTurn
 
 SOON_S = 5.0
 
 
 class Worker:
-    """What a worker hears of turns."""
+    """What a worker and an engine's watch hear of turns."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self) -> None:
         self.heard: list[str] = []
-        self.until: list[float | None] = []
-        lock = HostLock(str(folder) if folder else None)
-        self.turn = SharedTurn(
-            self.until.append, lock, lambda: self.heard.append("want"), lambda: self.heard.append("done")
-        )
+        watch = cast("Tenure", SimpleNamespace(begin=self._hears("begin"), end=self._hears("end")))
+        self.turn = SharedTurn(watch, HostLock(None), self._hears("want"), self._hears("done"))
+
+    def _hears(self, what: str) -> Callable[[], None]:
+        return lambda: self.heard.append(what)
 
 
 def test_a_turn_is_asked_for_and_given_back() -> None:
@@ -36,29 +39,17 @@ def test_a_turn_is_asked_for_and_given_back() -> None:
     taking.start()
     time.sleep(0.05)
     assert (taking.is_alive(), worker.heard) == (True, ["want"])
-    worker.turn.grant(7.0, "0.0")
+    worker.turn.grant("0.0")
     taking.join(SOON_S)
+    assert not taking.is_alive()
     worker.turn.take()
-    worker.turn.extend(8.0)
     worker.turn.give()
     worker.turn.give()
-    assert (worker.heard, worker.until) == (["want", "done"], [7.0, 8.0, None])
-
-
-def test_what_comes_after_a_turn_extends_nothing() -> None:
-    """The worker has renewed the lease while the engine gave it back."""
-    worker = Worker()
-    worker.turn.grant(7.0, "0.0")
-    worker.turn.give()
-    worker.turn.extend(8.0)
-    assert worker.until == [7.0, None]
+    assert worker.heard == ["want", "begin", "end", "done"]
 
 
 def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:
     """The second waits for the first, whatever Redis has said."""
-    first, second = Worker(tmp_path), Worker(tmp_path)
-    for each in (first, second):
-        each.turn.grant(7.0, "0.0")
     lock = HostLock(str(tmp_path))
     lock.take("0.0")
     other = HostLock(str(tmp_path))
@@ -76,45 +67,41 @@ def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:
 ENGINE = """
 import sys, time
 from gpuworker.engine.tenure import Tenure
-tenure = Tenure()
+until = [time.monotonic() + {first_s}]
+tenure = Tenure(lambda: until[0])
+tenure.begin()
 {steps}
 time.sleep(30)
 """
 
 
+def engine(first_s: float, steps: str) -> tuple[int, str, float]:
+    """Runs an engine whose time is over so soon; returns its exit code, what it said, and how long it took, in s."""
+    began = time.monotonic()
+    code = ENGINE.format(first_s=first_s, steps=steps)
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    return ended.returncode, ended.stderr, time.monotonic() - began
+
+
+@pytest.mark.parametrize("steps", ["", "while True: pass"], ids=["idle", "busy"])
+def test_an_engine_ends_itself_when_its_time_is_over(steps: str) -> None:
+    """With an exit code of its own, whatever it does."""
+    status, said, took_s = engine(0.2, steps)
+    assert status == OVER
+    assert "the lease of the GPU is over" in said
+    assert 0.2 <= took_s < SOON_S
+
+
 @pytest.mark.parametrize(
     "steps",
     [
-        "tenure.set(time.monotonic() + 0.2)",
-        "tenure.set(time.monotonic() + 30); time.sleep(0.1); tenure.set(time.monotonic() - 1)",
-        "tenure.set(time.monotonic() + 0.2); sum(range(10**12))",
+        "for _ in range(5): until[0] = time.monotonic() + 0.3; time.sleep(0.1)\nsys.exit(0)",
+        "tenure.end(); time.sleep(0.6); sys.exit(0)",
+        "tenure.end(); time.sleep(0.6); until[0] += 9; tenure.begin(); time.sleep(0.3); sys.exit(0)",
     ],
-    ids=["its end comes", "it is over already", "it is busy"],
+    ids=["renewed", "given back", "taken again"],
 )
-def test_an_engine_ends_itself_when_its_time_is_over(steps: str) -> None:
-    """With an exit code of its own."""
-    began = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", ENGINE.format(steps=steps)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert ended.returncode == OVER
-    assert "the lease of the GPU is over" in ended.stderr
-    assert time.monotonic() - began < SOON_S
-
-
-def test_an_engine_whose_time_is_extended_lives() -> None:
-    """And so does one that gives its turn back."""
-    steps = """
-for _ in range(5):
-    tenure.set(time.monotonic() + 0.3)
-    time.sleep(0.1)
-tenure.set(None)
-time.sleep(0.5)
-sys.exit(0)
-"""
-    ended = subprocess.run([sys.executable, "-P", "-c", ENGINE.format(steps=steps)], check=False, timeout=30)
-    assert ended.returncode == 0
+def test_an_engine_whose_time_is_not_over_lives(steps: str) -> None:
+    """It may be renewed, and nothing ends it while it does not use the GPU."""
+    status, said, _ = engine(0.3, steps)
+    assert (status, said) == (0, "")
