@@ -273,7 +273,7 @@ async def test_workers_take_turns_batch_by_batch(scene: Scene, tmp_path: Path) -
 
 
 async def test_a_turn_is_lost_with_its_engine(scene: Scene, tmp_path: Path) -> None:
-    """An engine that hangs while it has the turn: its worker renews the lease until it kills it, and the others go on."""
+    """An engine that hangs while it has the turn is killed by its worker, which renews until then; the others go on."""
     cluster = sharing(scene, tmp_path, "batch")
     workers = await cluster.open()
     await wait_until(lambda: all(worker.logged("engine ready") for worker in workers), "all are ready", timeout_s=30)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
 import pytest
 
 from shared.keys import GROUP
+from tests.chaos.history import Call
 from tests.chaos.scene import LIVELY, MODEL, RECLAIM_BOUND_S, Scene, name_of, seconds_until, whole
 from tests.processes import Program
 from tests.proxy import FaultProxy
@@ -77,6 +80,11 @@ async def until_ready(worker: Program) -> None:
     await wait_until(ready, "the engine is ready", timeout_s=20)
 
 
+def p99_s(calls: Sequence[Call]) -> float:
+    """Returns the time that 99 of 100 calls took less than."""
+    return statistics.quantiles((call.ended - call.began for call in calls), n=100)[98]
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
 async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> None:
     """F2: the engine is killed, or hangs, amid its work; the worker still tells that it lives, and starts another."""
@@ -100,6 +108,7 @@ async def test_calls_survive_their_engine(scene: Scene, how: signal.Signals) -> 
         strikes=strikes,
         deaths=deaths,
         restarted_s=restarted_s,
+        p99_s=round(p99_s(calls), 2),
     )
     assert deaths == strikes
     assert whole(verdict)
