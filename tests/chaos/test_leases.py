@@ -224,6 +224,7 @@ async def test_a_holder_that_is_paused_loses_it(scene: Scene, tmp_path: Path, wh
     assert max(took) <= TTL_S + POLL_S + scene.margin_s
 
 
+@pytest.mark.long
 async def test_a_lease_that_somebody_deletes_is_had_by_one(scene: Scene, tmp_path: Path) -> None:
     """Its holder finds out at its next renewal, and has it again, or leaves, if another was faster."""
     cluster = sharing(scene, tmp_path)
@@ -239,6 +240,7 @@ async def test_a_lease_that_somebody_deletes_is_had_by_one(scene: Scene, tmp_pat
     assert overlap <= TTL_S / 3 + LEASE_MARGIN_S
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own_redis", [[]], indirect=True, ids=["no log"])
 async def test_a_lease_survives_redis(own_scene: Scene, own_redis: LocalRedis, tmp_path: Path) -> None:
     """Redis is killed and comes back with nothing: one of the two has the lease, and calls are answered."""
@@ -272,6 +274,7 @@ async def test_workers_take_turns_batch_by_batch(scene: Scene, tmp_path: Path) -
     assert min(turns.values()) >= turns.total() / 6
 
 
+@pytest.mark.long
 async def test_a_turn_is_lost_with_its_engine(scene: Scene, tmp_path: Path) -> None:
     """An engine that hangs while it has the turn is killed by its worker, which renews until then; the others go on."""
     cluster = sharing(scene, tmp_path, "batch")
