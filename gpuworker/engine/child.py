@@ -6,10 +6,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import Any
 
 from setproctitle import setproctitle
 
@@ -17,15 +14,15 @@ from gpuworker import frames
 from gpuworker.arena import Window
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.batching import Limits
+from gpuworker.engine.inbox import Inbox
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.presence import Presence
 from gpuworker.engine.reports import reports_of
 from gpuworker.engine.turns import OWN, Turn
-from gpuworker.engine.work import Ran, Told, Work
+from gpuworker.engine.work import Ran, Told
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import ModelError, parse_model
-from shared.messages import PLAIN, Options
 
 SWITCH_S = 0.0005
 """Python's own 5 ms are as long as a batch: whoever holds the interpreter's lock, for some work on text, would hold up
@@ -54,8 +51,8 @@ def serve(sock: socket.socket, options: EngineOptions, window: Window | None) ->
     pipeline.start()
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(ready)
-    intake = Intake(pipeline, outbox, window)
-    take = intake.take if presence.turn is OWN else intake.beside()
+    inbox = Inbox(pipeline, outbox, window)
+    take = inbox.take if presence.turn is OWN else inbox.beside()
     for header, _ in received:
         if not presence.take(header):
             take(header)
@@ -87,53 +84,6 @@ def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: Turn)
     ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
     about = {name: getattr(backend, name) for name in ("revision", "commit", "dtype", "pooling", "max_input_tokens")}
     return Pipeline(backend, limits, told, turn), ready | about | {"max_batch_tokens": max_tokens}
-
-
-class Intake:
-    """Takes in what the worker sends, but for what is about the GPU."""
-
-    def __init__(self, pipeline: Pipeline, outbox: Outbox, window: Window | None) -> None:
-        self._pipeline = pipeline
-        self._outbox = outbox
-        self._window = window
-        self._waiting: SimpleQueue[frames.Header] = SimpleQueue()
-
-    def beside(self) -> Callable[[frames.Header], None]:
-        """Returns what takes a frame in later, in a thread: a turn should not wait for texts to be tokenized."""
-        threading.Thread(target=self._run, name="intake", daemon=True).start()
-        return self._waiting.put
-
-    def take(self, header: frames.Header) -> None:
-        """Takes in a frame: returns when what came with it is tokenized."""
-        kind = header["kind"]
-        if kind == "shared" and self._window is not None:
-            large = frames.unpacked(self._window.read(header["at"], header["size"]))
-            self._outbox.send({"kind": "read", "at": header["at"]})
-            self.take(large)
-        elif kind == "add":
-            self._pipeline.add(map(_work, header["entries"]))
-        elif kind == "drop":
-            self._pipeline.drop(header["keys"])
-        elif kind == "drain":
-            self._outbox.send({"kind": "unbegun", "keys": self._pipeline.drain()})
-
-    def _run(self) -> None:
-        while True:
-            self.take(self._waiting.get())
-
-
-def _work(entry: dict[str, Any]) -> Work:
-    """Returns an entry as the pipeline has it."""
-    return Work(
-        entry["key"],
-        entry["inputs"],
-        entry["since"],
-        entry["deadline"],
-        entry["attempts"],
-        entry["bulk"],
-        Options(*entry["options"]) if entry["options"] else PLAIN,
-        entry["op"],
-    )
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:
