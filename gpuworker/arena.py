@@ -18,7 +18,7 @@ SIZE_BYTES = 256 * 2**20
 """No memory until it is used: pages come with the first write, and go when all is free again."""
 
 _HEAD = mmap.PAGESIZE
-_UNTIL = struct.Struct("d")  # written and read at once: it lies within a word
+_UNTIL = struct.Struct("d")
 
 LARGE_BYTES = 2**20
 """What is shorter goes through the socket."""
@@ -50,7 +50,7 @@ class Arena:
 
     def grant(self, until: float) -> None:
         """Has the engine use its GPU until then (monotonic clock)."""
-        _UNTIL.pack_into(self._map, 0, until)
+        self._map[: _UNTIL.size] = _UNTIL.pack(until)  # at once: the engine may look in between
 
     def put(self, data: bytes) -> int | None:
         """Returns where data stands now; None if there is no room for it."""

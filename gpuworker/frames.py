@@ -5,13 +5,13 @@ From the worker:  start {device, lock}: the first frame of all · turn {lock}
                   add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
 From the engine:  ready {model, dim, device, revision, commit, dtype, pooling, max_input_tokens,
                          max_batch_tokens}
-                  begun {keys} · unbegun {keys} · want {} · done {} · read {at}
+                  begun {keys} · unbegun {keys} · want {} · has {} · done {} · read {at}
                   ran {more, size, inputs, tokens, padded, seconds, gap, ended, behind, full, full_s,
                        max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began}],
                        paused: [key], failed: [{key, code, message}]}
                        + for each of `done`, in order, so many bytes: vectors as float32, or a msgpack list of JSON
                   failed {message}: the model cannot be loaded
-Of a long `ran` what is done goes in several frames; those that have `more` are not measured again.
+Of a long `ran` what is done goes in several frames; those with `more` to follow are not measured.
 Options are those of shared.messages, in their order, or nil. `dim` is not there for values, and `counts` only if an
 input may have several vectors. Times are seconds of the monotonic clock, which processes of one host share.
 """

@@ -21,7 +21,8 @@ def key_of(entry: Entry) -> str:
 class Holding:
     """One entry in this worker's hands, and what its body asks for. `answered` ones wait for their commit alone.
 
-    `began` is when its run began (monotonic clock), None before that.
+    `began` is when its run began (monotonic clock), None before that and between two parts of it; `runs` counts those
+    that have begun and not paused.
     """
 
     entry: Entry
@@ -29,6 +30,7 @@ class Holding:
     options: Options = PLAIN
     op: str = EMBED
     began: float | None = None
+    runs: int = 0
     answered: bool = False
 
 
@@ -89,13 +91,19 @@ class Hands:
             holding = self._by_key.get(key)
             if holding is not None:
                 holding.began = time.monotonic()
+                holding.runs += 1
 
     def pause(self, keys: Iterable[str]) -> None:
-        """Marks entries of which nothing runs just now: they are neither accused nor timed."""
+        """Marks entries of which nothing runs just now: they are neither accused nor timed.
+
+        That the next part of one has begun may be told before.
+        """
         for key in keys:
             holding = self._by_key.get(key)
             if holding is not None:
-                holding.began = None
+                holding.runs -= 1
+                if holding.runs <= 0:
+                    holding.began, holding.runs = None, 0
 
     def running(self) -> list[Entry]:
         """Returns the entries that have begun and are not answered."""
@@ -111,12 +119,12 @@ class Hands:
         for holding in self._by_key.values():
             if holding.began is not None and not holding.answered:
                 holding.entry = holding.entry._replace(attempts=holding.entry.attempts + 1)
-                holding.began = None
+                holding.began, holding.runs = None, 0
 
     def forgive(self) -> None:
         """Accuses nobody: that the engine ends has nothing to do with what it runs."""
         for holding in self._by_key.values():
-            holding.began = None
+            holding.began, holding.runs = None, 0
 
     def unanswered(self) -> list[Holding]:
         """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""

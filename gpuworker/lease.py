@@ -7,6 +7,7 @@ took, it is over here before it is over there.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -77,9 +78,14 @@ class Holder:
         began = time.monotonic()
         poll_s = TURN_POLL_S if self._turns else POLL_S
         patience_ms = int(1000 * PATIENCE * poll_s) if self._turns else 0
+        warned = False
         while True:
             try:
                 answer = await self._ask(self._slots, patience_ms)
+                if isinstance(answer, Lease) and self.over:  # this process stood still on the way
+                    await self.leave()
+                    continue
+                warned = False
                 if isinstance(answer, Lease):
                     metrics.LEASE_WAIT.observe(time.monotonic() - began)
                     return answer
@@ -89,7 +95,8 @@ class Holder:
                     leases.wait(self._link, self._pool, self._owner, wait_s) if self._turns else asyncio.sleep(wait_s)
                 )
             except RedisUnreachable as error:
-                log.warning("cannot take a GPU", reason=error.message)
+                log.log(logging.DEBUG if warned else logging.WARNING, "cannot take a GPU", reason=error.message)
+                warned = True
                 await asyncio.sleep(poll_s)
 
     async def keep(self) -> str:

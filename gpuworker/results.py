@@ -21,6 +21,7 @@ class Results:
     def __init__(self, context: Context, committer: Committer) -> None:
         self._context = context
         self._committer = committer
+        self._answered_cost = 0
         self._cost = 0.0
         self._seconds = 0.0
         self._ended = 0.0
@@ -28,13 +29,15 @@ class Results:
 
     def take(self, header: Header, payload: bytes) -> None:
         """Answers the entries of a `ran` frame and takes in its measures."""
-        cost = self._answer_done(header, payload)
+        self._answered_cost += self._answer_done(header, payload)
         for failure in header["failed"]:
             holding = self._context.hands.get(failure["key"])
             if holding is not None and not holding.answered:
                 self._committer.fail(holding, failure["code"], failure["message"])
-        if header["size"] and not header["more"]:
-            self._measure(header, cost)
+        if not header["more"]:
+            cost, self._answered_cost = self._answered_cost, 0
+            if header["size"]:
+                self._measure(header, cost)
 
     def _answer_done(self, header: Header, payload: bytes) -> int:
         cost = at = 0

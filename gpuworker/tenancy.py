@@ -54,7 +54,7 @@ class Tenancy(Protocol):
         """Works until cancelled."""
 
     def heard(self, kind: str) -> None:
-        """The engine wants a turn (`want`), or has had it (`done`)."""
+        """The engine wants a turn (`want`), has it (`has`), or has had it (`done`)."""
 
     def died(self) -> bool:
         """The engine is gone. Returns whether it had to: its time on the GPU was over."""
@@ -161,11 +161,12 @@ class Turns:
         self._told = told
         self._wanted, self._done = asyncio.Event(), asyncio.Event()
         self._engine = 0
+        self._has = False
 
     @property
     def waits(self) -> bool:
-        """Whether the engine waits for its turn."""
-        return self._wanted.is_set() and self._holder.lease is None
+        """Whether the engine waits for its turn, or for the lock of its host."""
+        return self._wanted.is_set() or (self._holder.lease is not None and not self._has)
 
     async def granted(self) -> Grant:
         """Loads the model at once: what is shared is time, not memory."""
@@ -182,6 +183,7 @@ class Turns:
                 continue
             self._wanted.clear()
             self._done.clear()
+            self._has = False
             lock = lock_of(self._holder.slot, self._device, self._pool, self._seen)
             self._told.send({"kind": "turn", "lock": lock})
             await self._have()
@@ -190,7 +192,7 @@ class Turns:
         keeping, done = asyncio.create_task(self._holder.keep()), asyncio.create_task(self._done.wait())
         try:
             await asyncio.wait([keeping, done], return_when=asyncio.FIRST_COMPLETED)
-            over, why = done.done(), keeping.result() if keeping.done() else ""
+            over, why = self._done.is_set(), keeping.result() if keeping.done() else ""
         finally:
             await end([keeping, done])
         if over:
@@ -200,8 +202,10 @@ class Turns:
             self._told.lost()
 
     def heard(self, kind: str) -> None:
-        """The engine wants a turn, or has had it."""
-        (self._wanted if kind == "want" else self._done).set()
+        """The engine wants a turn, has it, or has had it."""
+        self._has = kind == "has"
+        if not self._has:
+            (self._wanted if kind == "want" else self._done).set()
 
     def died(self) -> bool:
         """It neither waits nor runs any more."""

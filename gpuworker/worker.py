@@ -215,7 +215,7 @@ class Worker:
 
     def _on_frame(self, header: Header, payload: bytes) -> None:
         kind = header["kind"]
-        if kind in ("want", "done"):
+        if kind in ("want", "has", "done"):
             self._tenancy.heard(kind)
         elif kind == "begun":
             self._context.hands.begin(header["keys"])

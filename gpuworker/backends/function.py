@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,10 +44,11 @@ class FunctionBackend:
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
+        _show_gpu(options.device)
         self._function = _made(model, options.model_args)
         self.ops = frozenset((PREDICT,))
         self.dim = 0
-        self.device = "cpu"
+        self.device = options.device if options.device.startswith("cuda:") else "cpu"
         self.revision = _revision(model, options.model_args)
         self.commit = ""
         self.dtype = ""
@@ -94,6 +96,14 @@ class FunctionBackend:
         warm_up = getattr(self._function, "warmup", None)
         if callable(warm_up):
             warm_up()
+
+
+def _show_gpu(device: str) -> None:
+    """Has the class see the one GPU that is this engine's, as the first: whatever it uses, it knows of no other."""
+    if device.startswith("cuda:"):
+        index = device.partition(":")[2]
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen[int(index)].strip() if len(seen) > int(index) and seen[0] else index
 
 
 def _made(model: Model, model_args: str) -> VectorizedFunction:

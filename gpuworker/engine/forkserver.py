@@ -91,13 +91,22 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
         window = Window(descriptors[1]) if len(descriptors) > 1 else None
-        serve(socket.socket(fileno=descriptors[0]), options, window)
+        ours = socket.socket(fileno=descriptors[0])
+        os.register_at_fork(after_in_child=lambda: _disown(ours))
+        serve(ours, options, window)
         status = 0
     except Exception:
         log.exception("engine failed")  # the last frame of this process
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _disown(ours: socket.socket) -> None:
+    """What a model forks is no engine: with the socket open, it would seem to live on in its children."""
+    ours.close()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _reap() -> set[int]:

@@ -50,5 +50,12 @@ class HostLock:
     def give(self) -> None:
         """Unlocks it."""
         if self._locked is not None:
+            fcntl.flock(self._locked, fcntl.LOCK_UN)  # a process that was forked meanwhile has it open, too
+            os.close(self._locked)
+            self._locked = None
+
+    def disown(self) -> None:
+        """Lets go of it in a process that was forked, which uses no GPU."""
+        if self._locked is not None:
             os.close(self._locked)
             self._locked = None

@@ -27,11 +27,15 @@ ELSEWHERE = {
 
 
 def portions(works: Iterable[Work]) -> Iterator[list[Work]]:
-    """Yields entries in their order, as many at once as are tokenized in one call; a suspect alone."""
+    """Yields entries in their order, as many at once as are tokenized in one call.
+
+    A suspect is alone, and so is what a user's own function reads: it may take long, and take the process with it.
+    """
     some: list[Work] = []
     texts = 0
     for work in works:
-        if some and (texts + len(work.inputs) > MOST_TEXTS or work.attempts or some[-1].attempts):
+        apart = work.attempts or work.op == PREDICT or (some and (some[-1].attempts or some[-1].op == PREDICT))
+        if some and (apart or texts + len(work.inputs) > MOST_TEXTS):
             yield some
             some, texts = [], 0
         some.append(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from gpuworker.arena import Window
@@ -39,10 +40,9 @@ class Presence:
         if window is None:
             raise ModelError("gpu_lease: this system has no memfd_create(2), by which an engine sees its lease")
         tenure, host = Tenure(window.until), HostLock(options.gpu_lease_dir)
+        os.register_at_fork(after_in_child=host.disown)
         if options.gpu_lease == "batch":
-            self.turn = self._shared = SharedTurn(
-                tenure, host, lambda: send({"kind": "want"}), lambda: send({"kind": "done"})
-            )
+            self.turn = self._shared = SharedTurn(tenure, host, lambda kind: send({"kind": kind}))
         else:
             tenure.begin()
             host.take(lock)

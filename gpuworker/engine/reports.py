@@ -24,23 +24,23 @@ MOST_REPORT_BYTES = 64 * 2**20
 
 
 def reports_of(ran: Ran) -> Iterator[bytes]:
-    """Yields the frame that says what a batch gave; or several, of which the first has its measures."""
+    """Yields the frame that says what a batch gave; or several, each but the last with `more` to follow."""
     failed = list(ran.failed)
     done: list[dict[str, Any]] = []
     pieces: list[bytes] = []
-    size, more = 0, False
+    size = 0
     for work in ran.done:
         told, piece = _result(work)
         if work.op == PREDICT and len(piece) > MOST_VALUES_BYTES:
             failed.append(Failed(work.key, InputFailed.code, TOO_LONG.format(len(piece) >> 20)))
             continue
         if done and size + len(piece) > MOST_REPORT_BYTES:
-            yield frames.encode(_header(ran, done, [], more=more), b"".join(pieces))
-            done, pieces, size, more = [], [], 0, True
+            yield frames.encode(_header(ran, done, [], more=True), b"".join(pieces))
+            done, pieces, size = [], [], 0
         done.append(told)
         pieces.append(piece)
         size += len(piece)
-    yield frames.encode(_header(ran, done, failed, more=more), b"".join(pieces))
+    yield frames.encode(_header(ran, done, failed, more=False), b"".join(pieces))
 
 
 def _header(ran: Ran, done: list[dict[str, Any]], failed: list[Failed], *, more: bool) -> frames.Header:
@@ -59,7 +59,7 @@ def _header(ran: Ran, done: list[dict[str, Any]], failed: list[Failed], *, more:
         "full_s": ran.full_s,
         "max_batch_tokens": ran.max_tokens,
         "done": done,
-        "paused": ran.paused,
+        "paused": [] if more else ran.paused,
         "failed": [asdict(failure) for failure in failed],
     }
 

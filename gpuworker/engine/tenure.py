@@ -42,7 +42,7 @@ class Tenure:
             left_s = self._until() - time.monotonic()
             if left_s > 0:
                 time.sleep(left_s)
-            elif self._uses.is_set():
+            elif self._uses.is_set() and self._until() <= time.monotonic():  # it may be another turn by now
                 sys.stderr.write("the lease of the GPU is over: the engine ends\n")
                 sys.stderr.flush()
                 os._exit(OVER)

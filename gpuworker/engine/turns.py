@@ -47,13 +47,11 @@ class SharedTurn:
     Args:
         tenure: told when a turn begins and ends.
         lock: of the host.
-        want: asks the worker for a turn.
-        done: tells it that the turn is over.
+        tell: tells the worker: want, has, done.
     """
 
-    def __init__(self, tenure: Tenure, lock: HostLock, want: Callable[[], None], done: Callable[[], None]) -> None:
-        self._tenure, self._lock = tenure, lock
-        self._want, self._done = want, done
+    def __init__(self, tenure: Tenure, lock: HostLock, tell: Callable[[str], None]) -> None:
+        self._tenure, self._lock, self._tell = tenure, lock, tell
         self._state = threading.Condition()
         self._name = ""
         self._has = False
@@ -64,9 +62,10 @@ class SharedTurn:
         with self._state:
             if self._has:
                 return
-            self._want()
+            self._tell("want")
             self._state.wait_for(lambda: self._has)
         self._lock.take(self._name)
+        self._tell("has")
         self.held = True
 
     def give(self) -> None:
@@ -77,7 +76,7 @@ class SharedTurn:
             self._has = self.held = False
         self._lock.give()
         self._tenure.end()
-        self._done()
+        self._tell("done")
 
     def grant(self, lock: str) -> None:
         """The worker says that it is this engine's turn, and what to lock for it."""

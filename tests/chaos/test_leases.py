@@ -6,6 +6,7 @@ A function stands for the model: it notes every few milliseconds of its batches,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -137,7 +138,7 @@ class Sharing:
 
     def note(self, fault: str, found: Counter[str], **figures: object) -> float:
         """Notes what came of it; returns for how long two have used the device at once, in s."""
-        overlap = round(overlap_s(self.folder), 3)
+        overlap = round(overlap_s(self.folder, by_batch=self.mode == "batch"), 3)
         lost = found.total() - found["right"]
         self.scene.note(f"F20 {fault}", calls=found.total(), lost=lost, overlap_s=overlap, **figures)
         assert set(found) == {"right"}
@@ -152,7 +153,8 @@ def sharing(scene: Scene, folder: Path, mode: str = "exclusive") -> Sharing:
 def everything_of(worker: Program, number: signal.Signals) -> None:
     """Sends a worker, its fork server and its engine a signal."""
     for each in worker.session():
-        each.send_signal(number)
+        with contextlib.suppress(psutil.NoSuchProcess):  # the first of them may have ended the others by now
+            each.send_signal(number)
 
 
 async def answered(found: Counter[str], more: int = 20) -> None:
@@ -267,7 +269,7 @@ async def test_workers_take_turns_batch_by_batch(scene: Scene, tmp_path: Path) -
     )
     async with cluster.load() as found:
         await answered(found, scene.times(200, 2_000))
-    turns = Counter(each.process for each in stretches(tmp_path))
+    turns = Counter(each.process for each in stretches(tmp_path, by_batch=True))
     overlap = cluster.note("turns by the batch", found, turns=turns.total(), fewest_turns=min(turns.values()))
     assert overlap == 0
     assert len(turns) == 3

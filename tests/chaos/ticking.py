@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from gpuworker.functions import VectorizedFunction
 
 TICK_S = 0.005
-BREAK_S = 0.1
+TORN_S, BREAK_S = 0.1, 0.5
+"""A longer time without a tick is not one in which the device was used: within a batch, and from one to the next."""
 
 
 class Ticking(VectorizedFunction):
@@ -35,25 +36,32 @@ class Ticking(VectorizedFunction):
         while (now := time.monotonic()) < ends:
             self._file.write(f"{now:.6f}\n")
             time.sleep(TICK_S)
+        self._file.write(f"{time.monotonic():.6f}\n")
         return values
 
 
 class Stretch(NamedTuple):
-    """Time without a break in which a process computed one batch (monotonic clock)."""
+    """Time without a break in which a process used the device (monotonic clock)."""
 
     process: str
     began: float
     ended: float
 
 
-def stretches(folder: Path) -> list[Stretch]:
-    """Returns who used the device when, by time."""
-    return sorted((each for path in folder.glob("*.ticks") for each in _of(path)), key=lambda each: each.began)
+def stretches(folder: Path, *, by_batch: bool) -> list[Stretch]:
+    """Returns who used the device when, by time: batch by batch, or as one from batch to batch."""
+    return sorted(
+        (each for path in folder.glob("*.ticks") for each in _of(path, by_batch=by_batch)), key=lambda each: each.began
+    )
 
 
-def overlap_s(folder: Path) -> float:
-    """Returns the longest time for which two processes used the device at once."""
-    used = stretches(folder)
+def overlap_s(folder: Path, *, by_batch: bool) -> float:
+    """Returns the longest time for which two processes used the device side by side.
+
+    `by_batch` says that they take turns batch by batch; otherwise a process that computes again and again uses it in
+    between as well.
+    """
+    used = stretches(folder, by_batch=by_batch)
     shared = [
         min(one.ended, other.ended) - other.began
         for number, one in enumerate(used)
@@ -63,12 +71,13 @@ def overlap_s(folder: Path) -> float:
     return max(shared, default=0.0)
 
 
-def _of(path: Path) -> list[Stretch]:
+def _of(path: Path, *, by_batch: bool) -> list[Stretch]:
+    text = path.read_text()
     found: list[Stretch] = []
-    for batch in path.read_text().split("\n\n"):
+    for batch in text.split("\n\n") if by_batch else [text]:
         last = 0.0
         for at in map(float, batch.split()):
-            if at - last > BREAK_S:  # it was stopped meanwhile
+            if at - last > (TORN_S if by_batch else BREAK_S):  # it was stopped meanwhile, or had nothing to do
                 found.append(Stretch(path.stem, at, at))
             else:
                 found[-1] = found[-1]._replace(ended=at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -16,12 +17,14 @@ from gpuworker.functions import InputRefused, VectorizedFunction
 class Echo(VectorizedFunction):
     """Gives back what it is given, with how many were in its batch; does what a text tells it to."""
 
-    def __init__(self, batch_s: float = 0.0, kill: str = "") -> None:
+    def __init__(self, batch_s: float = 0.0, kill: str = "", deadly: str = "") -> None:
         self._batch_s = batch_s
-        self._kill = kill
+        self._kill, self._deadly = kill, deadly
 
     def preprocess(self, value: Any) -> Any:  # noqa: ANN401
-        """Refuses what asks for it."""
+        """Refuses what asks for it, or dies of it."""
+        if self._deadly and value == self._deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
         if value == "!refuse":
             raise InputRefused("Not this one.")
         if value == "!preprocess":
@@ -68,3 +71,19 @@ class Unmakeable(Outer):
 
     def __init__(self) -> None:
         raise OSError("there are no weights\nanywhere")
+
+
+class Forking(VectorizedFunction):
+    """Computes in processes that it forks, as a pool does, and says which process is the engine."""
+
+    def __init__(self) -> None:
+        self._pool = multiprocessing.get_context("fork").Pool(2)
+
+    def transform(self, values: Sequence[Any]) -> list[list[int]]:
+        """Squares the values in the pool."""
+        return [[square, os.getpid()] for square in self._pool.map(square_of, values)]
+
+
+def square_of(value: int) -> int:
+    """Returns a square."""
+    return value * value

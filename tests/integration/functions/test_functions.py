@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -87,6 +89,28 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     gateway = await served(house, f"{KINDS}:Echo", model_args='{"batch_s": 0.1, "kill": "!kill"}', max_dead_letters=0)
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         wanted = ["!kill", *range(20)]
+        answers = await asyncio.gather(
+            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in wanted)
+        )
+    assert [each.status_code for each in answers] == [500, *[200] * 20]
+    assert error_of(answers[0])["code"] == "input_failed"
+
+
+async def test_what_a_function_forks_does_not_outlive_its_engine(house: House) -> None:
+    """Its processes have the engine's socket open no longer: its death is noticed, and the next one serves."""
+    gateway = await served(house, f"{KINDS}:Forking")
+    for _ in range(2):
+        [square, engine] = asked(gateway, {"input": 7}).json()["output"]
+        assert square == 49
+        os.kill(engine, signal.SIGKILL)
+    assert asked(gateway, {"input": 8}).json()["output"][0] == 64
+
+
+async def test_an_input_that_kills_the_engine_before_its_batch_fails_alone(house: House) -> None:
+    """Preprocessing is counted as an attempt like any other."""
+    gateway = await served(house, f"{KINDS}:Echo", model_args='{"deadly": "!deadly"}', max_dead_letters=0)
+    async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
+        wanted = ["!deadly", *range(20)]
         answers = await asyncio.gather(
             *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in wanted)
         )

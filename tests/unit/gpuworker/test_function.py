@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -104,6 +105,21 @@ def test_the_folder_one_stands_in_hides_nothing(folder: Path) -> None:
     assert "tabnanny" not in sys.modules
     assert outputs(loaded(), "1") == [b"1"]
     del sys.modules["tabnanny"]
+
+
+@pytest.mark.parametrize(
+    ("device", "variable", "seen"),
+    [("cpu", "3", "3"), ("cuda:1", "", "1"), ("cuda:1", "4,6", "6"), ("cuda:0", "GPU-a, GPU-b", "GPU-a")],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_class_sees_the_gpu_of_its_engine(
+    device: str, variable: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the variable that all libraries heed; no other, so that two engines never meet on the first."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    backend = FunctionBackend(parse_model("ownmodel:Model"), replace(OPTIONS, device=device))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+    assert backend.device == device
 
 
 @pytest.mark.usefixtures("folder")

@@ -113,3 +113,19 @@ def test_what_is_between_two_of_its_batches_is_neither_timed_nor_accused() -> No
     assert hands.oldest_run() is None
     hands.begin(["0/0-0"])
     assert hands.oldest_run() is not None
+
+
+def test_a_part_that_begins_before_the_pause_of_another_is_told_runs_on() -> None:
+    """Two runners tell of one entry, and their words may cross: it is timed, and accused, until the last has paused."""
+    hands = Hands()
+    hands.take(entry(1), ("a", "b"))
+    hands.begin(["0/1-0"])
+    hands.begin(["0/1-0"])
+    hands.pause(["0/1-0"])
+    assert len(hands.running()) == 1
+    hands.pause(["0/1-0"])
+    assert hands.running() == []
+    hands.begin(["0/1-0"])
+    hands.interrupt()
+    [holding] = hands.all()
+    assert (holding.entry.attempts, holding.runs, hands.running()) == (1, 0, [])

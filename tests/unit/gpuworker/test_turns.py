@@ -26,7 +26,7 @@ class Worker:
     def __init__(self) -> None:
         self.heard: list[str] = []
         watch = cast("Tenure", SimpleNamespace(begin=self._hears("begin"), end=self._hears("end")))
-        self.turn = SharedTurn(watch, HostLock(None), self._hears("want"), self._hears("done"))
+        self.turn = SharedTurn(watch, HostLock(None), self.heard.append)
 
     def _hears(self, what: str) -> Callable[[], None]:
         return lambda: self.heard.append(what)
@@ -45,7 +45,7 @@ def test_a_turn_is_asked_for_and_given_back() -> None:
     worker.turn.take()
     worker.turn.give()
     worker.turn.give()
-    assert worker.heard == ["want", "begin", "end", "done"]
+    assert worker.heard == ["want", "begin", "has", "end", "done"]
 
 
 def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:
