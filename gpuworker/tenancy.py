@@ -161,12 +161,12 @@ class Turns:
         self._told = told
         self._wanted, self._done = asyncio.Event(), asyncio.Event()
         self._engine = 0
-        self._has = False
+        self._locks, self._has = settings.gpu_lease_dir is not None, False
 
     @property
     def waits(self) -> bool:
         """Whether the engine waits for its turn, or for the lock of its host."""
-        return self._wanted.is_set() or (self._holder.lease is not None and not self._has)
+        return self._wanted.is_set() or (self._locks and self._holder.lease is not None and not self._has)
 
     async def granted(self) -> Grant:
         """Loads the model at once: what is shared is time, not memory."""
