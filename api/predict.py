@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import Field, ValidationError
 
-from api.answer import dump, errors_of, timing_headers
+from api.answer import dump, errors_of
 from api.asked import (
     MODEL_HEADER,
     PRIORITY_HEADER,
@@ -19,17 +19,15 @@ from api.asked import (
     timeout_of,
     too_many,
 )
-from api.errors import error_body, status_of
-from api.native import How
+from api.native import How, Native
 from api.parsing import object_of
-from shared.errors import InvalidRequest, RedbatchError
+from shared.errors import InvalidRequest
 from shared.messages import PREDICT, Values
 
 if TYPE_CHECKING:
     from api.dispatcher import Answered
     from api.serving import Dialect
     from api.settings import GatewaySettings
-    from api.state import State
 
 NULL = orjson.Fragment(b"null")
 
@@ -41,18 +39,14 @@ class PredictBody(How):
     inputs: list[Any] | None = Field(default=None, description="Some inputs.", json_schema_extra={"minItems": 1})
 
 
-class Predict:
-    """The dialect of POST /predict."""
+class Predict(Native):
+    """The dialect of POST /predict: told of times and errors as POST /embed is."""
 
     route = "/predict"
 
     def for_body(self, body: bytes) -> Dialect:  # noqa: ARG002 - it has no other words
         """Returns whose words a body is in."""
         return self
-
-    def most_bytes(self, settings: GatewaySettings) -> int:
-        """Returns how long a body may be."""
-        return settings.max_body_bytes
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
         """Returns what a body asks for, and where it is silent, the headers.
@@ -88,14 +82,6 @@ class Predict:
             outputs += map(orjson.Fragment, part.values) if isinstance(part, Values) else [NULL] * part.n
         told: dict[str, Any] = {"output": outputs[0]} if asked.single else {"outputs": outputs}
         return dump(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
-
-    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
-        """Returns what is told beside an answer."""
-        return timing_headers(answered)
-
-    def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
-        """Returns status and body of an answer with an error."""
-        return status_of(error), error_body(error.code, error.message, request_id)
 
 
 def _values(given: dict[str, Any], settings: GatewaySettings) -> list[Any]:

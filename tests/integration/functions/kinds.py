@@ -17,13 +17,13 @@ from gpuworker.functions import InputRefused, VectorizedFunction
 class Echo(VectorizedFunction):
     """Gives back what it is given, with how many were in its batch; does what a text tells it to."""
 
-    def __init__(self, batch_s: float = 0.0, kill: str = "", deadly: str = "") -> None:
+    def __init__(self, batch_s: float = 0.0, deadly: str = "", dies_in: str = "") -> None:
         self._batch_s = batch_s
-        self._kill, self._deadly = kill, deadly
+        self._deadly, self._dies_in = deadly, dies_in
 
     def preprocess(self, value: Any) -> Any:  # noqa: ANN401
         """Refuses what asks for it, or dies of it."""
-        if self._deadly and value == self._deadly:
+        if self._dies_in == "preprocess" and value == self._deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         if value == "!refuse":
             raise InputRefused("Not this one.")
@@ -36,7 +36,7 @@ class Echo(VectorizedFunction):
         time.sleep(self._batch_s)
         if "!transform" in values:
             raise RuntimeError("cannot compute this")
-        if self._kill and self._kill in values:
+        if self._dies_in == "transform" and self._deadly in values:
             os.kill(os.getpid(), signal.SIGKILL)
         return [[value, len(values)] for value in values if value != "!less"]
 

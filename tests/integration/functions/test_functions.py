@@ -84,9 +84,11 @@ async def test_what_cannot_be_computed_fails_alone(house: House) -> None:
     assert asked(gateway, {"inputs": [1, "!refuse"]}).status_code == 400
 
 
-async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
-    """At the third attempt; those that ran beside it are answered all the same."""
-    gateway = await served(house, f"{KINDS}:Echo", model_args='{"batch_s": 0.1, "kill": "!kill"}', max_dead_letters=0)
+@pytest.mark.parametrize("where", ["preprocess", "transform"])
+async def test_an_input_that_kills_the_engine_fails_alone(house: House, where: str) -> None:
+    """At the third attempt, in its batch or before; those that ran beside it are answered all the same."""
+    args = f'{{"batch_s": 0.1, "deadly": "!kill", "dies_in": "{where}"}}'
+    gateway = await served(house, f"{KINDS}:Echo", model_args=args, max_dead_letters=0)
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         wanted = ["!kill", *range(20)]
         answers = await asyncio.gather(
@@ -104,18 +106,6 @@ async def test_what_a_function_forks_does_not_outlive_its_engine(house: House) -
         assert square == 49
         os.kill(engine, signal.SIGKILL)
     assert asked(gateway, {"input": 8}).json()["output"][0] == 64
-
-
-async def test_an_input_that_kills_the_engine_before_its_batch_fails_alone(house: House) -> None:
-    """Preprocessing is counted as an attempt like any other."""
-    gateway = await served(house, f"{KINDS}:Echo", model_args='{"deadly": "!deadly"}', max_dead_letters=0)
-    async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
-        wanted = ["!deadly", *range(20)]
-        answers = await asyncio.gather(
-            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in wanted)
-        )
-    assert [each.status_code for each in answers] == [500, *[200] * 20]
-    assert error_of(answers[0])["code"] == "input_failed"
 
 
 async def test_arrays_go_out_as_lists(house: House) -> None:
