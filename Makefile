@@ -18,7 +18,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-simulation bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run test stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -63,6 +63,9 @@ bench-jobs: $(READY) ## What a job of 100,000 texts costs those who ask beside i
 
 bench-embed: $(READY) ## A file through redbatch embed, beside what the model gives offline (ten minutes)
 	@exec $(BIN)/python -m bench.embed_file $(ARGS)
+
+bench-gpu: $(READY) ## A GPU served, beside what it gives offline (eight minutes); needs one, and no network
+	@exec $(BIN)/python -m bench.gpu $(ARGS)
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)

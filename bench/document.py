@@ -26,7 +26,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "redis": ("cost", tables.redis),
     "held": ("cost", tables.held),
     "http": ("cost", tables.http),
-    "dtype": ("dtype", tables.dtype),
+    "backends": ("backends", tables.backends),
 }
 """By the name of their place in the document: the part that must have run, and what makes the table."""
 

@@ -1,6 +1,6 @@
 """`make bench`: measures this machine in rounds, and writes what it found into docs/performance.md.
 
-python -m bench.suite [--quick] [--only plumbing,real,cost,dtype] [--repetitions 3]
+python -m bench.suite [--quick] [--only plumbing,real,cost,backends] [--repetitions 3]
 
 A step that fails is told and left out, and what it belongs to goes on; such a run replaces no tables. Neither does one
 that is interrupted, which keeps what it has found.
@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench import beyond_http, document, dtype, plumbing, real, redis_cost, results
+from bench import backends, beyond_http, document, plumbing, real, redis_cost, results
 from bench.failures import FAILURES, reason
 from bench.figures import Row, fold, tables
 from bench.generator import GeneratorError, find_wrk
@@ -29,7 +29,7 @@ from bench.stage import QUICK, Extent, Stage, Step
 from redbatch.local_redis import LocalRedisError, find_server
 from redbatch.progress import as_time
 
-PARTS = (plumbing.PART, real.PART, redis_cost.PART, dtype.PART)
+PARTS = (plumbing.PART, real.PART, redis_cost.PART, backends.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"
 INVALID_PATH = ROOT / ".bench" / "invalid.json"
 PARTIAL_PATH = ROOT / ".bench" / "partial.json"
@@ -126,7 +126,7 @@ def measure_all(findings: Findings, parts: Sequence[str]) -> None:
 
 def plan(extent: Extent) -> list[Step]:
     """Returns the steps of one round."""
-    return [step for module in (plumbing, real, redis_cost, beyond_http, dtype) for step in module.steps(extent)]
+    return [step for module in (plumbing, real, redis_cost, beyond_http, backends) for step in module.steps(extent)]
 
 
 def _saying(watch: Watch, which: Round) -> Callable[[str], None]:

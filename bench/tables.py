@@ -232,17 +232,29 @@ def generators(tables: Mapping[str, Rows]) -> str:
     return markdown(heads, rows)
 
 
-def dtype(tables: Mapping[str, Rows]) -> str:
-    """Speed and accuracy of the number formats."""
-    heads = ("format", "texts/s", "× float32", "smallest cosine", "mean cosine")
+def backends(tables: Mapping[str, Rows]) -> str:
+    """Speed and accuracy of the backends and their number formats."""
+    mixes = ("short", "mixed")
+    heads = (
+        "backend",
+        "format",
+        "with",
+        *(head for mix in mixes for head in (f"{mix} texts/s", "×")),
+        "smallest cosine",
+    )
     rows = [
         [
+            row["of"]["backend"],
             row["of"]["format"],
-            spread(row, "texts_per_s"),
-            middle(row, "times_float32", ratio),
-            *(middle(row, name, cosine) for name in ("largest_distance", "mean_distance")),
+            row["of"]["with"],
+            *(
+                cell
+                for mix in mixes
+                for cell in (spread(row, f"{mix}_texts_per_s"), middle(row, f"{mix}_times_base", ratio))
+            ),
+            middle(row, "largest_distance", cosine),
         ]
-        for row in tables["dtype"]
+        for row in tables["backends"]
     ]
     return markdown(heads, rows)
 

@@ -18,8 +18,8 @@ under overload a queue holds little else than inputs about to expire, and all wo
 
 A *suspect* is an input whose run began before and did not end: the engine died in it, and it may be to blame. It runs
 with nothing beside it but the other inputs of its entry, which is accused as a whole: so no other is accused in its
-place. Suspects go after all others: those that ran once when an engine died, then those that ran twice. Once they have
-let others go first for long enough, a batch of these and a suspect take turns.
+place. Suspects go after all that waited when they came back: those that ran once when an engine died, then those that
+ran twice. Then, or once they have let others go first for long enough, a batch of these and a suspect take turns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OVERHEAD_TOKENS = 32.0
 
 
 SUSPECT_BOUND_S = 1.0
-"""How long a suspect lets others go first. A worker holds about a second of work: what was there before it, has run."""
+"""How long a suspect lets others go first, however many were there before it: they may be more than can be served."""
 
 LEAST_PARTS = 2
 """A single runner's batch leaves as much behind it as it takes."""
@@ -134,7 +134,7 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
     for i, each in enumerate(waiting):
         (over if each.deadline <= now else suspects if each.suspect else shared).append(i)
     expired = tuple(over)
-    due = min((waiting[i].since + SUSPECT_BOUND_S for i in suspects), default=inf)
+    due = _suspects_due(waiting, shared, suspects)
     if not shared or (now >= due and not turn.suspect_ran):
         if turn.busy or not suspects:
             return Plan(expired=expired)
@@ -158,6 +158,15 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         batch, seconds = alone, _seconds(waiting, alone, limits)
     expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
     return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
+
+
+def _suspects_due(waiting: Sequence[Waiting], shared: list[int], suspects: list[int]) -> float:
+    """When suspects take turns with others: when all who were there before them have gone, and after a bound anyway.
+
+    No later, or where workers die one after another, each would serve what is new, and a suspect none of them.
+    """
+    first = min((waiting[i].since for i in suspects), default=inf)
+    return first if all(waiting[i].since > first for i in shared) else first + SUSPECT_BOUND_S
 
 
 def _is_full(waiting: Sequence[Waiting], shared: list[int], first: list[int], limits: Limits) -> bool:

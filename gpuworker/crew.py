@@ -80,8 +80,8 @@ class Crew:
             log.info("worker starts", worker=name, queue=settings.queue_name, device=device, admin_port=admin_port)
             code = await worker.run()
             del self._workers[name]
-            self._failed.add(name)
-            if self._hopeless():
+            self._failed = (self._failed - self._serving()) | {name}
+            if len(self._failed) == len(self._devices):  # each, since it served last
                 self._stop.set()
             if code and not self._stop.is_set():
                 log.error("a device is out of use: it is tried again", worker=name, device=device, in_s=AGAIN_S)
@@ -89,10 +89,8 @@ class Crew:
             if self._stop.is_set():
                 return code
 
-    def _hopeless(self) -> bool:
-        """Whether each worker has failed since it served last."""
-        self._failed -= {name for name, worker in self._workers.items() if not worker.missing()}
-        return len(self._failed) == len(self._devices)
+    def _serving(self) -> set[str]:
+        return {name for name, worker in self._workers.items() if not worker.missing()}
 
     def _missing(self) -> list[str]:
         """Returns what keeps this process from serving: nothing, as long as one of its workers serves."""

@@ -16,12 +16,15 @@ class EngineOptions:
     model: str
     model_revision: str | None
     model_args: str
+    backend: str
     device: str
     gpu_lease: str
     gpu_lease_dir: str | None
     dtype: str
     cores: int | None
     runners: int | None
+    compile: bool
+    shape_buckets: str
     prepack: bool
     max_batch_size: int
     max_batch_tokens: int | None

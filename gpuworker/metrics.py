@@ -18,6 +18,11 @@ BATCH_PADDING = Histogram(
 )
 INFERENCE = Histogram("redbatch_batch_inference_seconds", "Time that a batch ran in the model", buckets=SECONDS)
 BATCH_GAP = Histogram("redbatch_batch_gap_seconds", "From the end of a batch to the start of the next", buckets=SECONDS)
+DEVICE_BUSY = Counter(
+    "redbatch_device_busy_seconds",
+    "Time that a GPU computed batches, by its own clock; 0 for other devices",
+    ["worker"],
+)
 INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
 FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
 COMMITS = Counter("redbatch_commits", "Entries by what their commit found", ["outcome"])

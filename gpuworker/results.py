@@ -73,6 +73,7 @@ class Results:
         metrics.BATCH_PADDING.observe(1 - tokens / padded if padded else 0.0)
         metrics.INFERENCE.observe(seconds)
         metrics.BATCH_GAP.observe(header["gap"])
+        metrics.DEVICE_BUSY.labels(self._context.worker).inc(header["busy_s"])
         self._rate(cost, header)
 
     def _rate(self, cost: int, header: Header) -> None:

@@ -35,6 +35,11 @@ class WorkerSettings(QueueSettings):
     queue: QueueName | None = Field(
         default=None, description="Queue to serve; the slug of the model's name when not set."
     )
+    backend: Literal["torch", "onnx", "openvino"] = Field(
+        default="torch",
+        description="What runs a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
+        "openvino, each an extra of the package. See docs/performance.md for which is fastest.",
+    )
     device: str = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
     )
@@ -87,8 +92,18 @@ class WorkerSettings(QueueSettings):
         default=None,
         ge=1,
         le=64,
-        description="Batches that run at once, sharing the cores; auto, or not set: one for each core up to 8, 1 on a "
-        "GPU.",
+        description="Batches that run at once, sharing the cores; auto, or not set: one for each core up to 8, 2 on an "
+        "NVIDIA GPU, 1 on others.",
+    )
+    compile: bool = Field(
+        default=False,
+        description="Have torch compile the model; on a GPU each shape of a batch becomes a CUDA graph. Starts later, "
+        "on a GPU by minutes; on a CPU it is no faster: see docs/performance.md.",
+    )
+    shape_buckets: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Pad batches to few shapes, whose sides are powers of two or half as much again; auto: for CUDA "
+        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gives.",
     )
     prepack: bool = Field(
         default=True,
@@ -214,6 +229,12 @@ class WorkerSettings(QueueSettings):
             raise ValueError(f"gpu_lease_gpus: a pool with cuda:{gpu} in it has more GPUs")
         if self.gpu_lease == "batch" and self.runners not in (None, 1):
             raise ValueError("runners: with gpu_lease=batch one batch runs at a time")
+        return self
+
+    @model_validator(mode="after")
+    def _compiles_with_torch(self) -> Self:
+        if self.compile and self.backend != "torch":
+            raise ValueError(f"compile: it is torch that does it, not {self.backend}")
         return self
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from gpuworker.functions import InputRefused
+from gpuworker.models import ModelError
 from shared.messages import DECODE, EMBED, EMBED_ALL, PLAIN, TOKENIZE, Input, Options
 
 if TYPE_CHECKING:
@@ -118,6 +119,12 @@ class Backend(Protocol):
             InputRefused: there is no such token, these are no ids, or this model has no tokenizer.
         """
 
+    def busy_s(self) -> float:
+        """Returns how long the device has computed since this was last asked, by its own clock, in s.
+
+        It is 0 where the device has no clock. It may lag behind by a batch.
+        """
+
     def free_memory(self) -> None:
         """Gives back what memory it keeps for later: there was none for a batch."""
 
@@ -135,6 +142,8 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
         from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
 
         return SentenceBackend(model, options)
+    if options.backend != "torch":
+        raise ModelError(f"--backend {options.backend} runs sentence-transformers models, and {model.name} is none")
     if model.kind == "function":
         from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
 

@@ -88,6 +88,10 @@ class FunctionBackend:
         """Raises InputRefused."""
         raise InputRefused("A function has no tokenizer.")
 
+    def busy_s(self) -> float:
+        """Nobody knows."""
+        return 0.0
+
     def free_memory(self) -> None:
         """Does nothing: what the class keeps is its own affair."""
 

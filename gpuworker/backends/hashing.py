@@ -84,6 +84,10 @@ class HashingBackend:
         """Raises InputRefused."""
         raise InputRefused("This model has no tokenizer.")
 
+    def busy_s(self) -> float:
+        """Nobody knows."""
+        return 0.0
+
     def free_memory(self) -> None:
         """Does nothing: it keeps none."""
 

@@ -1,19 +1,20 @@
-"""Batches without padding on a CPU: the sequences lie end to end in one row, and each attends to itself alone.
+"""Batches without padding: the sequences lie end to end in one row, and each attends to itself alone.
 
-All but attention works token by token, so it needs no padding in the first place. Attention takes sequences of one
-length at once; in a batch that is sorted by length those are neighbours. A GPU does the same with FlashAttention's
-variable-length kernels, whose names for the parts of a packed batch (`cu_seq_lens_q`, ...) are used here: models in
-transformers, and the pooling of sentence-transformers, know them.
+All but attention works token by token, so it needs no padding in the first place. On a CPU attention takes sequences of
+one length at once; in a batch that is sorted by length those are neighbours. On a GPU it is FlashAttention's kernel for
+sequences of any lengths, which torch brings along. Its names for the parts of a packed batch (`cu_seq_lens_q`, ...) are
+used here: models in transformers, and the pooling of sentence-transformers, know them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
@@ -74,7 +75,18 @@ def attend(
         raise ValueError("this attention takes packed batches, without a mask and with a key for each head")
     if kwargs.get("sliding_window") is not None:  # nothing else says so: texts within the window would come out right
         raise ValueError("this attention has no window")
-    ends = boundaries.tolist()
+    if query.is_cuda:
+        q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+        longest = kwargs["max_length_q"]
+        found = varlen_attn(q, k, v, boundaries, boundaries, longest, longest, scale=scaling)
+        return cast("torch.Tensor", found).unsqueeze(0), None
+    return _by_length(query, key, value, boundaries.tolist(), scaling), None
+
+
+def _by_length(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: list[int], scaling: float | None
+) -> torch.Tensor:
+    """Attention of sequences that are sorted by length, those of one length at once."""
     out = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     heads, size = query.shape[1], query.shape[3]
     at = 0
@@ -85,7 +97,7 @@ def attend(
         attended = scaled_dot_product_attention(q, k, v, scale=scaling)
         out[0, at:end].view(number, length, heads, size).copy_(attended.transpose(1, 2))
         at = end
-    return out, None
+    return out
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuworker.backends.base import InputRefused
 from gpuworker.engine.work import Failed, Work
-from shared.errors import InputFailed, InvalidRequest
+from shared.errors import DeadlineExceeded, InputFailed, InvalidRequest
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -21,3 +21,9 @@ def failure_of(work: Work, error: Exception) -> Failed:
     if isinstance(error, InputRefused):
         return Failed(work.key, InvalidRequest.code, str(error))
     return Failed(work.key, InputFailed.code, f"The model failed on this input ({type(error).__name__}).")
+
+
+def late_failure_of(work: Work) -> Failed:
+    """Returns how an entry fails for which there is no time left."""
+    told = "No answer could come before the deadline: allow more time, or send less at once."
+    return Failed(work.key, DeadlineExceeded.code, told)

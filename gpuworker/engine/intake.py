@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,7 +11,8 @@ import orjson
 
 from gpuworker.backends.base import Backend, InputRefused
 from gpuworker.batching import Waiting
-from gpuworker.engine.work import Item, Work
+from gpuworker.engine.faults import failure_of, late_failure_of
+from gpuworker.engine.work import Item, Ran, Work
 from shared.messages import DECODE, EMBED, PREDICT
 
 BYTES_PER_ID = 4
@@ -44,7 +45,19 @@ def portions(works: Iterable[Work]) -> Iterator[list[Work]]:
         yield some
 
 
-def values_of(backend: Backend, work: Work) -> list[bytes]:
+def read_alone(backend: Backend, work: Work, begun: Callable[[list[str]], None]) -> Ran:
+    """Does what a tokenizer alone can do for an entry; returns its answer. It has begun, unless its time is over."""
+    if work.began is not None and work.began >= work.deadline:
+        return Ran(failed=[late_failure_of(work)])
+    begun([work.key])
+    try:
+        work.values = _values_of(backend, work)
+    except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
+        return Ran(failed=[failure_of(work, error)])
+    return Ran(done=[work])
+
+
+def _values_of(backend: Backend, work: Work) -> list[bytes]:
     """Returns what READING gives for each input of an entry, as JSON.
 
     Raises:

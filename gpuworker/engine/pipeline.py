@@ -16,16 +16,15 @@ from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
 from gpuworker.batching import Limits, Plan
-from gpuworker.engine.faults import failure_of, is_out_of_memory
-from gpuworker.engine.intake import portions, tokenized, values_of
+from gpuworker.engine.faults import failure_of, is_out_of_memory, late_failure_of
+from gpuworker.engine.intake import portions, read_alone, tokenized
+from gpuworker.engine.quarantine import Quarantine
 from gpuworker.engine.run import alike, results_of
 from gpuworker.engine.shelf import Shelf
 from gpuworker.engine.turns import OWN, Turn
-from gpuworker.engine.work import Batch, Failed, Ran, Row, Told, Work
+from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
 from gpuworker.pace import Pace
 from shared.messages import PREDICT, READING
-
-LATE = "No answer could come before the deadline: allow more time, or send less at once."
 
 
 class Pipeline:
@@ -51,6 +50,7 @@ class Pipeline:
         self._shelf = Shelf(limits, backend.runners)
         self._works: dict[str, Work] = {}
         self._reading: SimpleQueue[Work] = SimpleQueue()
+        self._quarantine = Quarantine()
         self._running = self._running_tokens = 0
         self._leader_runs = self._suspect_runs = self._suspect_ran = False
 
@@ -93,12 +93,10 @@ class Pipeline:
     # -- tokenizing ---------------------------------------------------------------------------------------------------
 
     def _tokenize(self, works: list[Work]) -> None:
-        accused = [work.key for work in works if work.op == PREDICT]  # what a user wrote may take this process with it
-        if accused:
-            self._begun(accused)
-        items, broken = tokenized(self._backend, works)
-        if accused:
-            self._ran(Ran(paused=accused))
+        if works[0].op == PREDICT:  # what a user wrote may take this process with it
+            items, broken = self._preprocess(works[0])
+        else:
+            items, broken = tokenized(self._backend, works)
         with self._lock:
             failed = [failure_of(work, error) for work, error in broken if self._close(work)]
             live = [item for item in items if not item.work.over]
@@ -109,6 +107,13 @@ class Pipeline:
         if failed:
             self._ran(Ran(failed=failed))
 
+    def _preprocess(self, work: Work) -> tuple[list[Item], list[tuple[Work, Exception]]]:
+        with self._quarantine.entered(alone=work.attempts > 0):
+            self._begun([work.key])
+            read = tokenized(self._backend, [work])
+            self._ran(Ran(paused=[work.key]))
+        return read
+
     def _read(self) -> None:
         """Answers what needs no batch: beside the rest, so that a long text holds up nobody."""
         while True:
@@ -117,15 +122,7 @@ class Pipeline:
                 if work.over:
                     continue
                 work.began = time.monotonic()
-            ran = Ran()
-            if work.began >= work.deadline:
-                ran.failed = [Failed(work.key, "deadline_exceeded", LATE)]
-            else:
-                self._begun([work.key])
-                try:
-                    work.values, ran.done = values_of(self._backend, work), [work]
-                except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-                    ran.failed = [failure_of(work, error)]
+            ran = read_alone(self._backend, work, self._begun)
             with self._lock:
                 was_open = self._close(work)
             if was_open:
@@ -162,7 +159,8 @@ class Pipeline:
             if rows:
                 if sum(len(row.items) for row in rows) < len(batch.items):
                     batch = self._collate(rows)
-                last_end = self._run_batch(batch, last_end, alone=alone)
+                with self._quarantine.entered(alone=rows[0].waiting.suspect):
+                    last_end = self._run_batch(batch, last_end, alone=alone)
             self._turn.give()
             with self._lock:
                 self._running -= 1
@@ -185,7 +183,7 @@ class Pipeline:
         now, items = time.monotonic(), batch.items
         with self._lock:
             late = [item.work for item in items if item.waiting.deadline <= now]
-            failed = [Failed(work.key, "deadline_exceeded", LATE) for work in late if self._close(work)]
+            failed = [late_failure_of(work) for work in late if self._close(work)]
             if failed:
                 self._shelf.sweep()
         if failed:
@@ -261,7 +259,7 @@ class Pipeline:
             self._begun(fresh)
         self._compute(batch, ran, alone=alone)
         ended = ran.ended = time.monotonic()
-        ran.seconds = ended - now
+        ran.seconds, ran.busy_s = ended - now, self._backend.busy_s()
         with self._lock:
             self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.inputs) for work in ran.done))
             ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens
@@ -331,7 +329,7 @@ class Pipeline:
     def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:
         """Takes off the shelf what a plan names: the rows of its batch, and the entries whose deadline has passed."""
         rows, late = self._shelf.take(made, time.monotonic())
-        failed = [Failed(item.work.key, "deadline_exceeded", LATE) for item in late if self._close(item.work)]
+        failed = [late_failure_of(item.work) for item in late if self._close(item.work)]
         if late:
             self._shelf.sweep()
         return rows, failed

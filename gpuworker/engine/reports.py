@@ -53,6 +53,7 @@ def _header(ran: Ran, done: list[dict[str, Any]], failed: list[Failed], *, more:
         "padded": ran.padded,
         "seconds": ran.seconds,
         "gap": ran.gap,
+        "busy_s": ran.busy_s,
         "ended": ran.ended,
         "behind": ran.behind,
         "full": ran.full,

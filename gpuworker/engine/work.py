@@ -136,7 +136,8 @@ class Ran:
     `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
     same. `ended` is when (monotonic clock). `behind` says that more waited when it began, `full` that no batch may be
     larger; of a suspect's neither is said. `gap` is how long, before it, the runner was idle while there was work
-    (seconds), and `full_s` how long a full batch, of `max_tokens`, is expected to take. `paused` are the keys of
+    (seconds), `busy_s` what the device's own clock says that it computed since the last batch that told of it, and
+    `full_s` how long a full batch, of `max_tokens`, is expected to take. `paused` are the keys of
     entries of which it ran a part, and of which nothing runs now.
     """
 
@@ -146,6 +147,7 @@ class Ran:
     padded: int = 0
     seconds: float = 0.0
     gap: float = 0.0
+    busy_s: float = 0.0
     ended: float = 0.0
     behind: bool = False
     full: bool = False

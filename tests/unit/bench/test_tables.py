@@ -136,14 +136,16 @@ def test_what_processes_hold_leaves_the_generator_out() -> None:
     assert tables.held(found).splitlines()[2:] == ["| gateway | – | 12 | 150 | yes |"]
 
 
-def test_formats_are_told_by_speed_and_cosine() -> None:
+def test_backends_are_told_by_speed_and_cosine() -> None:
     """Distances are what is stored."""
     found = row(
-        {"format": "bfloat16"},
-        texts_per_s=figure(602.0),
-        times_float32=figure(2.114),
+        {"backend": "torch", "format": "bfloat16", "with": ""},
+        short_texts_per_s=figure(602.0),
+        short_times_base=figure(2.114),
+        mixed_texts_per_s=figure(301.0),
+        mixed_times_base=figure(2.0),
         largest_distance=figure(1.34e-4),
         mean_distance=figure(5.1e-5),
     )
-    expected = ["| bfloat16 | 602 | 2.11 | 0.999866 | 0.999949 |"]
-    assert tables.dtype({"dtype": [found]}).splitlines()[2:] == expected
+    expected = ["| torch | bfloat16 |  | 602 | 2.11 | 301 | 2.00 | 0.999866 |"]
+    assert tables.backends({"backends": [found]}).splitlines()[2:] == expected

@@ -125,6 +125,10 @@ class Scripted:
             raise InputRefused("these are no ids")
         return ["".join(map(chr, decode_ids(each))) for each in inputs if isinstance(each, bytes)]
 
+    def busy_s(self) -> float:
+        """Nobody knows."""
+        return 0.0
+
     def free_memory(self) -> None:
         """Counts that it was asked to."""
         self.freed += 1

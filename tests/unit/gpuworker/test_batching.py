@@ -52,8 +52,10 @@ def live(waiting: Sequence[Waiting], now: float = NOW) -> list[int]:
 
 
 def due(waiting: Sequence[Waiting]) -> float:
-    """Returns when the first suspect must have its turn."""
-    return min((waiting[i].since + SUSPECT_BOUND_S for i in live(waiting) if waiting[i].suspect), default=math.inf)
+    """Returns when the first suspect must have its turn: at once, if nothing was there before it."""
+    first = min((waiting[i].since for i in live(waiting) if waiting[i].suspect), default=math.inf)
+    before = any(waiting[i].since <= first and not waiting[i].suspect for i in live(waiting))
+    return first + SUSPECT_BOUND_S if before else first
 
 
 def padded(waiting: Sequence[Waiting], batch: Sequence[int]) -> int:
@@ -148,7 +150,7 @@ def test_a_suspect_shares_no_batch(waiting: list[Waiting], limits: Limits) -> No
 
 @given(waitings(), bounds)
 def test_suspects_go_last(waiting: list[Waiting], limits: Limits) -> None:
-    """Only when nothing else waits, or one of them has waited its bound; and of them the least accused goes first."""
+    """Only when nothing else waits, or when they are due; and of them the least accused goes first."""
     batch = plan(waiting, limits, NOW).batch
     if any(waiting[i].suspect for i in batch):
         assert due(waiting) <= NOW or all(waiting[i].suspect for i in live(waiting))
@@ -237,19 +239,22 @@ def worth(lengths: Sequence[int], limits: Limits) -> float:
     return sum(lengths) / (max(lengths) * len(lengths) + limits.overhead_tokens)
 
 
-def run_all(arrivals: Sequence[Waiting], limits: Limits, run_s: float) -> tuple[list[tuple[int, ...]], list[int]]:
+def run_all(
+    arrivals: Sequence[Waiting], limits: Limits, run_s: float, start: float = 0.0
+) -> tuple[list[tuple[int, ...]], list[int]]:
     """Plans on a clock of its own until nothing waits; returns the batches and the expired, by place in `arrivals`."""
-    now, left = 0.0, list(range(len(arrivals)))
+    now, left, suspect_ran = start, list(range(len(arrivals))), False
     batches: list[tuple[int, ...]] = []
     expired: list[int] = []
     while left:
         there = [i for i in left if arrivals[i].since <= now]
-        made = plan([arrivals[i] for i in there], limits, now)
+        made = plan([arrivals[i] for i in there], limits, now, Turn(suspect_ran=suspect_ran))
         gone = {there[i] for i in (*made.batch, *made.expired)}
         left = [i for i in left if i not in gone]
         expired += [there[i] for i in made.expired]
         if made.batch:
             batches.append(tuple(there[i] for i in made.batch))
+            suspect_ran = arrivals[batches[-1][0]].suspect
             now += run_s
         elif left and not gone:
             coming = [arrivals[i].since for i in left if arrivals[i].since > now]
@@ -269,11 +274,22 @@ def test_planned_until_empty_each_input_runs_once_or_expires(
 
 @given(st.integers(1, 20), st.integers(1, 8))
 def test_suspects_do_not_starve(number: int, max_size: int) -> None:
-    """One that must run alone has its turn although others arrive faster than the engine runs them."""
+    """One that must run alone has its turn although there are more before it than the engine runs in its bound."""
     arrivals = [Waiting(5, 0.0, 1e9, attempts=1)]
-    arrivals += [Waiting(5, i * 0.01, 1e9) for i in range(number * 50)]
+    arrivals += [Waiting(5, -1.0, 1e9) for _ in range(number * 50)]
     batches, _ = run_all(arrivals, Limits(max_size, 10_000), run_s=0.01 * max_size)
     assert batches.index((0,)) <= SUSPECT_BOUND_S / (0.01 * max_size) + 1
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(1, 4))
+def test_suspects_take_turns_with_what_came_after_them(before: int, after: int, suspects: int) -> None:
+    """Not with what was there before: those would be lost with the engine, if one of them is to blame."""
+    arrivals = [Waiting(5, 0.5, 1e9, attempts=1, entry=str(i)) for i in range(suspects)]
+    arrivals += [Waiting(5, 0.4, 1e9)] * before + [Waiting(5, 0.6, 1e9)] * after
+    batches, _ = run_all(arrivals, Limits(1, 10_000), run_s=1e-6, start=0.7)
+    assert [arrivals[i].suspect for (i,) in batches[:before]] == [False] * before
+    both = 2 * min(after, suspects)
+    assert [arrivals[i].suspect for (i,) in batches[before:][:both]] == [at % 2 == 0 for at in range(both)]
 
 
 @given(st.lists(st.integers(1, 512), min_size=2, max_size=60), st.integers(1, 8))

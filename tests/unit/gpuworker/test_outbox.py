@@ -121,7 +121,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     for entry, said in ((one, one_said), (two, two_said)):
         for name, value in said.items():
             setattr(entry, name, value)
-    ran = Ran(3, 5, 30, 36, 0.5, 0.25, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
+    ran = Ran(3, 5, 30, 36, 0.5, 0.25, 0.125, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
     [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
     assert payload == vectors.tobytes() + short.tobytes()
     assert header == {
@@ -133,6 +133,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "padded": 36,
         "seconds": 0.5,
         "gap": 0.25,
+        "busy_s": 0.125,
         "ended": 0.0,
         "behind": False,
         "full": False,

@@ -286,7 +286,7 @@ async def test_a_suspect_shares_no_batch(make_line: MakeLine) -> None:
     """Its entry runs by itself, all of its inputs together."""
     line = make_line(held=True)
     await busy(line)
-    line.add(work("suspect", "111", "222", attempts=1), work("a"), work("b"))
+    line.add(work("a"), work("b"), work("suspect", "111", "222", attempts=1))
     line.backend.free.set()
     await answered(line, 4)
     assert line.backend.batches == [["first"], ["a", "b"], ["111", "222"]]
@@ -346,7 +346,7 @@ async def test_suspects_run_last_and_with_nothing_beside_them(make_line: MakeLin
     await busy(line)
     line.add(work("second"))
     await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
-    line.add(work("twice", "one", "two", attempts=2), work("once", attempts=1), *(work(f"e{i}") for i in range(4)))
+    line.add(*(work(f"e{i}") for i in range(4)), work("twice", "one", "two", attempts=2), work("once", attempts=1))
     line.backend.free.set()
     await answered(line, 8)
     assert (["second"], ["first"]) in line.backend.met

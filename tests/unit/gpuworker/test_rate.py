@@ -65,6 +65,7 @@ class Told:
             "tokens": 1,
             "padded": 1,
             "gap": gap,
+            "busy_s": 0.0,
             "failed": [],
             "done": done,
             "more": False,

@@ -26,8 +26,9 @@ from transformers import (
 )
 
 from gpuworker.backends.base import InputRefused
+from gpuworker.backends.loading import dtype_of
 from gpuworker.backends.reading import Tokenized
-from gpuworker.backends.sentence import SentenceBackend, Whole, dtype_of
+from gpuworker.backends.sentence import SentenceBackend, Whole
 from gpuworker.models import ModelError, parse_model
 from shared.codec import encode_ids
 from shared.messages import EMBED_ALL, PLAIN

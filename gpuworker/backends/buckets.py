@@ -1,0 +1,33 @@
+"""Batches of few shapes: for what is made anew for each, as a CUDA graph is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+LEAST_TOKENS = 16
+
+
+def rounded(number: int, least: int = 1) -> int:
+    """Returns the next power of two, or half as much again as one: at most half more than the number."""
+    power = max(least, 1 << (number - 1).bit_length())
+    between = 3 * power // 4
+    return between if number <= between and between >= least else power
+
+
+def shape_of(texts: int, tokens: int) -> tuple[int, int]:
+    """Returns the shape that a batch of so many texts, the longest of so many tokens, is padded to."""
+    return rounded(texts), rounded(tokens, LEAST_TOKENS)
+
+
+def shapes(max_texts: int, max_tokens: int, longest: int) -> Iterator[tuple[int, int]]:
+    """Yields the shapes of all batches within these bounds.
+
+    Args:
+        max_texts: most texts in a batch.
+        max_tokens: most tokens in a batch, with padding but without that of its shape.
+        longest: most tokens of a text.
+    """
+    for tokens in sorted({rounded(each, LEAST_TOKENS) for each in range(1, longest + 1)}):
+        shortest = next(each for each in range(1, tokens + 1) if rounded(each, LEAST_TOKENS) == tokens)
+        most = min(max_texts, max(1, max_tokens // shortest))
+        yield from ((texts, tokens) for texts in sorted({rounded(each) for each in range(1, most + 1)}))

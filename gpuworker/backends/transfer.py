@@ -1,0 +1,138 @@
+"""The way of a batch onto the device, and of vectors back."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from gpuworker.backends.base import Vector
+
+MS_PER_S = 1000.0
+
+
+class Transfer(Protocol):
+    """What a backend moves tensors with."""
+
+    def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the features of a batch, their tensors on the device or on their way there."""
+
+    def computing(self, features: Mapping[str, Any]) -> AbstractContextManager[dict[str, Any]]:
+        """Gives the features to compute with, for as long as the block takes."""
+
+    def to_host(self, tensor: torch.Tensor) -> Vector:
+        """Returns a tensor as float32 in this process's memory, when it is computed."""
+
+    def busy_s(self) -> float:
+        """Returns how long the device has computed since this was last asked; 0 where nobody knows."""
+
+
+class Plain:
+    """Copies one after the other, on any device.
+
+    Args:
+        device: as torch names it.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Copies the tensors, where they are not there already."""
+        return {
+            name: each.to(self._device) if isinstance(each, torch.Tensor) else each for name, each in features.items()
+        }
+
+    @contextmanager
+    def computing(self, features: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """They are as they are."""
+        yield dict(features)
+
+    def to_host(self, tensor: torch.Tensor) -> Vector:
+        """Copies it."""
+        found: Vector = tensor.float().cpu().numpy()
+        return found
+
+    def busy_s(self) -> float:
+        """Nobody knows."""
+        return 0.0
+
+
+class Streams:
+    """Copies beside what a GPU computes: from pinned memory, on a stream for each way.
+
+    All batches compute on one stream, in the order in which their threads hand them in: while one computes, the next
+    is handed in, and nothing is between them.
+
+    Args:
+        device: of CUDA.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._in, self._compute, self._out = (torch.cuda.Stream(device) for _ in range(3))
+        self._lock = threading.Lock()
+        self._ran: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+
+    def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Starts the copies; `arrived` is when they are done."""
+        with torch.cuda.stream(self._in):
+            moved = {
+                name: each.pin_memory().to(self._device, non_blocking=True) if isinstance(each, torch.Tensor) else each
+                for name, each in features.items()
+            }
+            return moved | {"arrived": self._in.record_event()}
+
+    @contextmanager
+    def computing(self, features: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """What is called in the block is computed behind what was handed in before."""
+        given = dict(features)
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(self._compute):
+            self._compute.wait_event(given.pop("arrived"))
+            for each in given.values():
+                if isinstance(each, torch.Tensor):
+                    each.record_stream(self._compute)  # its memory is free when this, too, is over
+            began.record()
+            yield given
+            ended.record()
+        with self._lock:
+            self._ran.append((began, ended))
+
+    def to_host(self, tensor: torch.Tensor) -> Vector:
+        """Copies it into pinned memory; the thread sleeps until it is there."""
+        with torch.cuda.stream(self._compute):
+            wide = tensor.float()
+        computed = self._compute.record_event()
+        with torch.cuda.stream(self._out):
+            self._out.wait_event(computed)
+            found = torch.empty(wide.shape, dtype=torch.float32, pin_memory=True)
+            found.copy_(wide, non_blocking=True)
+            wide.record_stream(self._out)
+            there = torch.cuda.Event(blocking=True)
+            there.record()
+        there.synchronize()
+        vectors: Vector = found.numpy()
+        return vectors
+
+    def busy_s(self) -> float:
+        """Adds up what the device's own clock says of the batches that have ended.
+
+        A batch begins, on that clock, when the one before it has ended: what two hand in at once is counted once.
+        """
+        total_ms = 0.0
+        with self._lock:
+            while self._ran and self._ran[0][1].query():
+                began, ended = self._ran.popleft()
+                total_ms += began.elapsed_time(ended)
+        return total_ms / MS_PER_S
+
+
+def transfer_of(device: str) -> Transfer:
+    """Returns what suits a device."""
+    return Streams(device) if device.startswith("cuda") else Plain(device)

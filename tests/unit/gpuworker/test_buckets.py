@@ -1,0 +1,48 @@
+"""Few shapes: each batch fits in one, and is not padded to much more than it is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuworker.backends.buckets import LEAST_TOKENS, rounded, shape_of, shapes
+
+NUMBERS = st.integers(1, 10_000)
+
+
+@given(NUMBERS)
+def test_a_side_is_at_most_half_as_long_again(number: int) -> None:
+    """And never shorter."""
+    assert number <= rounded(number) <= 1.5 * number
+
+
+@given(NUMBERS, NUMBERS)
+def test_sides_keep_their_order(one: int, other: int) -> None:
+    """More never fits into less."""
+    assert (rounded(one) <= rounded(other)) or one > other
+
+
+@given(NUMBERS)
+def test_sides_are_few(number: int) -> None:
+    """A power of two, or half as much again as one; and each is its own."""
+    side = rounded(number)
+    assert side.bit_count() <= 2
+    assert rounded(side) == side
+    assert len({rounded(each) for each in range(1, number + 1)}) <= 2 * number.bit_length() + 1
+
+
+@given(st.integers(1, 64), st.integers(1, 512), st.integers(1, 64), st.integers(16, 4_096))
+def test_each_batch_within_bounds_has_one_of_the_shapes(
+    texts: int, tokens: int, max_texts: int, max_tokens: int
+) -> None:
+    """So all of them can be met before the first request."""
+    texts = min(texts, max_texts, max(1, max_tokens // tokens))
+    known = list(shapes(max_texts, max_tokens, 512))
+    assert shape_of(texts, tokens) in known
+    assert len(set(known)) == len(known)
+
+
+def test_short_texts_share_a_side() -> None:
+    """Below it, nothing would be won."""
+    assert {shape_of(1, tokens) for tokens in range(1, LEAST_TOKENS + 1)} == {(1, LEAST_TOKENS)}
+    assert list(shapes(3, 64, 20)) == [(1, 16), (2, 16), (3, 16), (1, 24), (2, 24), (3, 24)]
