@@ -98,7 +98,7 @@ class WorkerSettings(QueueSettings):
     compile: bool = Field(
         default=False,
         description="Have torch compile the model; on a GPU each shape of a batch becomes a CUDA graph. Starts later, "
-        "on a GPU by minutes; on a CPU it is no faster: see docs/performance.md.",
+        "on a GPU by minutes; on a CPU it is hardly faster: see docs/performance.md.",
     )
     shape_buckets: Literal["auto", "on", "off"] = Field(
         default="auto",

@@ -42,8 +42,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after those that shuffle them
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run alone come towards the end: amid the others each would have all wait for the longest that runs."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that run alone come towards the end: amid the others each would have all wait for the longest that runs.
+
+    Those that are `long` are left to those who ask for them with `-m slow`.
+    """
+    if "slow" not in config.getoption("markexpr"):
+        left = [item for item in items if item.get_closest_marker("long") is not None]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
 
     def turn(item: pytest.Item) -> int:
         return -1 if item.get_closest_marker("longest") else 1 if item.get_closest_marker("alone") else 0

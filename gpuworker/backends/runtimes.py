@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,6 +69,7 @@ def load_openvino(path: Path, cores: Cores, dtype: str) -> Session:
     Raises:
         ModelError: it is not installed, the file is none of its, or it does not know this format.
     """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # imported, it calls home
     try:
         import openvino  # noqa: PLC0415 - an extra
     except ImportError as error:

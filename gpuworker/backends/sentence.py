@@ -136,7 +136,8 @@ class SentenceBackend:
         if self._tokenizer is None or not isinstance(transformer, Transformer):
             raise ModelError(f"--compile is for transformers of texts, and {model.name} is none")
         mode = "reduce-overhead" if self.device.startswith("cuda") else "default"
-        transformer.model.compile(dynamic=True, mode=mode)
+        # Not `Module.compile`, which is for calls of the module: here it is its `forward` that is called.
+        transformer.model.forward = torch.compile(transformer.model.forward, dynamic=True, mode=mode)
         try:
             self.run(self.collate(self.tokenize(PROBE)), alone=False)
         except Exception as error:  # the compiler raises whatever it meets

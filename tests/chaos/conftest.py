@@ -17,15 +17,6 @@ from tests.proxy import FaultProxy
 from tests.servers import server_binary
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves all but the short selection to those who ask for it with `-m slow`."""
-    if "slow" in config.getoption("markexpr"):
-        return
-    left = [item for item in items if item.get_closest_marker("long") is not None]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
-
-
 @pytest.fixture
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether the run was asked to take its time (`make chaos`)."""

@@ -51,7 +51,7 @@ KINDS = [
     Kind("torch", "float32", 1e-5),
     Kind("torch", "bfloat16", 1e-2),
     Kind("torch", "float32", 1e-5, shape_buckets="on"),
-    Kind("torch", "float32", 1e-5, compile=True),
+    pytest.param(Kind("torch", "float32", 1e-5, compile=True), marks=[pytest.mark.slow, pytest.mark.long]),
     Kind("onnx", "float32", 1e-5),
     Kind("openvino", "float32", 1e-5),
     Kind("openvino", "bfloat16", 1e-2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +158,28 @@ def test_no_runtime_is_imported_before_it_is_chosen() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=False, capture_output=True)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_openvino_calls_nobody(tmp_path: Path) -> None:
+    """Its package would tell Google Analytics of each import, and leave a folder at home."""
+    code = (
+        "import socket; from dataclasses import replace\n"
+        "def refused(*of, **_): print('ASKED FOR', of)\n"
+        "socket.getaddrinfo = refused\n"
+        "from gpuworker.backends.base import load_backend; from gpuworker.models import parse_model\n"
+        "from tests.unit.gpuworker.options import OPTIONS\n"
+        "backend = load_backend(parse_model('minilm'), replace(OPTIONS, backend='openvino'))\n"
+        "print('LOADED', backend.dim)\n"
+    )
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    environment = os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": cache}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(
+        command, cwd=Path(__file__).parents[3], env=environment, check=True, capture_output=True, text=True
+    )
+    assert "LOADED 384" in ran.stdout
+    assert "ASKED FOR" not in ran.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_making_a_graph_is_quiet(home: Path, caplog: pytest.LogCaptureFixture) -> None:
