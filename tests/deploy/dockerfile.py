@@ -1,0 +1,109 @@
+"""A Dockerfile, read: its stages, and those of its instructions that can be done without an engine for containers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+
+ROOT = Path(__file__).parents[2]
+PATH = ROOT / "docker" / "Dockerfile"
+PATIENCE_S = 600.0
+
+
+@dataclass
+class Stage:
+    """A stage: what it begins from, and its instructions, each a word and the rest of its line."""
+
+    name: str
+    base: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+
+    def values(self, word: str) -> list[str]:
+        """Returns what follows a word in each of its instructions."""
+        return [rest for each, rest in self.instructions if each == word]
+
+
+def stages() -> dict[str, Stage]:
+    """Returns the stages by name, in the order of the file."""
+    text = re.sub(r"^\s*#.*\n", "", PATH.read_text(encoding="utf-8"), flags=re.MULTILINE).replace("\\\n", " ")
+    found: dict[str, Stage] = {}
+    stage = Stage("", "")
+    for line in filter(None, map(str.strip, text.splitlines())):
+        word, rest = line.split(maxsplit=1)
+        if word == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stage = found[name] = Stage(name, base)
+        else:
+            stage.instructions.append((word, rest))
+    return found
+
+
+def chain(name: str) -> list[Stage]:
+    """Returns a stage and those that it begins from, the first of them first."""
+    every, found = stages(), list[Stage]()
+    while name in every:
+        found.insert(0, every[name])
+        name = every[name].base
+    return found
+
+
+def environment(name: str) -> dict[str, str]:
+    """Returns the variables of a stage: those that are set in it, and the arguments by their defaults."""
+    found: dict[str, str] = {}
+    for stage in chain(name):
+        for word, rest in stage.instructions:
+            if word in ("ARG", "ENV"):
+                for key, value in re.findall(r"(\w+)=(\S*)", rest):
+                    found[key] = Template(value).safe_substitute(found)
+    return found
+
+
+def install(name: str, folder: Path, places: Mapping[str, str]) -> None:
+    """Does what a stage, and those that it begins from, copy and install; what needs Debian's packages is left out.
+
+    Args:
+        name: of the stage.
+        folder: where it works.
+        places: variables whose values differ from those in the file: no path of it is this machine's.
+    """
+    variables = {**environment(name), **places}
+    for stage in chain(name):
+        for word, rest in stage.instructions:
+            if word == "COPY" and not rest.startswith("--from"):
+                copy(rest, folder)
+            elif word == "RUN" and "apt-get" not in rest:
+                run(rest, folder, variables)
+
+
+def copy(arguments: str, folder: Path) -> None:
+    """Copies files of the repository to where the stage works, or not at all: to elsewhere in the image."""
+    *sources, target = arguments.split()
+    if target.startswith("/"):
+        return
+    for source in sources:
+        path, to = ROOT / source, folder / target
+        if path.is_dir():
+            shutil.copytree(path, to, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        else:
+            to = to / path.name if target.endswith("/") else to
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+
+
+def run(command: str, folder: Path, variables: Mapping[str, str]) -> None:
+    """Runs a line as an engine for containers does: by a shell, in the stage's folder, with its variables."""
+    ran = subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=folder,
+        env=dict(variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
