@@ -7,7 +7,7 @@ Any other model is given whole texts, and `encode` itself does the work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -225,7 +225,7 @@ class SentenceBackend:
             self._use_threads(alone=alone)
             return self._encode(batch)
         steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
-        found = self._transfer.to_host(self._through(steps, batch, alone=alone)["sentence_embedding"])
+        found = self._computed(batch, steps, "sentence_embedding", alone=alone)
         places = batch.get("places")
         return found if places is None else found[places]
 
@@ -233,8 +233,7 @@ class SentenceBackend:
         """Returns what the transformer gives for each token, special ones included."""
         if self._tokenizer is None:
             raise InputRefused("This model has no vectors of tokens.")
-        features = self._through([self._model[0]], batch, alone=alone)
-        found = self._transfer.to_host(features["token_embeddings"])
+        found = self._computed(batch, [self._model[0]], "token_embeddings", alone=alone)
         if "cu_seq_lens_q" in batch:
             rows = np.split(found[0], batch["cu_seq_lens_q"].tolist()[1:-1])
         else:
@@ -242,15 +241,22 @@ class SentenceBackend:
             rows = [vectors[kept] for vectors, kept in zip(found, mask, strict=True)]
         return rows if "places" not in batch else [rows[place] for place in batch["places"]]
 
-    def _through(self, steps: Sequence[torch.nn.Module], batch: dict[str, Any], *, alone: bool) -> dict[str, Any]:
-        """Returns what these parts of the model, one after the other, make of a batch."""
-        self._use_threads(alone=alone)
-        with torch.inference_mode(), self._transfer.computing(batch) as given:
-            features: dict[str, Any] = {**given, "modality": "text"}
+    def _computed(
+        self, batch: Mapping[str, Any], steps: Sequence[torch.nn.Module], name: str, *, alone: bool
+    ) -> Vector:
+        """Returns the feature of that name, which these parts of the model, one after the other, make of a batch."""
+
+        def compute(given: dict[str, Any]) -> torch.Tensor:
+            features = {**given, "modality": "text"}
             features.pop("places", None)
             for step in steps:
                 features = step(features)
-        return features
+            found: torch.Tensor = features[name]
+            return found
+
+        self._use_threads(alone=alone)
+        with torch.inference_mode():
+            return self._transfer.computed(batch, compute)
 
     def _use_threads(self, *, alone: bool) -> None:
         if self.device == "cpu":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -16,17 +15,17 @@ if TYPE_CHECKING:
 MS_PER_S = 1000.0
 
 
+Compute = Callable[[dict[str, Any]], torch.Tensor]
+
+
 class Transfer(Protocol):
     """What a backend moves tensors with."""
 
     def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the features of a batch, their tensors on the device or on their way there."""
 
-    def computing(self, features: Mapping[str, Any]) -> AbstractContextManager[dict[str, Any]]:
-        """Gives the features to compute with, for as long as the block takes."""
-
-    def to_host(self, tensor: torch.Tensor) -> Vector:
-        """Returns a tensor as float32 in this process's memory, when it is computed."""
+    def computed(self, features: Mapping[str, Any], compute: Compute) -> Vector:
+        """Returns what is computed of such features, as float32 in this process's memory."""
 
     def busy_s(self) -> float:
         """Returns how long the device has computed since this was last asked; 0 where nobody knows."""
@@ -48,14 +47,9 @@ class Plain:
             name: each.to(self._device) if isinstance(each, torch.Tensor) else each for name, each in features.items()
         }
 
-    @contextmanager
-    def computing(self, features: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """They are as they are."""
-        yield dict(features)
-
-    def to_host(self, tensor: torch.Tensor) -> Vector:
-        """Copies it."""
-        found: Vector = tensor.float().cpu().numpy()
+    def computed(self, features: Mapping[str, Any], compute: Compute) -> Vector:
+        """Computes, and copies."""
+        found: Vector = compute(dict(features)).float().cpu().numpy()
         return found
 
     def busy_s(self) -> float:
@@ -66,8 +60,8 @@ class Plain:
 class Streams:
     """Copies beside what a GPU computes: from pinned memory, on a stream for each way.
 
-    All batches compute on one stream, in the order in which their threads hand them in: while one computes, the next
-    is handed in, and nothing is between them.
+    All batches compute on one stream, each handed in whole: while one computes, the next is handed in, and nothing is
+    between them.
 
     Args:
         device: of CUDA.
@@ -76,7 +70,7 @@ class Streams:
     def __init__(self, device: str) -> None:
         self._device = device
         self._in, self._compute, self._out = (torch.cuda.Stream(device) for _ in range(3))
-        self._lock = threading.Lock()
+        self._order = threading.Lock()
         self._ran: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,35 +82,30 @@ class Streams:
             }
             return moved | {"arrived": self._in.record_event()}
 
-    @contextmanager
-    def computing(self, features: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """What is called in the block is computed behind what was handed in before."""
+    def computed(self, features: Mapping[str, Any], compute: Compute) -> Vector:
+        """Hands in the batch, and sleeps until its vectors are here."""
         given = dict(features)
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(self._compute):
+        with self._order, torch.cuda.stream(self._compute):
             self._compute.wait_event(given.pop("arrived"))
             for each in given.values():
                 if isinstance(each, torch.Tensor):
                     each.record_stream(self._compute)  # its memory is free when this, too, is over
             began.record()
-            yield given
+            found = compute(given).float()
             ended.record()
-        with self._lock:
             self._ran.append((began, ended))
+        return self._to_host(found, ended)
 
-    def to_host(self, tensor: torch.Tensor) -> Vector:
-        """Copies it into pinned memory; the thread sleeps until it is there."""
-        with torch.cuda.stream(self._compute):
-            wide = tensor.float()
-        computed = self._compute.record_event()
+    def _to_host(self, tensor: torch.Tensor, computed: torch.cuda.Event) -> Vector:
         with torch.cuda.stream(self._out):
             self._out.wait_event(computed)
-            found = torch.empty(wide.shape, dtype=torch.float32, pin_memory=True)
-            found.copy_(wide, non_blocking=True)
-            wide.record_stream(self._out)
-            there = torch.cuda.Event(blocking=True)
-            there.record()
-        there.synchronize()
+            found = torch.empty(tensor.shape, dtype=torch.float32, pin_memory=True)
+            found.copy_(tensor, non_blocking=True)
+            tensor.record_stream(self._out)
+            here = torch.cuda.Event(blocking=True)
+            here.record()
+        here.synchronize()
         vectors: Vector = found.numpy()
         return vectors
 
@@ -126,7 +115,7 @@ class Streams:
         A batch begins, on that clock, when the one before it has ended: what two hand in at once is counted once.
         """
         total_ms = 0.0
-        with self._lock:
+        with self._order:
             while self._ran and self._ran[0][1].query():
                 began, ended = self._ran.popleft()
                 total_ms += began.elapsed_time(ended)

@@ -207,13 +207,19 @@ async def test_a_server_that_is_not_there_is_told_at_once() -> None:
         await run(url, clients=3)
 
 
+async def interrupted(running: asyncio.Task[Result]) -> Result:
+    """Presses Ctrl-C; returns what the run ends with. If it has ended before, nobody takes the signal but the tests."""
+    assert not running.done(), running
+    os.kill(os.getpid(), signal.SIGINT)
+    return await running
+
+
 async def test_ctrl_c_ends_the_run_with_what_there_is() -> None:
     """Also while an answer is awaited, which is then no error."""
     async with serving(lambda n: answer() if n <= 50 else None) as server:
         running = asyncio.create_task(run(server.url, clients=2, duration="1h"))
         await wait_until(lambda: server.requests == 52, "no further answer will come")
-        os.kill(os.getpid(), signal.SIGINT)
-        result = await running
+        result = await interrupted(running)
     summary = summary_of(result)
     assert result.interrupted
     assert (summary.requests, summary.ok, summary.errors) == (50, 50, {})
@@ -228,8 +234,7 @@ async def test_ctrl_c_hides_nothing_that_was_due() -> None:
         await wait_until(lambda: server.requests == 22, "no further answer will come")
         until = time.monotonic() + 0.05
         await wait_until(lambda: time.monotonic() > until, "more is due")
-        os.kill(os.getpid(), signal.SIGINT)
-        result = await running
+        result = await interrupted(running)
     summary = summary_of(result)
     due = len(list(schedule(poisson(1_000, Random(1)), 0.0, summary.window_s, None)))
     assert (summary.ok, result.unanswered, list(summary.errors)) == (20, 2, ["never_sent"])
