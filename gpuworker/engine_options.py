@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal, Self
+
+if TYPE_CHECKING:
+    from gpuworker.settings import WorkerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +37,8 @@ class EngineOptions:
     bulk_age_bound_ms: float
     bulk_stretch: float
     log_level: str
+
+    @classmethod
+    def of(cls, settings: WorkerSettings) -> Self:
+        """Returns what of a worker's settings concerns its engine."""
+        return cls(**{each.name: getattr(settings, each.name) for each in fields(cls)})

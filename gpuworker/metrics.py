@@ -20,7 +20,7 @@ INFERENCE = Histogram("redbatch_batch_inference_seconds", "Time that a batch ran
 BATCH_GAP = Histogram("redbatch_batch_gap_seconds", "From the end of a batch to the start of the next", buckets=SECONDS)
 DEVICE_BUSY = Counter(
     "redbatch_device_busy_seconds",
-    "Time that a GPU computed batches, by its own clock; 0 for other devices",
+    "From the first kernel of a batch to its last, by the GPU's own clock; 0 for other devices",
     ["worker"],
 )
 INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")

@@ -16,6 +16,11 @@ class ModelError(Exception):
     """The model cannot be served; the message says what to do, in one line."""
 
 
+def one_line(error: Exception) -> str:
+    """Returns what an error says, as the end of a sentence: its first line, or its kind where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model by its kind (`null`, `simulated`, `function` or `sentence`), where it lies, and its times in ms.

@@ -103,7 +103,8 @@ class WorkerSettings(QueueSettings):
     shape_buckets: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Pad batches to few shapes, whose sides are powers of two or half as much again; auto: for CUDA "
-        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gives.",
+        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gives; batches have up to half as many "
+        "tokens again as max_batch_tokens allows.",
     )
     prepack: bool = Field(
         default=True,

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 
 import structlog
 
@@ -59,7 +58,7 @@ class Worker:
         self._claim_link = self._queue.link("claim", identified=True)
         self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
         self._committer = Committer(self._context, self._queue.link("commit"))
-        options = EngineOptions(**{each.name: getattr(settings, each.name) for each in fields(EngineOptions)})
+        options = EngineOptions.of(settings)
         told = Bound(
             until=lambda until: self._engine.grant(until),  # noqa: PLW0108 - it comes below
             send=lambda header: self._engine.send(header),  # noqa: PLW0108

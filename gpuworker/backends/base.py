@@ -65,6 +65,7 @@ class Backend(Protocol):
         packs: whether its batches hold no padding, whatever the lengths of their inputs.
         runners: how many batches run at the same time, each in a thread of its own.
         normalizes: whether its vectors have length 1.
+        in_turn: whether batches that run at the same time compute one after the other.
         ahead: whether a batch is made ready while others run. Where the cores that would make it are those that run,
             nothing is won, and what arrives later loses its choice.
     """
@@ -81,6 +82,7 @@ class Backend(Protocol):
     packs: bool
     runners: int
     normalizes: bool
+    in_turn: bool
     ahead: bool
 
     def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> Sequence[Encoded]:

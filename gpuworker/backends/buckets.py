@@ -14,9 +14,12 @@ def rounded(number: int, least: int = 1) -> int:
     return between if number <= between and between >= least else power
 
 
-def shape_of(texts: int, tokens: int) -> tuple[int, int]:
-    """Returns the shape that a batch of so many texts, the longest of so many tokens, is padded to."""
-    return rounded(texts), rounded(tokens, LEAST_TOKENS)
+def shape_of(texts: int, tokens: int, longest: int) -> tuple[int, int]:
+    """Returns the shape that a batch of so many texts, the longest of so many tokens, is padded to.
+
+    No text of it becomes longer than the longest that the model takes.
+    """
+    return rounded(texts), max(tokens, min(longest, rounded(tokens, LEAST_TOKENS)))
 
 
 def shapes(max_texts: int, max_tokens: int, longest: int) -> Iterator[tuple[int, int]]:
@@ -27,7 +30,9 @@ def shapes(max_texts: int, max_tokens: int, longest: int) -> Iterator[tuple[int,
         max_tokens: most tokens in a batch, with padding but without that of its shape.
         longest: most tokens of a text.
     """
-    for tokens in sorted({rounded(each, LEAST_TOKENS) for each in range(1, longest + 1)}):
-        shortest = next(each for each in range(1, tokens + 1) if rounded(each, LEAST_TOKENS) == tokens)
-        most = min(max_texts, max(1, max_tokens // shortest))
-        yield from ((texts, tokens) for texts in sorted({rounded(each) for each in range(1, most + 1)}))
+    shortest: dict[int, int] = {}
+    for tokens in range(1, longest + 1):
+        shortest.setdefault(shape_of(1, tokens, longest)[1], tokens)
+    for side, tokens in shortest.items():
+        most = min(max_texts, max(1, max_tokens // tokens))
+        yield from ((texts, side) for texts in sorted({rounded(each) for each in range(1, most + 1)}))

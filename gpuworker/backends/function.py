@@ -57,7 +57,7 @@ class FunctionBackend:
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
-        self.normalizes = False
+        self.normalizes = self.in_turn = False
         self.ahead = False  # nothing is to be made: what arrives while a batch runs is in the next one
 
     def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Prepared]:  # noqa: ARG002 - it has none

@@ -10,7 +10,6 @@ import fcntl
 import logging
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ import structlog
 import torch
 
 from gpuworker.backends.revision import revision_of
-from gpuworker.models import ModelError
+from gpuworker.models import ModelError, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +33,7 @@ log = structlog.get_logger()
 
 FILE = "model.onnx"
 SHIPPED = Path("onnx") / FILE
-"""Where sentence-transformers keeps a model's graph, and most models on the hub have one."""
+"""Where sentence-transformers keeps a model's graph, in its folder."""
 
 OUTPUTS = ("token_embeddings", "last_hidden_state")
 """The names that a graph may give to its vectors of tokens; otherwise they are its first output."""
@@ -62,7 +61,7 @@ class Graph(torch.nn.Module):
 
 
 def graph_of(transformer: torch.nn.Module, inputs: Sequence[str], place: str, commit: str) -> Path:
-    """Returns the file of a model's graph: the one beside its weights, or else one that is made once and kept.
+    """Returns the file of a model's graph: the one in its folder, or else one that is made once and kept.
 
     Args:
         transformer: in float32.
@@ -96,7 +95,9 @@ def _home() -> Path:
 def _make(transformer: torch.nn.Module, inputs: Sequence[str], folder: Path) -> None:
     log.info("making the model's graph, once", folder=str(folder))
     began = time.monotonic()
-    making = Path(tempfile.mkdtemp(dir=folder.parent))
+    making = folder.with_suffix(".making")
+    shutil.rmtree(making, ignore_errors=True)  # of an engine that was killed
+    making.mkdir()
     try:
         _export(transformer, inputs, making / FILE)
         making.rename(folder)
@@ -105,7 +106,7 @@ def _make(transformer: torch.nn.Module, inputs: Sequence[str], folder: Path) -> 
     except OSError:
         raise
     except Exception as error:  # the exporter raises whatever it meets
-        raise ModelError(f"this model cannot be made an ONNX graph ({type(error).__name__}): use torch") from error
+        raise ModelError(f"this model cannot be made an ONNX graph ({one_line(error)}): use torch") from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
     log.info("graph made", seconds=round(time.monotonic() - began, 1))

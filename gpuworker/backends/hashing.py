@@ -52,7 +52,7 @@ class HashingBackend:
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
-        self.normalizes = False
+        self.normalizes = self.in_turn = False
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
         self.ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none

@@ -13,7 +13,7 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from gpuworker.models import Model, ModelError
+from gpuworker.models import Model, ModelError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.engine_options import EngineOptions
@@ -38,8 +38,7 @@ def load(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) 
             model_kwargs={"use_safetensors": True, "dtype": dtype},
         )
     except Exception as error:  # the libraries raise whatever they meet: OSError, ValueError, RuntimeError, ...
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"model {model.name} cannot be loaded: {reason}") from error
+        raise ModelError(f"model {model.name} cannot be loaded: {one_line(error)}") from error
     return loaded.eval()
 
 
@@ -62,7 +61,7 @@ def dtype_of(name: str, device: str) -> torch.dtype:
         return DTYPES[name]
     if not device.startswith("cuda"):
         return torch.float32
-    has_bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    has_bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if has_bfloat16 else torch.float16
 
 
@@ -97,9 +96,13 @@ def normalizes(model: SentenceTransformer) -> bool:
 
 
 def cast(model: SentenceTransformer, dtype: torch.dtype) -> None:
-    """Turns the transformer's numbers into a shorter format. What comes after it, pooling first, keeps float32."""
+    """Turns the transformer's weights into a shorter format. What comes after it, pooling first, keeps float32.
+
+    So do tables that are no weights: the angles of rotary positions would be off by whole turns.
+    """
     if dtype != torch.float32:
-        model[0].to(dtype)
+        for parameter in model[0].parameters():
+            parameter.data = parameter.data.to(dtype)
         model[0].register_forward_hook(_widen)
 
 

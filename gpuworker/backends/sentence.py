@@ -7,7 +7,7 @@ Any other model is given whole texts, and `encode` itself does the work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,12 @@ from transformers import PreTrainedTokenizerFast
 from gpuworker.backends import buckets, loading, packing, prepacking
 from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
 from gpuworker.backends.graph import Graph, graph_of
+from gpuworker.backends.probe import PROBE, TOLERANCE, distance
 from gpuworker.backends.reading import Reader, Tokenized
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.runtimes import RUNTIMES, Cores
 from gpuworker.backends.transfer import transfer_of
-from gpuworker.models import Model, ModelError
+from gpuworker.models import Model, ModelError, one_line
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ CUDA_RUNNERS = 2
 
 CHARS_PER_TOKEN = 4
 
-PROBE = ["a", "two words", "the quick brown fox jumps over the lazy dog", "one two three four five " * 9, "b"]
-PROBE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-"""A model is served without padding if the vectors of these texts differ by no more than their format does anyway.
-That of a text which had attended to its neighbours would differ by far more."""
+RUNS_TO_REPLAY = 3
+"""Of a shape the first run is as ever, the second records a CUDA graph, and the third replays it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +76,13 @@ class SentenceBackend:
         torch.set_num_threads(1)  # of this thread: it loads and warms up, and needs no helpers that outlive that
         self.ops = OF_TEXTS
         self.device = loading.device_of(options)
-        on_cpu, on_cuda = self.device == "cpu", self.device.startswith("cuda")
+        on_cpu = self.device == "cpu"
         dtype = loading.dtype_of(options.dtype, self.device)
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         self._model = loading.load(model, options, self.device, torch.float32 if on_cpu else dtype)
         self.device = str(self._model.device)
-        self._cores = options.cores or cpu_count()
-        usual = min(self._cores, MOST_RUNNERS) if on_cpu else CUDA_RUNNERS if on_cuda and not options.compile else 1
-        self.runners = options.runners or usual
-        self._threads = {True: self._cores, False: max(1, self._cores // self.runners)}
         self.ahead = not on_cpu
+        self.in_turn = self.device.startswith("cuda")
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = loading.fast_tokenizer_of(self._model)
         self._tokenizer_inputs = [] if self._tokenizer is None else self._tokenizer.model_input_names
@@ -94,10 +90,17 @@ class SentenceBackend:
         self._transfer = transfer_of(self.device)
         self.normalizes = loading.normalizes(self._model)
         self._describe(model, dtype, options.backend)
-        self._buckets = options.shape_buckets == "on" or (
-            options.shape_buckets == "auto" and options.compile and on_cuda
-        )
-        self._max_batch_size = options.max_batch_size
+        self._cores = options.cores or cpu_count()
+        self.runners = self._runners(options)
+        each = max(1, self._cores // self.runners)
+        # What is compiled is so for a number of threads: one number is enough.
+        self._threads = {True: each if options.compile else self._cores, False: each}
+        has_graphs = options.compile and self.in_turn
+        self._buckets = options.shape_buckets == "on" or (options.shape_buckets == "auto" and has_graphs)
+        self._shapes: list[tuple[int, int]] = []
+        if has_graphs and self._buckets:
+            most = options.max_batch_tokens or self.max_batch_tokens
+            self._shapes = list(buckets.shapes(options.max_batch_size, most, self._longest))
         self.packs = False
         self._ready(model, options, dtype)
         self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
@@ -112,47 +115,73 @@ class SentenceBackend:
         self.pooling = loading.pooling_of(self._model)
         self.max_input_tokens = 0 if self._reader is None else self._reader.longest or 0
 
-    def _ready(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> None:
-        """Has the transformer run as fast as it can here."""
-        if options.backend != "torch":
-            self._model[0] = self._graph(model, options)
-            return
-        may_pack = not (options.compile or self._buckets)
+    def _runners(self, options: EngineOptions) -> int:
+        if self._tokenizer is None:
+            return 1  # `encode` is for one thread at a time
         if self.device == "cpu":
-            self.packs = may_pack and self._pack(torch.float32)
+            return options.runners or min(self._cores, MOST_RUNNERS)
+        if options.compile and (options.runners or 1) > 1:
+            raise ModelError(
+                "--compile on a GPU runs one batch at a time, since the next is written over it: no --runners"
+            )
+        return options.runners or (CUDA_RUNNERS if self.in_turn and not options.compile else 1)
+
+    def _ready(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> None:
+        """Has the transformer run as fast as it can here.
+
+        Raises:
+            ModelError: it cannot be run as the options say, or gives other vectors then.
+        """
+        if options.backend != "torch":
+            self._instead(f"--backend {options.backend}", dtype, lambda: self._use_graph(model, options))
+            return
+        if self.device == "cpu":
+            self.packs = self._may_pack(options) and self._pack(torch.float32)
             loading.cast(self._model, dtype)
         else:
             loading.cast(self._model, dtype)
-            self.packs = may_pack and self.device.startswith("cuda") and self._pack(dtype)
+            self.packs = self._may_pack(options) and self.in_turn and self._pack(dtype)
         if options.compile:
-            self._compile(model)
+            self._instead("--compile", dtype, lambda: self._compile(model))
         elif options.prepack and self.device == "cpu":
             layers = prepacking.prepack(self._model, self._threads.values())
             log.debug("weights laid out ahead", layers=layers)
+
+    def _may_pack(self, options: EngineOptions) -> bool:
+        return not (options.compile or self._buckets)
+
+    def _instead(self, what: str, dtype: torch.dtype, change: Callable[[], None]) -> None:
+        """Changes how the transformer is run, and sees that its vectors stay what they are."""
+        expected = self._encode(PROBE)
+        try:
+            change()
+            found = [self.run(self.collate(self.tokenize(PROBE)), alone=alone) for alone in (True, False)]
+        except ModelError:
+            raise
+        except Exception as error:  # the libraries raise whatever they meet
+            raise ModelError(f"{what} cannot run this model here: {one_line(error)}") from error
+        far = max(distance(np.asarray(each), expected) for each in found)
+        if not far <= TOLERANCE[dtype]:
+            raise ModelError(f"{what} gives other vectors than torch does, off by {far:.1g} of 1: leave it out")
 
     def _compile(self, model: Model) -> None:
         """Has torch compile the transformer, for any shape; a GPU then replays a graph for each that it has met."""
         transformer = self._model[0]
         if self._tokenizer is None or not isinstance(transformer, Transformer):
             raise ModelError(f"--compile is for transformers of texts, and {model.name} is none")
-        mode = "reduce-overhead" if self.device.startswith("cuda") else "default"
         # Not `Module.compile`, which is for calls of the module: here it is its `forward` that is called.
+        mode = "reduce-overhead" if self.in_turn else "default"
         transformer.model.forward = torch.compile(transformer.model.forward, dynamic=True, mode=mode)
-        try:
-            self.run(self.collate(self.tokenize(PROBE)), alone=False)
-        except Exception as error:  # the compiler raises whatever it meets
-            told = f"torch cannot compile {model.name} here ({type(error).__name__}): leave out --compile"
-            raise ModelError(told) from error
 
-    def _graph(self, model: Model, options: EngineOptions) -> Graph:
-        """Returns what runs in the transformer's place."""
+    def _use_graph(self, model: Model, options: EngineOptions) -> None:
+        """Puts a graph, run by another runtime, in the transformer's place."""
         transformer = self._model[0]
         if self._tokenizer is None or not isinstance(transformer, Transformer):
             raise ModelError(f"--backend {options.backend} runs transformers of texts: {model.name} needs torch")
         path = graph_of(transformer.model, self._tokenizer_inputs, model.path, self.commit)
         make = RUNTIMES[options.backend]
         sessions = {threads: make(path, Cores(self._cores, threads), self.dtype) for threads in self._threads.values()}
-        return Graph(sessions)
+        self._model[0] = Graph(sessions)
 
     def _pack(self, dtype: torch.dtype) -> bool:
         """Has the transformer run batches without padding, if it then gives what it gives otherwise."""
@@ -166,13 +195,17 @@ class SentenceBackend:
         try:
             transformer.model.set_attn_implementation(packing.IMPLEMENTATION)
             found = self.run(self.collate(self.tokenize(PROBE)), alone=False)
-            if float(abs(found - expected).max()) <= PROBE_TOLERANCE[dtype]:
+            if distance(np.asarray(found), expected) <= TOLERANCE[dtype]:
                 return True
         except Exception as error:  # noqa: BLE001 - not every model can be served so, and each says it in its own way
             log.debug("this model does not pack", error=type(error).__name__)
         transformer.model.set_attn_implementation(usual)
         self.packs = False
         return False
+
+    @property
+    def _longest(self) -> int:
+        return self.max_input_tokens or self.max_batch_tokens
 
     def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> Sequence[Tokenized | Whole]:
         """Returns token ids with the model's special tokens, cut to its longest sequence.
@@ -208,7 +241,7 @@ class SentenceBackend:
         number = len(sequences)
         if not self._buckets:
             return dict(tokenizer.pad({"input_ids": sequences}, padding=True, return_tensors="pt"))
-        texts, tokens = buckets.shape_of(number, max(map(len, sequences)))
+        texts, tokens = buckets.shape_of(number, max(map(len, sequences)), self._longest)
         filled = sequences + [sequences[-1]] * (texts - number)  # the same once more: no row may be empty
         padded = tokenizer.pad({"input_ids": filled}, padding="max_length", max_length=tokens, return_tensors="pt")
         return {**padded, "places": np.arange(number)}
@@ -287,15 +320,19 @@ class SentenceBackend:
     def warmup(self) -> None:
         """Runs one short and one longer batch: the first ones allocate memory and choose kernels.
 
-        Of batches of few shapes it runs each.
+        Each shape that is to become a graph is run as often as that takes.
         """
         words = "the quick brown fox jumps over the lazy dog "
         for repeats, number in ((1, 1), (3, 8)):
             self.run(self.collate(self.tokenize([words * repeats] * number)), alone=False)
-        if self._buckets:
-            longest = self.max_input_tokens or self.max_batch_tokens
-            for texts, tokens in buckets.shapes(self._max_batch_size, self.max_batch_tokens, longest):
-                self.run(self.collate([Tokenized([0] * tokens)] * texts), alone=False)
+        try:
+            for texts, tokens in self._shapes:
+                for _ in range(RUNS_TO_REPLAY):
+                    self.run(self.collate([Tokenized([0] * tokens)] * texts), alone=False)
+        except torch.OutOfMemoryError:
+            log.warning("no memory for graphs of all shapes: the rest is met when it comes")
+            self.free_memory()
+        self.busy_s()  # that was nobody's work
 
     def _encode(self, texts: Sequence[str]) -> Vector:
         vectors: Vector = self._model.encode(

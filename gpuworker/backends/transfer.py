@@ -70,7 +70,7 @@ class Streams:
     def __init__(self, device: str) -> None:
         self._device = device
         self._in, self._compute, self._out = (torch.cuda.Stream(device) for _ in range(3))
-        self._order = threading.Lock()
+        self._order, self._clock = threading.Lock(), threading.Lock()
         self._ran: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +94,7 @@ class Streams:
             began.record()
             found = compute(given).float()
             ended.record()
+        with self._clock:
             self._ran.append((began, ended))
         return self._to_host(found, ended)
 
@@ -110,12 +111,12 @@ class Streams:
         return vectors
 
     def busy_s(self) -> float:
-        """Adds up what the device's own clock says of the batches that have ended.
+        """Adds up what the device's own clock says of the batches that have ended, each from first to last kernel.
 
-        A batch begins, on that clock, when the one before it has ended: what two hand in at once is counted once.
+        No two of them run at once. What the device waits within a batch, for the next kernel to be handed in, counts.
         """
         total_ms = 0.0
-        with self._order:
+        with self._clock:
             while self._ran and self._ran[0][1].query():
                 began, ended = self._ran.popleft()
                 total_ms += began.elapsed_time(ended)

@@ -1,10 +1,10 @@
 """Tokenize, plan, run, hand back: each overlaps the next, so the device never waits for text.
 
 Threads work on one shelf of waiting inputs. Whoever brings entries tokenizes them; the *reader* answers what takes a
-tokenizer alone. A *runner* plans a batch from what waits, and runs it; a GPU has one runner, a CPU as many as keep all
-cores busy without waiting for each other. Where the device is not what makes its batches, the *preparer* collates a
-full one while another runs, and holds it ready. One that is not full is only planned when a runner is free for it; and
-one with bulk in it is planned anew if others have come meanwhile.
+tokenizer alone. A *runner* plans a batch from what waits, and runs it; a CPU has as many as keep all cores busy without
+waiting for each other, a GPU two: one hands in while the other waits. Where the device is not what makes its batches,
+the *preparer* collates a full one while another runs, and holds it ready. One that is not full is only planned when a
+runner is free for it; and one with bulk in it is planned anew if others have come meanwhile.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pipeline:
         self._works: dict[str, Work] = {}
         self._reading: SimpleQueue[Work] = SimpleQueue()
         self._quarantine = Quarantine()
-        self._running = self._running_tokens = 0
+        self._running, self._running_tokens, self._ended = 0, 0, 0.0
         self._leader_runs = self._suspect_runs = self._suspect_ran = False
 
     def start(self) -> None:
@@ -259,8 +259,10 @@ class Pipeline:
             self._begun(fresh)
         self._compute(batch, ran, alone=alone)
         ended = ran.ended = time.monotonic()
-        ran.seconds, ran.busy_s = ended - now, self._backend.busy_s()
+        ran.busy_s = self._backend.busy_s()
         with self._lock:
+            ran.seconds = ended - (max(now, self._ended) if self._backend.in_turn else now)
+            self._ended = ended
             self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.inputs) for work in ran.done))
             ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens
             for work in works.values():

@@ -77,7 +77,7 @@ def install(name: str, folder: Path, places: Mapping[str, str]) -> None:
             if word == "COPY" and not rest.startswith("--from"):
                 copy(rest, folder)
             elif word == "RUN" and "apt-get" not in rest:
-                run(rest, folder, variables)
+                run(re.sub(r"--mount=\S+ ", "", rest), folder, variables)
 
 
 def copy(arguments: str, folder: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from bench import backends
 from bench.backends import BASE, WAYS, cosines, figures
+from bench.child import LimitError
 from bench.figures import Row
-from bench.limit import LimitError
 from bench.machine import ROOT
 from bench.rounds import Round
 from bench.stage import Extent, Stage

@@ -63,6 +63,7 @@ class Scripted:
     packs: bool = False
     runners: int = 1
     normalizes: bool = False
+    in_turn: bool = False
     ahead: bool = True
     batches: list[list[str]] = field(default_factory=list)
     collated: list[list[str]] = field(default_factory=list)

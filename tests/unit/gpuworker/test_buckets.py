@@ -31,18 +31,22 @@ def test_sides_are_few(number: int) -> None:
     assert len({rounded(each) for each in range(1, number + 1)}) <= 2 * number.bit_length() + 1
 
 
-@given(st.integers(1, 64), st.integers(1, 512), st.integers(1, 64), st.integers(16, 4_096))
+@given(
+    st.integers(1, 64), st.integers(1, 512), st.integers(1, 64), st.integers(16, 4_096), st.sampled_from([8, 500, 512])
+)
 def test_each_batch_within_bounds_has_one_of_the_shapes(
-    texts: int, tokens: int, max_texts: int, max_tokens: int
+    texts: int, tokens: int, max_texts: int, max_tokens: int, longest: int
 ) -> None:
     """So all of them can be met before the first request."""
+    tokens = min(tokens, longest)
     texts = min(texts, max_texts, max(1, max_tokens // tokens))
-    known = list(shapes(max_texts, max_tokens, 512))
-    assert shape_of(texts, tokens) in known
+    known = list(shapes(max_texts, max_tokens, longest))
+    assert shape_of(texts, tokens, longest) in known
+    assert all(side <= longest for _, side in known)
     assert len(set(known)) == len(known)
 
 
 def test_short_texts_share_a_side() -> None:
     """Below it, nothing would be won."""
-    assert {shape_of(1, tokens) for tokens in range(1, LEAST_TOKENS + 1)} == {(1, LEAST_TOKENS)}
-    assert list(shapes(3, 64, 20)) == [(1, 16), (2, 16), (3, 16), (1, 24), (2, 24), (3, 24)]
+    assert {shape_of(1, tokens, 512) for tokens in range(1, LEAST_TOKENS + 1)} == {(1, LEAST_TOKENS)}
+    assert list(shapes(3, 64, 20)) == [(1, 16), (2, 16), (3, 16), (1, 20), (2, 20), (3, 20)]

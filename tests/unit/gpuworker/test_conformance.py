@@ -6,9 +6,11 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
@@ -40,12 +42,15 @@ class Kind:
     tolerance: float
     compile: bool = False
     shape_buckets: str = "off"
+    device: str = "cpu"
 
     def __str__(self) -> str:
         """Its name as a parameter."""
         compiled, buckets = "-compiled" * self.compile, "-buckets" * (self.shape_buckets == "on")
-        return f"{self.backend}-{self.dtype}{compiled}{buckets}"
+        return f"{self.backend}-{self.dtype}{compiled}{buckets}{'-cuda' * (self.device == 'cuda')}"
 
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU")
 
 KINDS = [
     Kind("torch", "float32", 1e-5),
@@ -55,6 +60,9 @@ KINDS = [
     Kind("onnx", "float32", 1e-5),
     Kind("openvino", "float32", 1e-5),
     Kind("openvino", "bfloat16", 1e-2),
+    pytest.param(Kind("torch", "float32", 1e-4, device="cuda"), marks=needs_gpu),
+    pytest.param(Kind("torch", "bfloat16", 1e-2, device="cuda"), marks=needs_gpu),
+    pytest.param(Kind("torch", "bfloat16", 1e-2, compile=True, device="cuda"), marks=needs_gpu),
 ]
 
 
@@ -66,7 +74,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 @pytest.fixture(scope="module")
-def backend(kind: Kind) -> Backend:
+def backend(kind: Kind, graphs: Path) -> Backend:
     """A loaded backend."""
     if kind.compile and shutil.which("c++") is None:
         pytest.skip("torch compiles for a CPU by a C++ compiler, and there is none")
@@ -172,7 +180,11 @@ def test_long_texts_are_cut_as_encode_cuts_them(backend: Backend) -> None:
 
 def test_it_says_what_it_is(backend: Backend, kind: Kind) -> None:
     """Its vectors are never taken for those of another."""
-    assert (backend.device, backend.dtype, backend.pooling) == ("cpu", kind.dtype, "mean")
-    assert len(backend.revision) == 16
+    plain = load_backend(parse_model("minilm"), OPTIONS)
+    same = (kind.backend, kind.dtype, kind.device) == ("torch", "float32", "cpu")
+    assert (backend.device.partition(":")[0], backend.dtype, backend.pooling) == (kind.device, kind.dtype, "mean")
+    assert (backend.revision == plain.revision) == same
     backend.warmup()
     assert backend.busy_s() == 0.0
+    vectors(backend, [TEXTS[1]])
+    assert (backend.busy_s() > 0) == (kind.device == "cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -80,7 +81,7 @@ def test_a_graph_is_made_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_graph_that_fails_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start makes it."""
     exporting(monkeypatch, ValueError("no such operator"))
-    with pytest.raises(ModelError, match=r"cannot be made an ONNX graph \(ValueError\): use torch"):
+    with pytest.raises(ModelError, match=r"cannot be made an ONNX graph \(no such operator\): use torch"):
         graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
     assert [each.suffix for each in home.iterdir()] == [".lock"]
 
@@ -126,6 +127,29 @@ def test_what_a_runtime_cannot_do_is_told(
         load_backend(MINILM, replace(OPTIONS, **options))
 
 
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_a_graph_that_is_none_is_told(tmp_path: Path, backend: str) -> None:
+    """One line, where its runtime says what it will."""
+    SentenceTransformer(MINILM.path).save(str(tmp_path))
+    (tmp_path / SHIPPED).parent.mkdir()
+    (tmp_path / SHIPPED).write_bytes(b"no graph")
+    with pytest.raises(ModelError, match=f"--backend {backend} cannot run this model here: ") as caught:
+        load_backend(parse_model(str(tmp_path)), replace(OPTIONS, backend=backend))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_graph_of_other_weights_is_told(tmp_path: Path, graphs: Path) -> None:
+    """Its vectors are compared with those of torch, before it serves."""
+    model = SentenceTransformer(MINILM.path, device="cpu")
+    made = graph_of(model[0].model, NAMES, MINILM.path, "")  # type: ignore[arg-type]
+    with torch.no_grad():
+        next(model[0].parameters()).mul_(0.9)
+    model.save(str(tmp_path))
+    shutil.copytree(made.parent, (tmp_path / SHIPPED).parent)
+    with pytest.raises(ModelError, match="--backend onnx gives other vectors than torch does, off by 0"):
+        load_backend(parse_model(str(tmp_path)), replace(OPTIONS, backend="onnx"))
+
+
 def test_other_models_need_torch(tmp_path: Path) -> None:
     """A static embedding has no transformer, and `null` is no model of sentence-transformers."""
     words = SentenceTransformer(MINILM.path).tokenizer.backend_tokenizer
@@ -142,10 +166,10 @@ def test_a_model_that_torch_cannot_compile_is_told(monkeypatch: pytest.MonkeyPat
     """A machine without a C++ compiler, say."""
 
     def run(*_of: object, **_features: object) -> None:
-        raise FileNotFoundError("c++")
+        raise FileNotFoundError("no c++")
 
     monkeypatch.setattr(torch, "compile", lambda *_of, **_options: run)
-    with pytest.raises(ModelError, match=r"torch cannot compile minilm here \(\w+\): leave out --compile"):
+    with pytest.raises(ModelError, match=r"--compile cannot run this model here: no c\+\+"):
         load_backend(MINILM, replace(OPTIONS, compile=True))
 
 
@@ -160,7 +184,7 @@ def test_no_runtime_is_imported_before_it_is_chosen() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_openvino_calls_nobody(tmp_path: Path) -> None:
+def test_openvino_calls_nobody(tmp_path: Path, graphs: Path) -> None:
     """Its package would tell Google Analytics of each import, and leave a folder at home."""
     code = (
         "import socket; from dataclasses import replace\n"
@@ -171,8 +195,7 @@ def test_openvino_calls_nobody(tmp_path: Path) -> None:
         "backend = load_backend(parse_model('minilm'), replace(OPTIONS, backend='openvino'))\n"
         "print('LOADED', backend.dim)\n"
     )
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    environment = os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": cache}
+    environment = os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(graphs)}
     command = [sys.executable, "-c", code]
     ran = subprocess.run(
         command, cwd=Path(__file__).parents[3], env=environment, check=True, capture_output=True, text=True

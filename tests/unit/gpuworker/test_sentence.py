@@ -25,6 +25,7 @@ from transformers import (
     RobertaModel,
 )
 
+from gpuworker.backends import loading
 from gpuworker.backends.base import InputRefused
 from gpuworker.backends.loading import dtype_of
 from gpuworker.backends.reading import Tokenized
@@ -101,8 +102,23 @@ def test_auto_is_the_short_format_that_a_gpu_computes_in(
 ) -> None:
     """And float32 on all else; a format that is named is taken anywhere."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_bfloat16)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda *, including_emulation: has_bfloat16 or including_emulation
+    )
     assert dtype_of(name, device) == expected
+
+
+def test_tables_of_rotary_positions_keep_their_format() -> None:
+    """In a short format the angle of a late position would be off by whole turns."""
+    config = ModernBertConfig(
+        vocab_size=64, pad_token_id=0, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1
+    )
+    model = ModernBertModel(config)
+    loading.cast([model], torch.bfloat16)  # type: ignore[arg-type]
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    tables = [each for name, each in model.named_buffers() if "inv_freq" in name]
+    assert tables
+    assert {each.dtype for each in tables} == {torch.float32}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
