@@ -246,7 +246,7 @@ def backends(tables: Mapping[str, Rows]) -> str:
         [
             row["of"]["backend"],
             row["of"]["format"],
-            row["of"]["with"],
+            row["of"]["with"] or "–",
             *(
                 cell
                 for mix in mixes
@@ -256,7 +256,7 @@ def backends(tables: Mapping[str, Rows]) -> str:
         ]
         for row in tables["backends"]
     ]
-    return markdown(heads, rows)
+    return markdown(heads, rows, left=3)
 
 
 def cosine(distance: float) -> str:

@@ -147,5 +147,5 @@ def test_backends_are_told_by_speed_and_cosine() -> None:
         largest_distance=figure(1.34e-4),
         mean_distance=figure(5.1e-5),
     )
-    expected = ["| torch | bfloat16 |  | 602 | 2.11 | 301 | 2.00 | 0.999866 |"]
+    expected = ["| torch | bfloat16 | – | 602 | 2.11 | 301 | 2.00 | 0.999866 |"]
     assert tables.backends({"backends": [found]}).splitlines()[2:] == expected
