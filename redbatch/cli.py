@@ -11,6 +11,10 @@ from redbatch.import_path import keep_caller_out
 def main() -> None:
     """Runs the command line."""
     keep_caller_out()
-    from redbatch.commands import app
+    import os
 
+    from redbatch.commands import app
+    from redbatch.process import take_in_files
+
+    take_in_files(os.environ)
     app()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -42,11 +44,30 @@ def complain(message: str) -> None:
     sys.stderr.write(f"redbatch: {message}\n")
 
 
+def take_in_files(environment: MutableMapping[str, str]) -> None:
+    """Sets each variable for which another, ending in _FILE, names a file: as secrets come to a container.
+
+    Leaves the process with exit code 2 and a line on stderr when a file cannot be read, or both are set.
+    """
+    for name in [each for each in environment if each.startswith("REDBATCH_") and each.endswith("_FILE")]:
+        plain = name.removesuffix("_FILE")
+        if plain in environment:
+            complain(f"{name}: {plain} is set too; take one of them")
+            raise SystemExit(EXIT_CONFIGURATION)
+        path = environment.pop(name)
+        try:
+            environment[plain] = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            complain(f"{name}: {path} cannot be read ({type(error).__name__})")
+            raise SystemExit(EXIT_CONFIGURATION) from None
+
+
 def read_settings(kind: type[SettingsT], given: Mapping[str, str] | None = None) -> SettingsT:
     """Returns the settings: what was given on the command line, then the environment, then the defaults.
 
     Leaves the process with exit code 2 and one line for each problem on stderr when a value is refused.
     """
+    take_in_files(os.environ)
     values: dict[str, Any] = dict(given or {})
     try:
         return kind(**values)
