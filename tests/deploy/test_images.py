@@ -82,7 +82,7 @@ def running(root: Path, name: str, command: list[str], variables: dict[str, str]
 @pytest.mark.redis
 @pytest.mark.model
 @pytest.mark.timeout(600)
-@pytest.mark.longest
+@pytest.mark.long
 async def test_what_the_images_install_runs(built: Path) -> None:
     """A gateway without torch, and a worker with it and its model, which asks nobody for anything."""
     install("gateway-environment", built / "wheel", places(built, "gateway"))
