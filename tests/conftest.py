@@ -134,3 +134,13 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         remove(client, keys)
     if request.node.get_closest_marker("litters") is None:
         assert not found, f"left behind: {found}"
+
+
+@pytest.fixture(scope="session")
+def graphs(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Has the graphs that backends make kept for the next run of the tests, and nowhere else."""
+    assert request.config.cache is not None
+    with pytest.MonkeyPatch.context() as patch:
+        folder = request.config.cache.mkdir("graphs")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder

@@ -91,14 +91,40 @@ def maps(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
+async def served(house: House, texts: list[str]) -> NDArray[np.float32]:
+    """Returns the vectors that come of texts in entries of all sizes, in flight together."""
+    asked = await house.ask_many(entries_of(texts), timeout_ms=120_000)
+    return np.concatenate([vectors_of(await house.answer(each.request_id, 90)) for each in asked])
+
+
+def made_in(folder: Path) -> dict[Path, int]:
+    """Returns the graphs that were made there, and when."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("redbatch/onnx/*/model.onnx")}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+async def test_other_runtimes_serve_the_same_vectors(house: House, graphs: Path, backend: str) -> None:
+    """And an engine that dies is replaced by one that finds the graph where the first has put it."""
+    worker = await house.worker("minilm", backend=backend)
+    texts = mixed_texts(40)
+    expected = encoded(texts)
+    assert np.abs(await served(house, texts) - expected).max() <= 1e-5
+    made = made_in(graphs)
+    assert made
+    await new_engine(worker, engines(worker), 1)
+    assert np.abs(await served(house, texts) - expected).max() <= 1e-5
+    assert made_in(graphs) == made
+    assert "onnx" not in maps(worker.pid)
+    assert "openvino" not in maps(worker.pid)
+
+
 @pytest.mark.timeout(180)
 async def test_vectors_equal_those_of_the_library(house: House) -> None:
     """Mixed texts in entries of all sizes, in flight together: each has the vector of its own text."""
     await house.worker("minilm")
     texts = mixed_texts(300)
-    asked = await house.ask_many(entries_of(texts), timeout_ms=120_000)
-    found = np.concatenate([vectors_of(await house.answer(each.request_id, 90)) for each in asked])
-    expected = encoded(texts)
+    found, expected = await served(house, texts), encoded(texts)
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (found * expected).sum(axis=1, dtype=np.float64) / norms
     print(f"\nleast cosine {cosines.min():.8f}, largest difference {np.abs(found - expected).max():.2e}")  # noqa: T201
