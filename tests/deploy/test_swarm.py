@@ -1,0 +1,165 @@
+"""The stack for Docker Swarm: what its schema does not see, and its schema where there is a docker to ask."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.exceptions
+import yaml
+
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from shared.settings import QueueSettings
+from tests.deploy.dockerfile import ROOT, environment, stages
+from tests.servers import server_binary
+from tests.waiting import wait_until
+
+STACK, RESERVE = ROOT / "swarm" / "stack.yml", ROOT / "swarm" / "stack.gpu-reserve.yml"
+OURS: dict[str, type[QueueSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
+
+
+@pytest.fixture(scope="module")
+def stack() -> dict[str, Any]:
+    """The stack as it stands in its file."""
+    found: dict[str, Any] = yaml.safe_load(STACK.read_text(encoding="utf-8"))
+    return found
+
+
+def seconds(duration: str) -> int:
+    """Returns the seconds of a duration such as 2m or 60s."""
+    number, unit = re.fullmatch(r"(\d+)([sm])", duration).groups()  # type: ignore[union-attr]
+    return int(number) * {"s": 1, "m": 60}[unit]
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="there is no docker to ask")
+@pytest.mark.parametrize("files", [[STACK], [STACK, RESERVE]], ids=["stack", "with GPUs reserved"])
+def test_docker_reads_it(files: list[Path]) -> None:
+    """By its own schema, without a daemon."""
+    named = [word for path in files for word in ("-c", path)]
+    ran = subprocess.run(["docker", "stack", "config", *named], check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    reserved = yaml.safe_load(ran.stdout)["services"]["worker"]["deploy"]["resources"].get("reservations")
+    assert (reserved is None) == (files == [STACK])
+
+
+def test_images_have_a_version(stack: dict[str, Any]) -> None:
+    """And ours that of the package."""
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version is not None
+    for name, service in stack["services"].items():
+        assert re.fullmatch(r"[a-z-]+:\d[\w.-]+", service["image"])
+        assert name not in OURS or service["image"] == f"redbatch-{name}:{version[1]}"
+
+
+def test_what_is_set_is_a_setting(stack: dict[str, Any]) -> None:
+    """Of the process that it is set for; and each file that is named is a secret of that service."""
+    for name, settings in OURS.items():
+        service = stack["services"][name]
+        for variable, value in service["environment"].items():
+            if variable.startswith("REDBATCH_"):
+                field = variable.removeprefix("REDBATCH_").removesuffix("_FILE").lower()
+                assert field in settings.model_fields
+                files = [f"/run/secrets/{each['source']}" for each in service["secrets"]]
+                assert not variable.endswith("_FILE") or value in files
+        assert {each["uid"] for each in service["secrets"]} == {"65532"}
+
+
+def test_there_is_time_to_drain(stack: dict[str, Any]) -> None:
+    """Before Swarm kills: longer than each takes by its settings."""
+    gateway, worker = GatewaySettings(), WorkerSettings()
+    grace = {name: seconds(stack["services"][name]["stop_grace_period"]) for name in OURS}
+    assert grace["gateway"] > gateway.drain_delay_s + gateway.drain_grace_s
+    assert grace["worker"] > worker.drain_grace_s
+
+
+def test_workers_go_where_gpus_are(stack: dict[str, Any]) -> None:
+    """One on each labelled node, and the old one leaves before the new one comes: there is no second GPU."""
+    deploy = stack["services"]["worker"]["deploy"]
+    assert deploy["placement"] == {"constraints": ["node.labels.gpu == true"], "max_replicas_per_node": 1}
+    assert deploy["update_config"]["order"] == "stop-first"
+    for service in stack["services"].values():
+        for each in service["deploy"].get("placement", {}).get("constraints", []):
+            assert re.fullmatch(r"node\.labels\.[a-z]+ == [a-z]+", each)  # `=` would be taken, and never met
+
+
+def test_gateways_are_replaced_without_a_gap(stack: dict[str, Any]) -> None:
+    """The new one first; back to the old one if it fails."""
+    deploy = stack["services"]["gateway"]["deploy"]
+    assert deploy["replicas"] == 2
+    assert (deploy["update_config"]["order"], deploy["update_config"]["failure_action"]) == ("start-first", "rollback")
+
+
+def test_nobody_has_more_rights_than_it_needs(stack: dict[str, Any]) -> None:
+    """No file to write to, no capability, a bound on memory; secrets are not in the file, and the network is theirs."""
+    for service in stack["services"].values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["networks"] == ["inner"]
+        assert "memory" in service["deploy"]["resources"]["limits"]
+    assert stack["networks"]["inner"] == {
+        "driver": "overlay",
+        "internal": True,
+        "attachable": True,
+        "driver_opts": {"encrypted": "true"},
+    }
+    assert all(secret == {"external": True} for secret in stack["secrets"].values())
+
+
+def test_ports_are_those_of_the_images(stack: dict[str, Any]) -> None:
+    """Health is asked of the images' own ports, and the one that is published is the gateway's."""
+    assert stack["services"]["gateway"]["ports"] == [f"8080:{GatewaySettings().port}"]
+    assert environment("gateway")["REDBATCH_ADMIN_HOST"] == "0.0.0.0"  # noqa: S104 - the image's
+
+
+@pytest.mark.redis
+async def test_redis_takes_its_file(tmp_path: Path) -> None:
+    """It refuses what it has no room for, and writes down the rest. Who has no password may ask whether it lives."""
+    socket = tmp_path / "redis.sock"
+    acl = tmp_path / "users.acl"
+    acl.write_text(acl_of("one", "two"), encoding="utf-8")
+    text = (ROOT / "swarm" / "redis.conf").read_text(encoding="utf-8")
+    text = text.replace("dir /data", f"dir {tmp_path}").replace("/run/secrets/redbatch_redis_acl", str(acl))
+    (tmp_path / "redis.conf").write_text(f"{text}\nport 0\nunixsocket {socket}\n", encoding="utf-8")
+    server = subprocess.Popen([server_binary(), tmp_path / "redis.conf"], stdout=subprocess.DEVNULL)
+    try:
+        await wait_until(socket.exists, "Redis listens")
+        with redis.Redis(unix_socket_path=str(socket), username="gateway", password="one", protocol=2) as gateway:
+            gateway.ping()
+            asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries")
+            found = [gateway.config_get(each)[each] for each in asked]
+            assert found == ["noeviction", "yes", "everysec", str(1_400 * 2**20), "4"]
+        with redis.Redis(unix_socket_path=str(socket), username="probe", password="probe", protocol=2) as probe:
+            assert probe.ping()
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                probe.get("rb:queues")
+        with (
+            redis.Redis(unix_socket_path=str(socket), protocol=2) as nobody,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            nobody.ping()
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def acl_of(gateway: str, worker: str) -> str:
+    """Returns the users as docs/deploy.md has them made."""
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (users,) = re.findall(r"redbatch_redis_acl - <<END\n(.*?)\nEND\n", text, re.DOTALL)
+    return str(users).replace("$gateway", gateway).replace("$worker", worker) + "\n"
+
+
+def test_a_laptop_has_what_it_builds() -> None:
+    """compose.yaml: stages that there are, settings that there are, and a port for this machine alone."""
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    for name, settings in OURS.items():
+        assert services[name]["build"]["target"] in stages()
+        for variable in services[name]["environment"]:
+            assert variable.removeprefix("REDBATCH_").lower() in settings.model_fields
+    assert services["gateway"]["ports"] == ["127.0.0.1:8080:8080"]
