@@ -56,9 +56,9 @@ def main(
     begun, rounds = begin(), 1 if quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as name:
         folder = Path(name)
-        _offline("--make", str(folder / "base"))
         places = {"minilm": Place("minilm", device, folder), "base size": Place(str(folder / "base"), device, folder)}
         try:
+            _offline("--make", str(folder / "base"))
             rows = [
                 row
                 for round_ in range(rounds)

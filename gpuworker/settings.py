@@ -92,8 +92,8 @@ class WorkerSettings(QueueSettings):
         default=None,
         ge=1,
         le=64,
-        description="Batches that run at once, sharing the cores; auto, or not set: one for each core up to 8, 2 on an "
-        "NVIDIA GPU, 1 on others.",
+        description="Batches that run at once, sharing the cores; auto, or not set: one for each core up to 8 (with "
+        "more cores each has several), 2 on an NVIDIA GPU, 1 on others.",
     )
     compile: bool = Field(
         default=False,

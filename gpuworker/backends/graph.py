@@ -77,6 +77,8 @@ def graph_of(transformer: torch.nn.Module, inputs: Sequence[str], place: str, co
         return shipped
     home = _home()
     folder = home / revision_of(place, f"onnx {commit} {torch.__version__}")
+    if (folder / FILE).is_file():  # it came there whole: no need to be able to write
+        return folder / FILE
     try:
         home.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:

@@ -102,8 +102,13 @@ class SentenceBackend:
             most = options.max_batch_tokens or self.max_batch_tokens
             self._shapes = list(buckets.shapes(options.max_batch_size, most, self._longest))
         self.packs = False
-        self._ready(model, options, dtype)
-        self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
+        try:
+            self._ready(model, options, dtype)
+            self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
+        except (ModelError, torch.OutOfMemoryError):  # the latter may pass
+            raise
+        except Exception as error:  # the libraries raise whatever they meet
+            raise ModelError(f"model {model.name} gives no vector of a text here: {one_line(error)}") from error
 
     def _describe(self, model: Model, dtype: torch.dtype, backend: str) -> None:
         """Sets what is said of the model."""
@@ -119,7 +124,8 @@ class SentenceBackend:
         if self._tokenizer is None:
             return 1  # `encode` is for one thread at a time
         if self.device == "cpu":
-            return options.runners or min(self._cores, MOST_RUNNERS)
+            cores_each = -(-self._cores // MOST_RUNNERS)
+            return options.runners or self._cores // cores_each
         if options.compile and (options.runners or 1) > 1:
             raise ModelError(
                 "--compile on a GPU runs one batch at a time, since the next is written over it: no --runners"

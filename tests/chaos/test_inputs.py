@@ -58,9 +58,9 @@ class Executioner:
         runs = set((written or b"").decode().split())
         engine = engine_of(worker) if runs & poisoned else None
         if engine is not None:
+            await self.scene.raw.delete(key)  # first: the next engine may soon run the same again, and say so
             engine.kill()
             self.kills.update(runs & poisoned)
-            await self.scene.raw.delete(key)
 
 
 async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: Queue) -> None:

@@ -18,6 +18,8 @@ import pytest
 from click.testing import CliRunner
 from huggingface_hub.cli import download, hf
 
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
 from redbatch.local_redis import LocalRedis, free_port
 from tests import plain_http
 from tests.deploy import dockerfile
@@ -123,7 +125,10 @@ def test_an_image_has_no_rights(name: str) -> None:
     every = [instruction for stage in chain(name) for instruction in stage.instructions]
     assert [rest for word, rest in every if word == "USER"] == ["65532:65532"]
     assert [rest for word, rest in every if word == "ENTRYPOINT"] == ['["tini", "--", "redbatch"]']
-    assert len([rest for word, rest in every if word == "HEALTHCHECK"]) == 1
+    (check,) = [rest for word, rest in every if word == "HEALTHCHECK"]
+    settings = (GatewaySettings if name == "gateway" else WorkerSettings)()
+    assert re.findall(r'"([^"]+)"', check)[-1] == str(settings.admin_port)
+    assert str(settings.admin_port) in " ".join(rest for word, rest in every if word == "EXPOSE").split()
     assert environment(name)["HOME"] == "/tmp"  # noqa: S108 - the image's
 
 

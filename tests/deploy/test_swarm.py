@@ -53,8 +53,9 @@ def test_images_have_a_version(stack: dict[str, Any]) -> None:
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert version is not None
     for name, service in stack["services"].items():
-        assert re.fullmatch(r"[a-z-]+:\d[\w.-]+", service["image"])
-        assert name not in OURS or service["image"] == f"redbatch-{name}:{version[1]}"
+        image = service["image"].removeprefix("${REDBATCH_REGISTRY:-}")
+        assert re.fullmatch(r"[a-z-]+:\d[\w.-]+", image)
+        assert (name in OURS) == (image == f"redbatch-{name}:{version[1]}") == (image != service["image"])
 
 
 def test_what_is_set_is_a_setting(stack: dict[str, Any]) -> None:
@@ -81,7 +82,8 @@ def test_there_is_time_to_drain(stack: dict[str, Any]) -> None:
 def test_workers_go_where_gpus_are(stack: dict[str, Any]) -> None:
     """One on each labelled node, and the old one leaves before the new one comes: there is no second GPU."""
     deploy = stack["services"]["worker"]["deploy"]
-    assert deploy["placement"] == {"constraints": ["node.labels.gpu == true"], "max_replicas_per_node": 1}
+    assert deploy["mode"] == "global"
+    assert deploy["placement"] == {"constraints": ["node.labels.gpu == true"]}
     assert deploy["update_config"]["order"] == "stop-first"
     for service in stack["services"].values():
         for each in service["deploy"].get("placement", {}).get("constraints", []):
@@ -99,6 +101,7 @@ def test_nobody_has_more_rights_than_it_needs(stack: dict[str, Any]) -> None:
     """No file to write to, no capability, a bound on memory; secrets are not in the file, and the network is theirs."""
     for service in stack["services"].values():
         assert service["read_only"] is True
+        assert {"type": "tmpfs", "target": "/tmp"} in service["volumes"]  # noqa: S108 - the container's
         assert service["cap_drop"] == ["ALL"]
         assert service["networks"] == ["inner"]
         assert "memory" in service["deploy"]["resources"]["limits"]
@@ -112,7 +115,7 @@ def test_nobody_has_more_rights_than_it_needs(stack: dict[str, Any]) -> None:
 
 
 def test_ports_are_those_of_the_images(stack: dict[str, Any]) -> None:
-    """Health is asked of the images' own ports, and the one that is published is the gateway's."""
+    """The one that is published is the gateway's; the admin port can be reached from other containers."""
     assert stack["services"]["gateway"]["ports"] == [f"8080:{GatewaySettings().port}"]
     assert environment("gateway")["REDBATCH_ADMIN_HOST"] == "0.0.0.0"  # noqa: S104 - the image's
 
@@ -131,9 +134,9 @@ async def test_redis_takes_its_file(tmp_path: Path) -> None:
         await wait_until(socket.exists, "Redis listens")
         with redis.Redis(unix_socket_path=str(socket), username="gateway", password="one", protocol=2) as gateway:
             gateway.ping()
-            asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries")
+            asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries", "save")
             found = [gateway.config_get(each)[each] for each in asked]
-            assert found == ["noeviction", "yes", "everysec", str(1_400 * 2**20), "4"]
+            assert found == ["noeviction", "yes", "everysec", str(1_400 * 2**20), "4", ""]
         with redis.Redis(unix_socket_path=str(socket), username="probe", password="probe", protocol=2) as probe:
             assert probe.ping()
             with pytest.raises(redis.exceptions.NoPermissionError):

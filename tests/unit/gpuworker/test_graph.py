@@ -78,6 +78,15 @@ def test_a_graph_is_made_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(each.suffix for each in home.iterdir()) == ["", "", ".lock", ".lock"]
 
 
+def test_a_graph_is_found_where_nothing_can_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an image, or in a folder that several hosts share."""
+    exporting(monkeypatch)
+    made = graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
+    made.parent.with_suffix(".lock").unlink()
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("nothing is to be opened for writing"))
+    assert graph_of(torch.nn.Identity(), NAMES, MINILM.path, "") == made
+
+
 def test_a_graph_that_fails_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start makes it."""
     exporting(monkeypatch, ValueError("no such operator"))
