@@ -83,7 +83,7 @@ def test_a_graph_is_found_where_nothing_can_be_written(home: Path, monkeypatch: 
     exporting(monkeypatch)
     made = graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
     made.parent.with_suffix(".lock").unlink()
-    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("nothing is to be opened for writing"))
+    monkeypatch.setattr(graph.fcntl, "flock", lambda *_: pytest.fail("nothing is to be locked"))
     assert graph_of(torch.nn.Identity(), NAMES, MINILM.path, "") == made
 
 
