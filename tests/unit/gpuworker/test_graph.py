@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
@@ -83,7 +84,7 @@ def test_a_graph_is_found_where_nothing_can_be_written(home: Path, monkeypatch: 
     exporting(monkeypatch)
     made = graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
     made.parent.with_suffix(".lock").unlink()
-    monkeypatch.setattr(graph.fcntl, "flock", lambda *_: pytest.fail("nothing is to be locked"))
+    monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("nothing is to be locked"))
     assert graph_of(torch.nn.Identity(), NAMES, MINILM.path, "") == made
 
 
