@@ -30,6 +30,7 @@ from bench.redbatch_bench import put
 from bench.tables import markdown, number, percent
 from gpuworker import devices
 from gpuworker.engine_host import engine_environment
+from redbatch.logs import configure_logging
 
 BLOCK = "gpu"
 MIXES = ("short", "mixed")
@@ -49,6 +50,7 @@ def main(
     device: Annotated[str, typer.Option(help="Another than a GPU: does it work? No document.")] = CUDA,
 ) -> None:
     """Measures, and writes docs/performance.md's table; exits with 2 where there is no GPU."""
+    configure_logging("bench", "warning")
     quick = quick or device != CUDA
     if device == CUDA and not devices.gpus():
         print("make bench-gpu needs an NVIDIA GPU and its driver, and sees none here.", file=sys.stderr)
