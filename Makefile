@@ -49,7 +49,7 @@ chaos: $(READY) ## Kill, hang and cut at length, each call judged (16 minutes), 
 soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
-bench: $(READY) ## Benchmark this machine (25 minutes), into docs/performance.md
+bench: $(READY) ## Benchmark this machine (30 minutes), into docs/performance.md
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
 bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
