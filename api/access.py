@@ -155,7 +155,7 @@ async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
     """Returns what a gateway asks for; None if everybody may come in.
 
     Raises:
-        NoKeys: nobody could come in.
+        NoKeys: nobody could come in, and nobody has said that this is meant (`--auth on`).
     """
     if not asks_for_keys(settings):
         return None
@@ -165,12 +165,19 @@ async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
         log.warning("cannot look for keys", reason=error.message)
     else:
         if not any(key.live(time.time() * 1000) for key in keys):
-            why = "because of --auth on" if settings.auth == "on" else f"since it listens on {settings.host}"
-            raise NoKeys(
-                f"This gateway is to ask for a key, {why}, and there is none yet.\n"
-                "Make one with `redbatch keys create`, or let everybody in with --no-auth (REDBATCH_AUTH=off)."
-            )
+            _nobody_has_one(settings)
     return Gate(link)
+
+
+def _nobody_has_one(settings: GatewaySettings) -> None:
+    if settings.auth == "on":
+        log.warning("there is no key yet, so nobody can come in: redbatch keys create")
+        return
+    raise NoKeys(
+        f"This gateway is to ask for a key, since it listens on {settings.host}, and there is none yet.\n"
+        "Make one with `redbatch keys create` or let everybody in with --no-auth (REDBATCH_AUTH=off). "
+        "With --auth on it starts nonetheless."
+    )
 
 
 def asks_for_keys(settings: GatewaySettings) -> bool:

@@ -265,3 +265,9 @@ HEALTH_ANSWERS: Answers = {503: {"description": "Not now; the body says what is 
 UNHEALTHY_ANSWERS: Answers = {503: {"description": "Not now", **_TEI_ERROR}}
 MODEL_ANSWERS: Answers = {404: {"description": "No worker serves it", **_OPENAI_ERROR}}
 MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}, "description": "Its id."}
+EXCLUDE = {
+    "name": "exclude",
+    "in": "query",
+    "schema": {"type": "array", "items": {"type": "string"}},
+    "description": "What does not count: redis, worker or draining.",
+}

@@ -13,6 +13,7 @@ from api.jobs.routes import router as job_router
 from api.native import Native, NativeBatch
 from api.openai import OpenAI
 from api.openapi import (
+    EXCLUDE,
     HEALTH_ANSWERS,
     INFO,
     INFO_ANSWERS,
@@ -24,6 +25,7 @@ from api.openapi import (
 )
 from api.predict import Predict
 from api.serving import Dialect, error_response, request_id_of, respond
+from redbatch.admin import wanted
 from shared.errors import ModelNotFound, NoWorker, Unavailable
 
 if TYPE_CHECKING:
@@ -131,11 +133,16 @@ async def livez(request: Request) -> Response:
     return _status(503, "stuck", []) if not state.alive() else _status(200, "ok", [])
 
 
-@router.get("/readyz", summary="Whether this gateway can serve", responses=HEALTH_ANSWERS)
+@router.get(
+    "/readyz",
+    summary="Whether this gateway can serve",
+    responses=HEALTH_ANSWERS,
+    openapi_extra={"parameters": [EXCLUDE]},
+)
 async def readyz(request: Request) -> Response:
-    """Redis answers, a live worker is ready, and this gateway is not about to leave."""
+    """Redis answers, a live worker is ready, and this gateway is not about to leave; `exclude` leaves one out."""
     state: State = request.app.state.redbatch
-    missing = state.missing()
+    missing = wanted(state.missing(), request.url.query)
     return _status(503, "unavailable", missing) if missing else _status(200, "ok", [])
 
 

@@ -20,7 +20,8 @@ class GatewaySettings(QueueSettings):
     )
     auth: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Whether clients need a key (redbatch keys create): auto asks for one unless host is the loopback.",
+        description="Whether clients need a key (redbatch keys create): auto asks for one unless host is the loopback, "
+        "and does not start while there is none; on starts anyway.",
     )
     queue: QueueName = Field(
         default=queue_slug(DEFAULT_MODEL),

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
@@ -26,8 +27,8 @@ class PortTaken(Exception):
 class AdminServer:
     """Serves GET /metrics, /livez and /readyz.
 
-    `ready` returns the names of what is missing (nothing missing: 200, else 503); `live` says whether the process is
-    healthy. Both are called in a thread of this server, so they must only read. Port 0 takes a free one.
+    `ready` returns the names of what is missing (nothing missing: 200, else 503; see `wanted`); `live` says whether the
+    process is healthy. Both are called in a thread of this server, so they must only read. Port 0 takes a free one.
     """
 
     def __init__(
@@ -109,11 +110,20 @@ def _application(ready: Callable[[], list[str]], live: Callable[[], bool], metri
         if path == "/livez":
             return _health(start, healthy=live(), detail={})
         if path == "/readyz":
-            missing = ready()
+            missing = wanted(ready(), environ.get("QUERY_STRING", ""))
             return _health(start, healthy=not missing, detail={"missing": missing})
         return _json(start, "404 Not Found", {"status": "not found"})
 
     return answer
+
+
+def wanted(missing: list[str], query: str) -> list[str]:
+    """Returns what is missing but for the names that a query excludes: GET /readyz?exclude=worker.
+
+    As in Kubernetes' own API server; a probe asks in this way for what its own pod can be blamed for.
+    """
+    excluded = parse_qs(query).get("exclude", [])
+    return [name for name in missing if name not in excluded]
 
 
 def _health(start: StartResponse, *, healthy: bool, detail: dict[str, Any]) -> Iterable[bytes]:

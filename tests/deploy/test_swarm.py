@@ -73,7 +73,8 @@ def test_what_is_set_is_a_setting(stack: dict[str, Any]) -> None:
 
 def test_there_is_time_to_drain(stack: dict[str, Any]) -> None:
     """Before Swarm kills: longer than each takes by its settings."""
-    gateway, worker = GatewaySettings(), WorkerSettings()
+    given = stack["services"]["gateway"]["environment"]
+    gateway, worker = GatewaySettings(drain_grace_s=given["REDBATCH_DRAIN_GRACE_S"]), WorkerSettings()
     grace = {name: seconds(stack["services"][name]["stop_grace_period"]) for name in OURS}
     assert grace["gateway"] > gateway.drain_delay_s + gateway.drain_grace_s
     assert grace["worker"] > worker.drain_grace_s
@@ -127,7 +128,7 @@ async def test_redis_takes_its_file(tmp_path: Path) -> None:
     acl = tmp_path / "users.acl"
     acl.write_text(acl_of("one", "two"), encoding="utf-8")
     text = (ROOT / "swarm" / "redis.conf").read_text(encoding="utf-8")
-    text = text.replace("dir /data", f"dir {tmp_path}").replace("/run/secrets/redbatch_redis_acl", str(acl))
+    text = text.replace("dir /data", f"dir {tmp_path}").replace("/run/secrets/redis/users.acl", str(acl))
     (tmp_path / "redis.conf").write_text(f"{text}\nport 0\nunixsocket {socket}\n", encoding="utf-8")
     server = subprocess.Popen([server_binary(), tmp_path / "redis.conf"], stdout=subprocess.DEVNULL)
     try:

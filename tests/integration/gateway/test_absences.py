@@ -36,6 +36,7 @@ async def test_a_queue_that_never_had_a_worker_is_refused(house: House) -> None:
     for base in (gateway.url, gateway.admin):
         assert plain_http.get(f"{base}/livez").status_code == 200
         assert plain_http.get(f"{base}/readyz").json() == {"status": "unavailable", "missing": ["worker"]}
+        assert plain_http.get(f"{base}/readyz?exclude=worker").json() == {"status": "ok"}
 
 
 async def test_the_restart_of_the_last_worker_fails_nobody(house: House) -> None:

@@ -60,6 +60,23 @@ def test_readyz_names_what_is_missing(client: httpx.Client, health: Health) -> N
     assert client.get("/readyz").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("query", "missing"),
+    [
+        ("exclude=worker", ["redis"]),
+        ("exclude=worker&exclude=redis", []),
+        ("exclude=", ["redis", "worker"]),
+        ("exclude=red", ["redis", "worker"]),
+        ("x=worker", ["redis", "worker"]),
+    ],
+)
+def test_a_probe_asks_for_a_part(client: httpx.Client, health: Health, query: str, missing: list[str]) -> None:
+    """What it excludes does not count."""
+    health.missing = ["redis", "worker"]
+    answer = client.get(f"/readyz?{query}")
+    assert (answer.status_code, answer.json().get("missing", [])) == (503 if missing else 200, missing)
+
+
 def test_livez_fails_with_the_process(client: httpx.Client, health: Health) -> None:
     """A process that hangs is not alive."""
     health.live = False

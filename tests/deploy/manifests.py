@@ -1,0 +1,114 @@
+"""The manifests for Kubernetes as objects: those that are committed, and those that kustomize makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.dockerfile import ROOT
+
+Manifest = dict[str, Any]
+K8S = ROOT / "k8s"
+RENDERED = K8S / "redbatch.yaml"
+OVERLAYS = sorted(path.parent.name for path in (K8S / "overlays").glob("*/kustomization.yaml"))
+COMPONENTS = ("keda", "monitoring", "tls", "ingress", "ingress/httproute")
+"""In the order in which they are named: the one for TLS changes what the one for KEDA brings."""
+
+
+def kustomize_is_missing() -> str:
+    """Returns why nothing can be rendered here; an empty text if it can."""
+    return "" if shutil.which("kubectl") else "there is no kubectl, whose kustomize makes the manifests"
+
+
+def render(folder: Path) -> str:
+    """Returns what kustomize makes of a folder, without a cluster. Raises AssertionError: it refuses."""
+    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def compose(overlay: str, components: Iterable[str], folder: Path) -> str:
+    """Returns an overlay with components, by a kustomization such as a user writes, in an empty folder."""
+
+    def near(path: str) -> str:
+        return os.path.relpath(K8S / path, folder.resolve())
+
+    text = yaml.safe_dump(
+        {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": "redbatch",
+            "resources": [near(f"overlays/{overlay}")],
+            "components": [near(f"components/{each}") for each in components],
+        }
+    )
+    (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
+    return render(folder)
+
+
+def objects(text: str) -> list[Manifest]:
+    """Returns the objects of a file of manifests."""
+    found: list[Manifest] = [each for each in yaml.safe_load_all(text) if each is not None]
+    return found
+
+
+def label(manifest: Manifest) -> str:
+    """Returns what a fault says first: kind and name."""
+    return f"{manifest.get('kind')} {manifest.get('metadata', {}).get('name')}"
+
+
+def of_kind(manifests: Iterable[Manifest], *kinds: str) -> list[Manifest]:
+    """Returns those of some kinds."""
+    return [each for each in manifests if each.get("kind") in kinds]
+
+
+def named(manifests: Iterable[Manifest], kind: str, name: str) -> Manifest:
+    """Returns the one of that kind and name."""
+    (found,) = [each for each in of_kind(manifests, kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def workloads(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Returns what makes pods."""
+    return of_kind(manifests, "Deployment", "StatefulSet")
+
+
+def pod_of(workload: Manifest) -> Manifest:
+    """Returns the spec of its pods."""
+    found: Manifest = workload["spec"]["template"]["spec"]
+    return found
+
+
+def pod_labels(workload: Manifest) -> dict[str, str]:
+    """Returns the labels of its pods."""
+    found: dict[str, str] = workload["spec"]["template"]["metadata"].get("labels", {})
+    return found
+
+
+def containers(pod: Manifest) -> Iterator[Manifest]:
+    """Yields its containers, those that run first included."""
+    yield from pod.get("initContainers", [])
+    yield from pod["containers"]
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    """Whether a label selector takes in what has these labels."""
+    if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
+        return False
+    for each in selector.get("matchExpressions", []):
+        value, values = labels.get(each["key"]), each.get("values", [])
+        met = {
+            "In": value in values,
+            "NotIn": value not in values,
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }[each["operator"]]
+        if not met:
+            return False
+    return True
