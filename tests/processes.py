@@ -38,12 +38,13 @@ class Program:
     """One running program: its process, its descendants, and its log."""
 
     def __init__(self, name: str, module: str, env: Mapping[str, str], log: Path) -> None:
+        """Starts `python -m module`, where more words than one are arguments."""
         self.name = name
         self._log = log
         clean = {key: value for key, value in os.environ.items() if not key.startswith("REDBATCH_")}
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
-                wrapped([sys.executable, "-P", "-m", module], signal.SIGKILL),
+                wrapped([sys.executable, "-P", "-m", *module.split()], signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ PATIENCE_S = 10.0
 
 
 @asynccontextmanager
-async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> AsyncIterator[list[Call]]:
+async def load(
+    urls: Sequence[str], clients: int, timeout_s: float = 20.0, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[list[Call]]:
     """Calls the gateways in turn until the end of the block; yields the calls, which are all ended after it.
 
     `urls` may be changed meanwhile, as a load balancer's list of those in service is.
@@ -30,7 +32,7 @@ async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> As
     calls: list[Call] = []
     over = asyncio.Event()
     numbers = itertools.count()
-    calling = [asyncio.create_task(_client(urls, numbers, over, calls, timeout_s)) for _ in range(clients)]
+    calling = [asyncio.create_task(_client(urls, numbers, over, calls, timeout_s, headers)) for _ in range(clients)]
     try:
         yield calls
     finally:
@@ -39,9 +41,14 @@ async def load(urls: Sequence[str], clients: int, timeout_s: float = 20.0) -> As
 
 
 async def _client(
-    urls: Sequence[str], numbers: Iterator[int], over: asyncio.Event, calls: list[Call], timeout_s: float
+    urls: Sequence[str],
+    numbers: Iterator[int],
+    over: asyncio.Event,
+    calls: list[Call],
+    timeout_s: float,
+    headers: Mapping[str, str] | None,
 ) -> None:
-    async with plain_http.client(timeout=timeout_s + PATIENCE_S) as client:
+    async with plain_http.client(timeout=timeout_s + PATIENCE_S, headers=headers) as client:
         while not over.is_set():
             number = next(numbers)
             text, began = f"text {number}", time.monotonic()
@@ -57,6 +64,8 @@ async def _outcome(client: httpx.AsyncClient, url: str, text: str, timeout_s: fl
         return "hangs"
     except httpx.TransportError:
         return RESET
+    if not answer.headers["content-type"].startswith("application/json"):
+        return f"{answer.status_code} of somebody else"  # of what stands in front of the gateways
     told: Any = answer.json()
     if answer.status_code != httpx.codes.OK:
         return f"{answer.status_code} {told['error']['code']}"

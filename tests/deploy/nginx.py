@@ -1,0 +1,131 @@
+"""nginx in front of the gateways, as an ingress controller has it: told of endpoints some time after they changed.
+
+It tries nobody else where a gateway refuses: a request that came to one that was gone is to be seen. On one of its
+ports it keeps its connections to gateways, on the other it makes a new one for each request: some are cut by a gateway
+that ends, others find nobody listening.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from redbatch.die_with_parent import wrapped
+from tests.waiting import wait_until
+
+LATE_S = 2.0
+"""Time from a change of the endpoints until the proxy has heard of it: in a cluster it has been seconds."""
+
+POLL_S = 0.05
+CONFIGURATION = """
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+{user}
+worker_processes 1;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    proxy_read_timeout 330s;
+    proxy_next_upstream off;
+    upstream kept {{
+        {servers}
+        keepalive 64;
+    }}
+    server {{
+        listen 127.0.0.1:{kept};
+        location / {{
+            proxy_pass http://kept;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+        }}
+    }}
+    upstream fresh {{
+        {servers}
+    }}
+    server {{
+        listen 127.0.0.1:{fresh};
+        location / {{
+            proxy_pass http://fresh;
+        }}
+    }}
+}}
+"""
+
+
+def nginx() -> str | None:
+    """Returns where nginx is, if it is there: Debian has it where only root looks."""
+    return shutil.which("nginx", path="/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin")
+
+
+class Balancer:
+    """Balances load over what `endpoints` says, LATE_S after it has changed.
+
+    Args:
+        folder: where nginx writes.
+        endpoints: returns addresses with ports.
+    """
+
+    def __init__(self, folder: Path, endpoints: Callable[[], list[str]]) -> None:
+        self._folder = folder
+        self._endpoints = endpoints
+        self._known: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._following: asyncio.Task[None] | None = None
+        with socket.socket() as kept, socket.socket() as fresh:
+            kept.bind(("127.0.0.1", 0))
+            fresh.bind(("127.0.0.1", 0))
+            self._ports = {"kept": kept.getsockname()[1], "fresh": fresh.getsockname()[1]}
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients come in."""
+        return [f"http://127.0.0.1:{port}" for port in self._ports.values()]
+
+    async def __aenter__(self) -> Self:
+        binary = nginx()
+        assert binary is not None
+        self._write(self._endpoints())
+        command = [binary, "-p", str(self._folder), "-c", str(self._folder / "nginx.conf")]
+        self._process = subprocess.Popen(wrapped(command, signal.SIGKILL))
+        await wait_until((self._folder / "nginx.pid").exists, "nginx runs")
+        self._following = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._process is not None
+        assert self._following is not None
+        self._following.cancel()
+        self._process.terminate()
+        await asyncio.to_thread(self._process.wait, 10)
+
+    async def _follow(self) -> None:
+        assert self._process is not None
+        while True:
+            await asyncio.sleep(POLL_S)
+            if self._endpoints() == self._known:
+                continue
+            await asyncio.sleep(LATE_S)
+            self._write(self._endpoints())
+            self._process.send_signal(signal.SIGHUP)
+
+    def _write(self, endpoints: list[str]) -> None:
+        self._known = endpoints
+        text = CONFIGURATION.format(
+            folder=self._folder,
+            **self._ports,
+            servers=" ".join(f"server {each} max_fails=0;" for each in endpoints) or "server 127.0.0.1:9 down;",
+            user="user root;" if self._folder.owner() == "root" else "",
+        )
+        (self._folder / "nginx.conf").write_text(text, encoding="utf-8")

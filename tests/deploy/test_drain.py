@@ -1,0 +1,124 @@
+"""Rollouts as Kubernetes does them, with the manifests that are committed, under load, behind a load balancer."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from redbatch.local_redis import LocalRedis
+from tests.chaos.history import Call, judge
+from tests.chaos.load import load
+from tests.chaos.scene import whole
+from tests.deploy.controller import Deployment
+from tests.deploy.kubelet import Pod, variables
+from tests.deploy.manifests import RENDERED, Manifest, named, objects
+from tests.deploy.nginx import Balancer, nginx
+from tests.processes import Processes
+from tests.servers import server_binary
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.skipif(nginx() is None, reason="there is no nginx to balance the load"),
+]
+
+CLIENTS = 12
+MODEL = {"REDBATCH_MODEL": "simulated:base_ms=20,item_ms=2", "REDBATCH_QUEUE": "minilm"}
+"""An image of another model, which takes no time to load and whose vectors tell whose they are."""
+
+NUMBERS = itertools.count(os.getpid() % 200 * 200)  # other tests' pods have addresses of their own
+
+
+@dataclass
+class Cluster:
+    """What the manifests make, played."""
+
+    gateways: Deployment
+    workers: Deployment
+    calls: list[Call] = field(default_factory=list)
+
+    async def served(self, number: int) -> None:
+        """Waits until so many more calls have been answered."""
+        wanted = len(self.calls) + number
+        await wait_until(lambda: len(self.calls) >= wanted, "more calls are answered", timeout_s=30)
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """Two gateways behind nginx and two workers, each a pod of its Deployment, under load until the end of the test."""
+    manifests = objects(RENDERED.read_text(encoding="utf-8"))
+    folder = tmp_path_factory.mktemp("cluster")
+    with LocalRedis(server_binary()) as server:
+        secret = folder / "secret"
+        secret.mkdir()
+        (secret / "url").write_text(server.url, encoding="utf-8")
+        async with Processes(folder) as processes:
+
+            def make(workload: Manifest) -> Pod:
+                number, mounts = next(NUMBERS), {"/run/secrets/redis": secret}
+                image = MODEL if workload["metadata"]["name"] == "worker" else {}
+                return Pod(workload, number, variables(manifests, workload, number, mounts, image), processes)
+
+            gateways, workers = (
+                Deployment(named(manifests, "Deployment", name), make) for name in ("gateway", "worker")
+            )
+            await asyncio.gather(gateways.scale(2), workers.scale(2))
+            nginx_folder = tmp_path_factory.mktemp("nginx")
+            async with Balancer(nginx_folder, gateways.endpoints) as balancer:
+                # A client's own connections to nginx end when nginx reads its file anew: each call has one of its own.
+                headers = {"authorization": f"Bearer {create_key(secret / 'url')}", "connection": "close"}
+                found = Cluster(gateways, workers)
+                async with load(balancer.urls, CLIENTS, headers=headers) as found.calls:
+                    await found.served(CLIENTS)
+                    yield found
+            for deployment in (gateways, workers):
+                await asyncio.gather(*(deployment.remove(pod) for pod in list(deployment.pods)))
+
+
+def create_key(url: Path) -> str:
+    """Returns a client's key, made as docs/deploy.md says."""
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "redbatch", "keys", "create"],
+        env=os.environ | {"REDBATCH_REDIS_URL_FILE": str(url)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    (key,) = re.findall(r"^\S+\.\S{20,}$", ran.stdout, re.MULTILINE)
+    return str(key)
+
+
+@pytest.mark.timeout(240)
+async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
+    """New gateways, then new workers, then one that hangs: each request has its answer.
+
+    Each pod leaves by itself within its grace, but for the one that hangs with what it has claimed: it is killed at
+    the end of its grace (a short one here).
+    """
+    await cluster.gateways.roll_out()
+    await cluster.served(50)
+    await cluster.workers.roll_out()
+    await cluster.served(50)
+    left = [*cluster.gateways.ended.values(), *cluster.workers.ended.values()]
+    hangs = cluster.workers.pods[0]
+    assert hangs.program is not None
+    hangs.program.signal(signal.SIGSTOP)
+    await cluster.workers.remove(hangs, grace_s=2)
+    await cluster.served(50)
+    verdict = judge(cluster.calls)
+    sys.stdout.write(f"{verdict}\n")
+    assert whole(verdict), verdict
+    assert left == [0, 0, 0, 0]
+    assert cluster.workers.ended[hangs.name] == -signal.SIGKILL
+    assert (cluster.gateways.restarts(), cluster.workers.restarts()) == (0, 0)
