@@ -73,7 +73,8 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
             gateways, workers = (
                 Deployment(named(manifests, "Deployment", name), make) for name in ("gateway", "worker")
             )
-            await asyncio.gather(gateways.scale(2), workers.scale(2))
+            await gateways.scale(2)  # a gateway is ready before there is a worker
+            await workers.scale(2)
             nginx_folder = tmp_path_factory.mktemp("nginx")
             async with Balancer(nginx_folder, gateways.endpoints) as balancer:
                 # A client's own connections to nginx end when nginx reads its file anew: each call has one of its own.
