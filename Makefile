@@ -18,7 +18,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run manifests test test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run manifests test test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -76,6 +76,9 @@ bench-gpu: $(READY) ## A GPU served, beside what it gives offline (eight minutes
 
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)
+
+bench-autoscaling: $(READY) ## Simulate a day under the autoscalers of k8s/ (two minutes), into docs/autoscaling.md
+	@exec $(BIN)/python -m bench.autoscaling $(ARGS)
 
 bench-sweep: $(READY) ## Batch sizes and waits against what a simulated model allows (five minutes)
 	@exec $(BIN)/python -m bench.sweep $(ARGS)
