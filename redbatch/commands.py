@@ -22,6 +22,7 @@ from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.app import app as jobs_app
 from redbatch.keys.app import app as keys_app
 from redbatch.process import EXIT_CONFIGURATION, complain
+from redbatch.redis_users.app import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
 
 app = typer.Typer(
@@ -45,6 +46,8 @@ app.add_typer(dead_app, name="dead")
 app.add_typer(jobs_app, name="jobs")
 app.command()(embed)
 app.add_typer(keys_app, name="keys")
+app.add_typer(k8s_app, name="k8s")
+app.add_typer(swarm_app, name="swarm")
 
 GATEWAY = settings_of(GatewaySettings)
 WORKER = settings_of(WorkerSettings)

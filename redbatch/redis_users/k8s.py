@@ -1,0 +1,47 @@
+"""What `kubectl apply` is given: a namespace, and the secrets in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from redbatch.redis_users.passwords import Access, Redis
+
+
+def manifests(namespace: str, access: Access, redis: Redis) -> str:
+    """Returns the namespace, Redis' users, and for each of its clients how it gets in."""
+    passwords = access.passwords
+    urls = {name: redis.url(name, password) for name, password in passwords.items()}
+    documents = [_namespace(namespace), users_secret(namespace, access.users)]
+    documents += [_secret(namespace, f"{name}-redis", {"url": urls[name]}) for name in ("gateway", "worker")]
+    keda = {"username": "keda", "password": passwords["keda"]}
+    documents.append(_secret(namespace, "keda-redis", keda))
+    for name in ("ops", "admin"):
+        values = {"username": name, "password": passwords[name], "url": urls[name]}
+        documents.append(_secret(namespace, f"{name}-redis", values))
+    return "---\n".join(documents)
+
+
+def users_secret(namespace: str, users: str) -> str:
+    """Returns the secret that Redis mounts."""
+    return _secret(namespace, "redis-users", {"users.acl": users})
+
+
+def _namespace(name: str) -> str:
+    levels = "".join(f"    pod-security.kubernetes.io/{how}: restricted\n" for how in ("enforce", "warn", "audit"))
+    return f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {json.dumps(name)}\n  labels:\n{levels}"
+
+
+def _secret(namespace: str, name: str, values: Mapping[str, str]) -> str:
+    """A JSON string is one of YAML too."""
+    lines = "".join(f"  {key}: {_scalar(value)}\n" for key, value in values.items())
+    return (
+        f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {json.dumps(namespace)}\n"
+        f"type: Opaque\nstringData:\n{lines}"
+    )
+
+
+def _scalar(value: str) -> str:
+    if "\n" not in value:
+        return json.dumps(value)
+    return "|\n" + "".join(f"    {line}\n" for line in value.splitlines()).removesuffix("\n")
