@@ -7,10 +7,12 @@ import asyncio
 from rich.console import Console
 
 from redbatch import queue_view
-from redbatch.process import complain
+from redbatch.process import complain, read_settings
 from redbatch.urls import mask_password
 from redbatch.which_queue import NoQueue, which_queue
 from shared.errors import RedisUnreachable
+from shared.queue import NotPermitted
+from shared.settings import QueueSettings
 
 EXIT_FAILED = 1
 
@@ -21,16 +23,17 @@ def show_queue(redis_url: str | None, name: str | None, *, in_json: bool, keep: 
         redis_url, name = which_queue(redis_url, name)
     except NoQueue as error:
         return _failed(str(error))
+    settings = read_settings(QueueSettings, {"redis_url": redis_url})
     console = Console(highlight=False)
     try:
         with queue_view.watching(console, name, in_json=in_json) as show:
             if keep:
-                asyncio.run(queue_view.watch(redis_url, name, show))
+                asyncio.run(queue_view.watch(settings, name, show))
             else:
-                show(asyncio.run(queue_view.look(redis_url, name)))
+                show(asyncio.run(queue_view.look(settings, name)))
     except KeyboardInterrupt:
         return 0
-    except (RedisUnreachable, ValueError) as error:
+    except (NotPermitted, RedisUnreachable, ValueError) as error:
         return _failed(f"{mask_password(redis_url)}: {error}")
     return 0
 

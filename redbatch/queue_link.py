@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from redbatch.process import complain
+from redbatch.process import complain, read_settings
 from redbatch.urls import mask_password
 from redbatch.which_queue import NoQueue, which_queue
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.queue import Link, Queue
+from shared.queue import Link, NotPermitted, Queue
 from shared.settings import QueueSettings
 
 EXIT_FAILED = 1
@@ -36,8 +36,10 @@ def on_queue(where: Where, purpose: str, work: Work) -> int:
     except NoQueue as error:
         return failed(str(error))
 
+    settings = read_settings(QueueSettings, {"redis_url": url})
+
     async def run() -> int:
-        queue = Queue(QueueSettings(redis_url=url), name, f"redbatch-cli-{os.getpid()}")
+        queue = Queue(settings, name, f"redbatch-cli-{os.getpid()}")
         try:
             return await work(queue.link(purpose), queue.keys)
         finally:
@@ -47,7 +49,7 @@ def on_queue(where: Where, purpose: str, work: Work) -> int:
         return asyncio.run(run())
     except KeyboardInterrupt:
         return EXIT_FAILED
-    except (RedisUnreachable, ValueError) as error:
+    except (NotPermitted, RedisUnreachable, ValueError) as error:
         return failed(f"{mask_password(url)}: {error}")
 
 

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 WATCH_EVERY_S = 1.0
 
 
-async def look(redis_url: str, queue_name: str) -> Pulse:
+async def look(settings: QueueSettings, queue_name: str) -> Pulse:
     """Returns the state of the queue. Raises RedisUnreachable, or ValueError for what is no URL of a Redis."""
-    queue = Queue(QueueSettings(redis_url=redis_url), queue_name, f"redbatch-cli-{os.getpid()}")
+    queue = Queue(settings, queue_name, f"redbatch-cli-{os.getpid()}")
     try:
         return await pulse(queue.link("queue"), queue.keys)
     finally:
         await queue.close()
 
 
-async def watch(redis_url: str, queue_name: str, show: Callable[[Pulse], None]) -> None:
+async def watch(settings: QueueSettings, queue_name: str, show: Callable[[Pulse], None]) -> None:
     """Hands the state of the queue to `show` each second, until cancelled. Raises as `look` does."""
-    queue = Queue(QueueSettings(redis_url=redis_url), queue_name, f"redbatch-cli-{os.getpid()}")
+    queue = Queue(settings, queue_name, f"redbatch-cli-{os.getpid()}")
     link = queue.link("queue")
     try:
         while True:

@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.scripts import Script
 from shared.settings import QueueSettings
+from shared.tls import trouble
 from shared.wire import Wire
 
 Argument = str | bytes | int | float
@@ -52,6 +53,10 @@ class CommandUnknown(Exception):
     """This Redis is too old for a command."""
 
 
+class NotPermitted(Exception):
+    """The user of the URL may not do this."""
+
+
 class ScriptRefused(Exception):
     """A script refused what it was asked, for a reason that its header gives."""
 
@@ -61,21 +66,21 @@ class Link:
 
     Args:
         pool: where connections come from, with their options.
+        settings: how long to wait for an answer, unless a call says otherwise; how to speak TLS.
         name: what CLIENT LIST shows.
-        timeout_s: how long to wait for an answer, unless a call says otherwise.
         identified: whether to learn the connection's id at Redis, so that it can be killed after it broke.
     """
 
-    def __init__(self, pool: ConnectionPool, name: str, timeout_s: float, *, identified: bool = False) -> None:
-        self._pool = pool
-        self._name = name
+    def __init__(self, pool: ConnectionPool, settings: QueueSettings, name: str, *, identified: bool = False) -> None:
+        self._tls = settings.redis_tls
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
         self._left_behind: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
         self._connection: AbstractConnection = pool.make_connection()
         self._connection.client_name = name
-        self._timeout_s = timeout_s
+        self._timeout_s = settings.redis_timeout_s
+        self._tells_reads = True
         self._wire: Wire | None = None
 
     async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - as the command has it
@@ -85,6 +90,7 @@ class Link:
             RedisUnreachable: no connection, no answer in time, or Redis cannot serve (loading, out of memory).
             GroupMissing: NOGROUP.
             CommandUnknown: Redis has no such command.
+            NotPermitted: the user of the URL may not do this.
             ResponseError: any other error reply.
         """
         async with self._lock:
@@ -99,12 +105,23 @@ class Link:
             return await self._exchange(commands, timeout_s) if commands else []
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - as its header says
-        """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does."""
-        async with self._lock:  # over both, so that calls reach Redis in the order in which they were made
-            try:
-                return (await self._exchange((("EVALSHA", script.sha, len(keys), *keys, *args),)))[0]
-            except NoScriptError:
-                return (await self._exchange((("EVAL", script.text, len(keys), *keys, *args),)))[0]
+        """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does.
+
+        One that only reads is called as such where Redis can tell (7.0): so its user need not be one who may write.
+        """
+        async with self._lock:  # over all, so that calls reach Redis in the order in which they were made
+            if script.reads and self._tells_reads:
+                try:
+                    return await self._evaluate(script, "_RO", keys, args)
+                except CommandUnknown:
+                    self._tells_reads = False
+            return await self._evaluate(script, "", keys, args)
+
+    async def _evaluate(self, script: Script, form: str, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401
+        try:
+            return (await self._exchange(((f"EVALSHA{form}", script.sha, len(keys), *keys, *args),)))[0]
+        except NoScriptError:
+            return (await self._exchange(((f"EVAL{form}", script.text, len(keys), *keys, *args),)))[0]
 
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
         """Pops the first element of a list, waiting for one at most `timeout_s` seconds (and at most BLOCK_S)."""
@@ -148,7 +165,7 @@ class Link:
             raise _translated(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             await self._close()
-            raise RedisUnreachable(f"Redis did not answer ({type(error).__name__}): try again.") from error
+            raise RedisUnreachable(_why(error)) from error
         except BaseException:
             await self._close()
             raise
@@ -165,6 +182,8 @@ class Link:
         if self._wire is not None:
             self._identity = {}  # nothing was asked over it, so Redis gives nothing to it: nobody need kill it
             await self._close()
+        if isinstance(self._connection, SSLConnection):  # with a context that is new: redis-py reads the files once
+            self._connection.ssl_context.context = self._tls.context()
         await self._connection.connect()
         if _cancels() > cancels:
             raise asyncio.CancelledError
@@ -196,15 +215,29 @@ def _cancels() -> int:
     return task.cancelling() if task is not None else 0
 
 
+def _why(error: Exception) -> str:
+    """Returns why there is no answer."""
+    if isinstance(error, AuthenticationError):
+        return "Redis refuses the user or its password."
+    if (wrong := trouble(error)) is not None:
+        return f"There is no safe connection to Redis: {wrong}."
+    return f"Redis did not answer ({type(error).__name__}): try again."
+
+
+_REPLIES: dict[str, type[Exception]] = {
+    "NOSCRIPT": NoScriptError,
+    "NOPERM": NotPermitted,
+    "NOGROUP": GroupMissing,
+    "UNBLOCKED the stream key": GroupMissing,
+    "unknown command": CommandUnknown,
+    "STALE": ScriptRefused,
+}
+
+
 def _translated(text: str) -> Exception:
-    if text.startswith("NOSCRIPT"):
-        return NoScriptError(text)
-    if "NOGROUP" in text or "UNBLOCKED the stream key" in text:
-        return GroupMissing(text)
-    if "unknown command" in text:
-        return CommandUnknown(text)
-    if "STALE" in text:
-        return ScriptRefused(text)
+    for words, kind in _REPLIES.items():
+        if words in text:
+            return kind(text)
     if any(word in text for word in _REFUSALS):
         return RedisUnreachable(f"Redis refuses to serve: {text[:120]}")
     return ResponseError(text)
@@ -240,7 +273,7 @@ class Queue:
     def link(self, purpose: str, *, identified: bool = False) -> Link:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
         name = f"{self._client}:{purpose}"
-        link = Link(self._pool, name, self.settings.redis_timeout_s, identified=identified)
+        link = Link(self._pool, self.settings, name, identified=identified)
         self._links.append(link)
         return link
 

@@ -9,24 +9,25 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script by its text and the SHA-1 that Redis calls it by."""
+    """A script by its text and the SHA-1 that Redis calls it by. One that `reads` writes nothing."""
 
     name: str
     text: bytes = field(repr=False)
     sha: str
+    reads: bool = False
 
     @classmethod
-    def load(cls, name: str, *before: str) -> Script:
+    def load(cls, name: str, *before: str, reads: bool = False) -> Script:
         """Reads `shared/lua/<name>.lua`, and the files that stand before it."""
         lua = files("shared").joinpath("lua")
         text = b"".join(lua.joinpath(f"{each}.lua").read_bytes() for each in (*before, name))
-        return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+        return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest(), reads)
 
 
 SUBMIT = Script.load("submit", "backlog", "entry_id", "tenants")
 CANCEL = Script.load("cancel", "backlog")
 SETTLE = Script.load("settle")
-PULSE = Script.load("pulse")
+PULSE = Script.load("pulse", reads=True)
 
 JOIN = Script.load("join")
 CLAIM = Script.load("claim")

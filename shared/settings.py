@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.tls import Tls
 
 QUEUE_PATTERN = r"^[a-z0-9._-]{1,64}$"
 QueueName = Annotated[str, StringConstraints(pattern=QUEUE_PATTERN)]
@@ -30,9 +34,68 @@ class QueueSettings(BaseSettings):
     redis_url: str = Field(
         default="redis://127.0.0.1:6379/0", description="Redis of the cluster (redis://, rediss:// or unix://)."
     )
+    redis_tls_ca: str | None = Field(
+        default=None,
+        description="For rediss://: file with the authorities that Redis' certificate may come from (PEM); the "
+        "system's when not set. Files are read again for each new connection.",
+    )
+    redis_tls_cert: str | None = Field(
+        default=None, description="For rediss://: file with the certificate to show to Redis (PEM)."
+    )
+    redis_tls_key: str | None = Field(
+        default=None, validate_default=True, description="For rediss://: file with the key of that certificate (PEM)."
+    )
     redis_timeout_s: float = Field(
         default=5.0, gt=0, le=60, description="Longest wait for one answer of Redis, and for a connection to it."
     )
     log_level: str = Field(
         default="info", pattern=r"^(debug|info|warning|error)$", description="debug, info, warning or error."
     )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _verifies(cls, value: str) -> str:
+        if any(name.startswith("ssl_") for name in parse_qs(urlsplit(value).query)):
+            raise ValueError("it takes no ssl_ options: there are the settings redis_tls_ca, _cert and _key")
+        return value
+
+    @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
+    @classmethod
+    def _readable(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        if not info.data.get("redis_url", "rediss://").startswith("rediss://"):
+            raise ValueError("redis_url begins with something other than rediss://, so there is no TLS")
+        try:
+            with open(value, "rb") as file:  # noqa: PTH123 - as OpenSSL will
+                file.read(1)
+        except OSError as error:
+            raise ValueError(f"it cannot be read ({os.strerror(error.errno or 0)})") from None
+        return value
+
+    @field_validator("redis_tls_key")
+    @classmethod
+    def _belongs(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Comes last, when the others are known to be readable."""
+        if not {"redis_tls_ca", "redis_tls_cert"} <= info.data.keys():
+            return value  # one of them is refused already
+        ca, cert = info.data["redis_tls_ca"], info.data["redis_tls_cert"]
+        if (cert is None) != (value is None):
+            raise ValueError("redis_tls_cert and redis_tls_key go together")
+        if ca is not None:
+            _check(Tls(ca), "redis_tls_ca holds no certificate")
+        if cert is not None:
+            _check(Tls(ca, cert, value), "redis_tls_cert and redis_tls_key are no certificate and its key")
+        return value
+
+    @property
+    def redis_tls(self) -> Tls:
+        """How to speak TLS to Redis, where the URL says so."""
+        return Tls(self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
+
+
+def _check(tls: Tls, otherwise: str) -> None:
+    try:
+        tls.context()
+    except (OSError, ValueError):
+        raise ValueError(otherwise) from None
