@@ -93,7 +93,7 @@ test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (
 	if [ "0$${version%%.*}" -lt 7 ]; then \
 	    echo "make test-redis7 needs Redis 7 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
 	echo "Running the tests that talk to Redis, on $$server ($$version) ..."; \
-	REDBATCH_TEST_REDIS_SERVER="$$server" exec $(PYTEST) -m redis $(ARGS)
+	REDBATCH_TEST_REDIS_SERVER="$$server" REDBATCH_TEST_USERS="$${REDBATCH_TEST_USERS-1}" exec $(PYTEST) -m redis $(ARGS)
 
 test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in an environment of their own
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)

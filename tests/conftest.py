@@ -13,12 +13,11 @@ import redis
 import redis.asyncio
 from hypothesis import settings
 
-from redbatch.local_redis import LocalRedis
 from shared.keys import Keys
 from shared.queue import Queue
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
-from tests.servers import Version, parse_version, require, server_binary
+from tests.servers import Server, Version, parse_version, require
 
 pytest_plugins = ["tests.chaos.table"]
 
@@ -74,8 +73,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """The URL of a server of this session's own, without persistence."""
-    with LocalRedis(server_binary()) as server:
+    """The URL of a server of this session's own, without persistence, for one who may do all there."""
+    with Server() as server:
         yield server.url
 
 

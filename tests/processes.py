@@ -24,6 +24,7 @@ from shared.keys import Keys
 from shared.messages import Heartbeat
 from shared.queue import Link
 from shared.submission import pulse
+from tests.users import in_its_role
 from tests.waiting import wait_until
 
 STOP_S = 15.0
@@ -128,6 +129,7 @@ class Processes:
 
     async def start(self, name: str, module: str, env: Mapping[str, str], ready: Ready | None = None) -> Program:
         """Starts `python -m module` with the given environment and waits until it is ready."""
+        env = in_its_role(module, env)
         program = Program(name, module, env, self._folder / f"{len(self._all)}-{name}.log")
         self._all.append(program)
         if ready is not None:

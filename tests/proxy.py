@@ -52,6 +52,7 @@ class FaultProxy:
     def __init__(self, upstream_url: str) -> None:
         where = urlsplit(upstream_url)
         self._upstream = (where.hostname or "127.0.0.1", where.port or 6379)
+        self._user = f"{where.username}:{where.password}@" if where.username else ""
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
         self._fates: list[Fate] = []
@@ -65,7 +66,7 @@ class FaultProxy:
     def url(self) -> str:
         """Where clients connect to."""
         assert self._server is not None
-        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return f"redis://{self._user}127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
 
     def next_replies(self, *fates: Fate) -> None:
         """Decides over the replies to come, in order; those after them pass."""
@@ -121,7 +122,7 @@ class FaultProxy:
     async def _replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
             while reply := await self._whole_reply(reader):
-                fate = self._fates.pop(0) if self._fates else self.fate_of(pair.name)
+                fate = self._fate(pair.name)
                 delay = self.delay_s()
                 if delay > 0:
                     await asyncio.sleep(delay)
@@ -133,6 +134,12 @@ class FaultProxy:
             pair.client.close()
             pair.server.close()
             self._pairs.discard(pair)
+
+    def _fate(self, name: str) -> Fate:
+        """What comes before a connection has said its name passes: that its user may log in."""
+        if not name:
+            return Fate.PASS
+        return self._fates.pop(0) if self._fates else self.fate_of(name)
 
     @staticmethod
     async def _whole_reply(reader: asyncio.StreamReader) -> bytes:

@@ -8,13 +8,12 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from redbatch.local_redis import LocalRedis
 from tests.chaos.scene import Figures, Scene
 from tests.chaos.table import FAULT
 from tests.integration.gateway.house import House
 from tests.processes import Processes
 from tests.proxy import FaultProxy
-from tests.servers import server_binary
+from tests.servers import Server
 
 
 @pytest.fixture
@@ -66,16 +65,16 @@ async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
 
 
 @pytest.fixture
-def own_redis(request: pytest.FixtureRequest) -> Iterator[LocalRedis]:
+def own_redis(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A Redis that may be killed, frozen and filled; parametrize it with arguments of redis-server."""
     options: list[str] = getattr(request, "param", [])
-    with LocalRedis(server_binary(), options=options) as server:
+    with Server(options=options) as server:
         yield server
 
 
 @pytest_asyncio.fixture
 async def own_scene(
-    own_redis: LocalRedis,
+    own_redis: Server,
     queue_name: str,
     thorough: bool,
     rows: list[Figures],

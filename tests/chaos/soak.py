@@ -28,7 +28,6 @@ import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from redbatch.local_redis import LocalRedis
 from tests.chaos.history import Verdict, judge
 from tests.chaos.scene import LIVELY, MODEL, Scene, whole
 from tests.chaos.test_redis import HARMS, stall
@@ -36,7 +35,7 @@ from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import House
 from tests.leaks import find_leaks
 from tests.processes import Processes
-from tests.servers import server_binary
+from tests.servers import Server
 
 CLIENTS = 16
 TIMEOUT_S = 30.0
@@ -69,7 +68,7 @@ class Soak:
     """A cluster in its Redis, and what happens to it."""
 
     scene: Scene
-    server: LocalRedis
+    server: Server
     began: float = field(default_factory=time.monotonic)
     struck: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
@@ -165,7 +164,7 @@ FAULTS: dict[str, Callable[[Soak], Awaitable[object]]] = {
 async def run(minutes: float, seed: int, plot: Path, out: Path) -> bool:
     """Soaks; returns whether all is well."""
     console = Console()
-    with LocalRedis(server_binary()) as server:
+    with Server() as server:
         async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw, _processes() as processes:
             scene = Scene(House(processes, server.url, "soak"), raw, thorough=True, rows=[], dice=random.Random(seed))
             await scene.open(gateways=2, workers=3, model=MODEL, **LIVELY)
@@ -191,7 +190,7 @@ def _processes() -> Processes:
     return Processes(Path(tempfile.mkdtemp(prefix="redbatch-soak-")))
 
 
-def _leaks(server: LocalRedis, scene: Scene) -> list[str]:
+def _leaks(server: Server, scene: Scene) -> list[str]:
     with redis.Redis.from_url(server.url, protocol=2) as client:
         return find_leaks(client, scene.house.keys)
 

@@ -18,6 +18,7 @@ from shared.queue import Queue
 from shared.settings import QueueSettings
 from shared.submission import Submission
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker
+from tests.users import as_user
 
 pytestmark = [pytest.mark.redis, pytest.mark.buries]
 
@@ -43,7 +44,7 @@ async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number:
 @pytest.fixture
 def dead(redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> Dead:
     """Runs `redbatch dead` with some arguments, on the test's queue."""
-    monkeypatch.setenv("REDBATCH_REDIS_URL", redis_url)
+    monkeypatch.setenv("REDBATCH_REDIS_URL", as_user(redis_url, "admin"))
     monkeypatch.setenv("REDBATCH_QUEUE", queue_name)
     monkeypatch.setenv("COLUMNS", "160")
     asyncio.run(give_up(redis_url, queue_name, TEXTS, 3))

@@ -21,6 +21,7 @@ from redbatch.commands import app
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits_of
 from tests.processes import Processes
+from tests.users import as_user
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]
@@ -49,7 +50,7 @@ def status(gateway: Gateway, job: str) -> str:
 
 async def command(house: House, *words: str) -> Result:
     """Runs `redbatch jobs`, in a thread: it has an event loop of its own."""
-    where = ["--redis-url", house.redis_url, "--queue", house.queue]
+    where = ["--redis-url", as_user(house.redis_url, "admin"), "--queue", house.queue]
     return await asyncio.to_thread(CliRunner().invoke, app, ["jobs", *words, *where])
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from shared.access import digest_of
 from shared.keys import ACCESS_KEYS
+from tests.users import as_user
 
 pytestmark = pytest.mark.redis
 
@@ -22,7 +23,7 @@ Run = Callable[..., Any]
 @pytest.fixture
 def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `redbatch keys` with some arguments, where there are none yet."""
-    monkeypatch.setenv("REDBATCH_REDIS_URL", redis_url)
+    monkeypatch.setenv("REDBATCH_REDIS_URL", as_user(redis_url, "admin"))
     monkeypatch.setenv("COLUMNS", "160")
     with redis.Redis.from_url(redis_url, protocol=2) as client:
         client.delete(ACCESS_KEYS)

@@ -13,6 +13,7 @@ from api.settings import GatewaySettings
 from tests.integration.gateway.house import House
 from tests.processes import Processes
 from tests.proxy import FaultProxy
+from tests.users import as_user
 
 Open = Callable[..., Awaitable[Dispatcher]]
 THOROUGH = "test_stress.py"
@@ -47,7 +48,7 @@ async def opened(redis_url: str, queue_name: str, house: House) -> AsyncIterator
     async with AsyncExitStack() as stack:
 
         async def open_one(url: str = redis_url, **settings: object) -> Dispatcher:
-            given = {"redis_url": url, "queue": queue_name} | settings
+            given = {"redis_url": as_user(url, "gateway"), "queue": queue_name} | settings
             dispatcher = Dispatcher(GatewaySettings.model_validate(given), queue_name)
             await dispatcher.start()
             stack.push_async_callback(dispatcher.stop)

@@ -10,14 +10,13 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from redbatch.local_redis import LocalRedis
 from shared import delivery
 from shared.messages import Heartbeat
 from shared.queue import Queue
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House
 from tests.processes import Processes
-from tests.servers import server_binary
+from tests.servers import Server
 from tests.waiting import wait_until
 
 READY_S = 20.0
@@ -67,15 +66,15 @@ async def said_ready(queue: Queue) -> None:
 
 
 @pytest.fixture
-def own_redis() -> Iterator[LocalRedis]:
+def own_redis() -> Iterator[Server]:
     """A Redis that the test may stop and start again, empty, on the same port."""
-    with LocalRedis(server_binary()) as server:
+    with Server() as server:
         yield server
 
 
 @pytest_asyncio.fixture
 async def far_house(
-    own_redis: LocalRedis, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+    own_redis: Server, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     """Processes of the test's own, around a queue in the test's own Redis."""
     async with Processes(tmp_path_factory.mktemp("far")) as processes:

@@ -16,6 +16,7 @@ import redis.asyncio
 from redbatch.local_redis import LocalRedis
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
+from tests.users import users_are_on
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -135,10 +136,12 @@ async def test_an_outage_that_ends_in_a_refusal_is_over(
         await raw.replicaof("127.0.0.1", "1")
         sent = asyncio.create_task(gateway.send(client, "a"))
         await wait_until(lambda: gateway.missing() == ["redis"], "the submit is repeated")
-        await raw.execute_command("ACL", "SETUSER", "default", "-@scripting")
+        user = "gateway" if users_are_on() else "default"
+        await raw.execute_command("ACL", "SETUSER", user, "-@scripting")
         assert (await sent).status_code == 500
         await raw.replicaof("NO", "ONE")
-        await raw.execute_command("ACL", "SETUSER", "default", "+@all")
+        await raw.execute_command("ACL", "SETUSER", user, "+@scripting")
+        await raw.execute_command("ACL", "LOG", "RESET")
     worker.signal(signal.SIGCONT)
     await asyncio.sleep(2 * grace_s)
     await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)

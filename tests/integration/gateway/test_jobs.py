@@ -18,11 +18,11 @@ import pytest
 import redis
 import redis.asyncio
 
-from redbatch.local_redis import LocalRedis
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
 from tests.processes import Processes
-from tests.servers import parse_version, server_binary
+from tests.servers import Server, parse_version
+from tests.users import OBSERVER, password_of, users_are_on
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -334,7 +334,7 @@ async def test_a_job_expires(house: House) -> None:
     assert sorted(np.flatnonzero(np.isnan(whole).any(axis=1))) == late
 
 
-def says_when_it_has_written(server: LocalRedis) -> bool:
+def says_when_it_has_written(server: Server) -> bool:
     """Whether a Redis has WAITAOF."""
     with redis.Redis.from_url(server.url, protocol=2) as raw:
         return parse_version(str(raw.info("server")["redis_version"])) >= (7, 2)
@@ -350,8 +350,10 @@ async def test_durability(
     house: House, tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...], level: str
 ) -> None:
     """A job is only taken once it is as durable as it has to be: without a file or a replica, never."""
-    with LocalRedis(server_binary(), options=options) as server:
-        taken = options == ALWAYS or (options == EVERYSEC and says_when_it_has_written(server))
+    with Server(options=options) as server:
+        # Before WAITAOF a gateway asks for Redis' settings, which its user may not.
+        taken = options in (ALWAYS, EVERYSEC) and says_when_it_has_written(server)
+        taken = taken or (options == ALWAYS and not users_are_on())
         async with Processes(tmp_path_factory.mktemp("durable")) as processes:
             there = House(processes, server.url, house.queue)
             gateway = await there.gateway(job_durability=level, job_durable_s=3)
@@ -373,9 +375,11 @@ def is_followed(raw: redis.Redis) -> bool:
 
 async def test_a_job_waits_for_a_replica(house: House, tmp_path_factory: pytest.TempPathFactory) -> None:
     """All jobs that come at a time ask once; and over a new connection too, what the replica has not is not there."""
-    with LocalRedis(server_binary()) as server, redis.Redis.from_url(server.url, protocol=2) as raw:
-        port = raw.connection_pool.connection_kwargs["port"]
-        with LocalRedis(server_binary(), options=("--replicaof", "127.0.0.1", str(port))) as replica:
+    with Server() as server, redis.Redis.from_url(server.url, protocol=2) as raw:
+        follow = ["--replicaof", "127.0.0.1", str(server.port)]
+        if users_are_on():
+            follow += ["--masteruser", OBSERVER, "--masterauth", password_of(OBSERVER)]
+        with Server(options=follow) as replica:
             async with Processes(tmp_path_factory.mktemp("replica")) as processes:
                 await wait_until(lambda: is_followed(raw), "the replica has what there is", timeout_s=20)
                 there = House(processes, server.url, house.queue)
@@ -430,7 +434,7 @@ async def test_a_job_survives_a_redis_that_is_killed(
 ) -> None:
     """With an append-only file: what had been answered stays, the rest runs, and each input counts once."""
     texts = [f"text {i}" for i in range(2_000)]
-    with LocalRedis(server_binary(), options=("--appendonly", "yes", "--appendfsync", fsync)) as server:
+    with Server(options=("--appendonly", "yes", "--appendfsync", fsync)) as server:
         async with Processes(tmp_path_factory.mktemp("killed")) as processes:
             there = House(processes, server.url, house.queue)
             gateway, _ = await asyncio.gather(
@@ -451,7 +455,7 @@ async def test_a_job_survives_a_redis_that_is_killed(
 
 async def test_redis_full_or_down(house: House, tmp_path_factory: pytest.TempPathFactory) -> None:
     """503 and no job."""
-    with LocalRedis(server_binary()) as server:
+    with Server() as server:
         async with Processes(tmp_path_factory.mktemp("full")) as processes:
             there = House(processes, server.url, house.queue)
             gateway = await there.gateway(redis_timeout_s=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,9 @@ import redis.asyncio
 from shared import delivery
 from shared.keys import BULK, GROUP, INTERACTIVE, Keys
 from shared.queue import Queue
+from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker
+from tests.users import as_user
 
 Hire = Callable[[str], Awaitable[Worker]]
 
@@ -65,10 +68,46 @@ class Lane:
         return list(found)
 
 
+@asynccontextmanager
+async def opened(redis_url: str, queue_name: str, user: str) -> AsyncIterator[Queue]:
+    """The test's queue as a user sees it."""
+    queue = Queue(QueueSettings(redis_url=as_user(redis_url, user)), queue_name, "test")
+    yield queue
+    await queue.close()
+
+
+@pytest_asyncio.fixture
+async def queue(redis_url: str, queue_name: str, request: pytest.FixtureRequest) -> AsyncIterator[Queue]:
+    """The test's queue, for the user that its module PLAYS: a gateway, if that says nothing."""
+    async with opened(redis_url, queue_name, getattr(request.module, "PLAYS", "gateway")) as queue:
+        yield queue
+
+
+@pytest_asyncio.fixture
+async def front(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+    """The test's queue, for gateways."""
+    async with opened(redis_url, queue_name, "gateway") as queue:
+        yield queue
+
+
+@pytest_asyncio.fixture
+async def floor(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+    """The test's queue, for workers."""
+    async with opened(redis_url, queue_name, "worker") as queue:
+        yield queue
+
+
+@pytest_asyncio.fixture
+async def desk(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+    """The test's queue, for who looks after it."""
+    async with opened(redis_url, queue_name, "admin") as queue:
+        yield queue
+
+
 @pytest.fixture
-def gateway(queue: Queue) -> Gateway:
+def gateway(front: Queue) -> Gateway:
     """A gateway with a link of its own."""
-    return Gateway(queue.link("submit"), queue.keys)
+    return Gateway(front.link("submit"), front.keys)
 
 
 @pytest.fixture
@@ -84,13 +123,13 @@ def bulk_lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
 
 
 @pytest_asyncio.fixture
-async def hire(queue: Queue) -> AsyncIterator[Hire]:
+async def hire(floor: Queue) -> AsyncIterator[Hire]:
     """Makes workers by name, each with a link of its own. After the test they leave, and must owe nothing."""
     hired: list[Worker] = []
 
     async def hire(name: str) -> Worker:
-        worker = Worker(queue.link(name), queue.keys, name)
-        await delivery.join(worker.link, queue.keys)
+        worker = Worker(floor.link(name), floor.keys, name)
+        await delivery.join(worker.link, floor.keys)
         hired.append(worker)
         return worker
 

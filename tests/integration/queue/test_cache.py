@@ -46,14 +46,14 @@ async def test_what_is_kept_is_found_as_it_was(queue: Queue) -> None:
     assert abs(now_ms - time.time() * 1000) < 60_000
 
 
-async def test_a_vector_passes_its_time(queue: Queue) -> None:
+async def test_a_vector_passes_its_time(queue: Queue, raw: redis.asyncio.Redis) -> None:
     """However often it was asked for; and with all, the keys."""
     link = queue.link("cache")
     now_ms = int(time.time() * 1000)
     some = {b"young": value(1), b"old": value(2, now_ms - BOUND.ttl_ms - 1_000)}
     await keep(link, queue.keys, BOUND, some)
     assert await found(link, queue.keys, BOUND, some) == [1, None]
-    times = [await link.call("PTTL", name) for name in queue.keys.cache]
+    times = [await raw.pttl(name) for name in queue.keys.cache]
     assert 0 < times[1] <= 2 * BOUND.ttl_ms
     assert 0 < times[0] <= 4 * BOUND.ttl_ms
     assert times[2] == -2

@@ -17,6 +17,7 @@ from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
 pytestmark = [pytest.mark.redis, pytest.mark.buries, pytest.mark.asyncio]
+PLAYS = "admin"
 
 ERROR = "input_failed: it kills"
 

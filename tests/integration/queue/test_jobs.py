@@ -46,9 +46,10 @@ def failure(entry: Entry) -> bytes:
 
 @dataclass
 class Office:
-    """Makes jobs and answers them."""
+    """Makes jobs, and feeds the lanes with them, as workers do."""
 
     link: Link
+    floor: Link
     keys: Keys
 
     async def upload(self, inputs: int, job_id: str = "") -> Making:
@@ -74,7 +75,7 @@ class Office:
 
     async def feed(self, wide: Window = WIDE) -> Fed:
         """Feeds the lanes."""
-        return await jobs.feed(self.link, self.keys, wide)
+        return await jobs.feed(self.floor, self.keys, wide)
 
     async def job(self, job_id: str) -> Job:
         """Returns a job that must be there."""
@@ -100,9 +101,9 @@ class Office:
 
 
 @pytest.fixture
-def office(queue: Queue) -> Office:
+def office(queue: Queue, floor: Queue) -> Office:
     """Where jobs are made."""
-    return Office(queue.link("office"), queue.keys)
+    return Office(queue.link("office"), floor.link("feed"), queue.keys)
 
 
 @pytest_asyncio.fixture(autouse=True)
@@ -312,7 +313,7 @@ async def test_what_is_not_whole_is_no_job(office: Office) -> None:
     assert await jobs.find(office.link, office.keys, making.job_id) is None
     unmade = await office.upload(8)
     assert await jobs.find(office.link, office.keys, unmade.job_id) is None
-    assert 0 < await office.link.call("PTTL", office.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
+    assert 0 < await office.floor.call("PTTL", office.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
     await jobs.forget(office.link, office.keys, unmade.job_id)
     assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
@@ -421,8 +422,8 @@ async def test_an_entry_that_fails_is_split(office: Office, worker: Worker, bulk
     job_id = await office.made(10)
     entries = await claim(worker)
     bodies = [encode_body(Body(EMBED, (text,))) for text in decode_body(entries[1].body).inputs]
-    assert await jobs.split(office.link, office.keys, entries[1], bodies)
-    assert not await jobs.split(office.link, office.keys, entries[1], bodies)
+    assert await jobs.split(office.floor, office.keys, entries[1], bodies)
+    assert not await jobs.split(office.floor, office.keys, entries[1], bodies)
     assert await bulk_lane.backlog() == (10, 100)
     assert await office.owed() == {"inputs": 10, "entries": 6, "tokens": 100}
     single = await claim(worker)

@@ -8,6 +8,7 @@ from shared import dead_letters, delivery, submission
 from shared.delivery import Allowance, Claimed
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry
+from shared.queue import Queue
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
@@ -163,15 +164,16 @@ async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Ga
 
 @pytest.mark.buries
 async def test_a_dead_letter_goes_back_into_its_lane(
-    gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
+    desk: Queue, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
 ) -> None:
     """And is counted there."""
+    link = desk.link("dead")
     await gateway.add(request(lane=BULK, n=2, cost=9))
     await worker.bury(await worker.claim())
-    (letter,) = await dead_letters.read(gateway.link, gateway.keys, 10)
+    (letter,) = await dead_letters.read(link, desk.keys, 10)
     assert letter.lane == "bulk"
-    outcome, ref = await dead_letters.requeue(gateway.link, gateway.keys, letter.letter_id, "again", 60_000)
+    outcome, ref = await dead_letters.requeue(link, desk.keys, letter.letter_id, "again", 60_000)
     assert (outcome, None if ref is None else ref.lane) == ("ok", BULK)
     assert (await bulk_lane.length(), await lane.bulk_tokens()) == (1, 9)
     await worker.commit(await worker.claim())
-    await dead_letters.purge_all(gateway.link, gateway.keys)
+    await dead_letters.purge_all(link, desk.keys)

@@ -15,6 +15,7 @@ from shared.leases import Lease
 from shared.queue import Link, Queue
 
 pytestmark = pytest.mark.redis
+PLAYS = "worker"
 
 TTL_MS = 60_000
 PATIENCE_MS = 5_000

@@ -15,7 +15,6 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from redbatch.local_redis import LocalRedis
 from shared import delivery, submission
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
@@ -24,10 +23,12 @@ from shared.settings import QueueSettings
 from shared.submission import Bound
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import Fate, FaultProxy
-from tests.servers import server_binary
+from tests.servers import Server
+from tests.users import users_are_on
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
+PLAYS = "observer"
 
 
 @pytest_asyncio.fixture
@@ -107,7 +108,7 @@ async def test_a_reply_that_comes_too_late_never_answers_the_next(queue: Queue, 
 
 async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
     """Its connections stay open and refuse every write for ever; a new one may lead to the new master."""
-    server = LocalRedis(server_binary())
+    server = Server()
     await asyncio.to_thread(server.start)
     queue = Queue(QueueSettings(redis_url=server.url), "q", "c")
     try:
@@ -324,7 +325,7 @@ async def test_scripts_are_sent_again_after_script_flush(queue: Queue, worker: W
 
 async def test_a_server_that_is_gone_and_comes_back() -> None:
     """While nobody listens calls are unreachable at once; afterwards the same link works."""
-    with LocalRedis(server_binary()) as server:
+    with Server() as server:
         queue = Queue(QueueSettings(redis_url=server.url, redis_timeout_s=1), "gone", "test")
         link = queue.link("calls", identified=True)
         assert await link.call("ECHO", "a") == b"a"
@@ -361,6 +362,7 @@ async def test_a_connection_says_nothing_that_nobody_asked_for(queue: Queue, raw
     stats: Any = await raw.info("commandstats")
     sent = {name.removeprefix("cmdstat_"): int(stat["calls"]) for name, stat in stats.items()}
     sent.pop("info", None)
+    assert sent.pop("auth", 0) == int(users_are_on())
     assert {name.split("|")[0]: calls for name, calls in sent.items() if name != "config|resetstat"} in (
         {"echo": 3, "client": 2, "config": 1},  # 6.2 does not tell subcommands apart
         {"echo": 3, "client": 1},

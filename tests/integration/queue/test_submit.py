@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from urllib.parse import urlsplit
 
 import pytest
 import redis.asyncio
@@ -19,6 +18,7 @@ from shared.queue import Queue, ScriptRefused
 from shared.submission import Bound
 from tests.integration.queue.actors import BOUND, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
+from tests.users import as_user
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
@@ -40,7 +40,7 @@ async def test_redis_cli_shows_text_fields_first_and_the_body_last(
     await gateway.add(asked)
     cli = bundled("redis-cli")
     assert cli is not None
-    command = [str(cli), "-p", str(urlsplit(redis_url).port), "XRANGE", lane.name, "-", "+"]
+    command = [str(cli), "--no-auth-warning", "-u", as_user(redis_url, "ops"), "XRANGE", lane.name, "-", "+"]
     shown = (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)).stdout.split(b"\n", 22)
     names, values = shown[1:21:2], shown[2:21:2]
     assert names == [b"id", b"v", b"n", b"pos", b"cost", b"deadline_ms", b"tenant", b"traceparent", b"bell", b"body"]

@@ -10,9 +10,11 @@ import redis.asyncio
 
 from shared import delivery
 from shared.queue import Queue
+from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
 from tests.integration.worker.house import House
 from tests.processes import Processes
+from tests.users import as_user
 
 
 @pytest_asyncio.fixture
@@ -21,6 +23,8 @@ async def house(
 ) -> AsyncIterator[House]:
     """A queue with its group; workers are started by the test, and all of them end with it."""
     link = queue.link("look")
+    asking = Queue(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
     await delivery.join(link, queue.keys)
     async with Processes(tmp_path) as processes:
-        yield House(redis_url, processes, queue, raw, link, Gateway(queue.link("submit"), queue.keys))
+        yield House(redis_url, processes, queue, raw, link, Gateway(asking.link("submit"), queue.keys))
+    await asking.close()

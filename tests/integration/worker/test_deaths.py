@@ -20,6 +20,7 @@ from shared.keys import GROUP
 from shared.messages import Failure
 from tests.integration.worker.house import Asked, House, metric
 from tests.processes import Program
+from tests.users import as_user
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -226,7 +227,7 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     (letter,) = await dead_letters.read(house.link, house.keys, 10)
     assert (letter.request_id, letter.attempts) == (killer.request_id, 3)
     assert (letter.worker, letter.error) == ((await house.names()).pop(), f"input_failed: {reply.message}")
-    where = ["--redis-url", house.url, "--queue", house.keys.queue]
+    where = ["--redis-url", as_user(house.url, "admin"), "--queue", house.keys.queue]
     result = await asyncio.to_thread(CliRunner().invoke, app, ["dead", "requeue", letter.letter_id, *where])
     assert (result.exit_code, result.output) == (0, f"{letter.letter_id}: answered\n")
     assert await house.empty()

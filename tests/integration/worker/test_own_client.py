@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.integration.worker.house import House, hash_vectors
+from tests.users import as_user
 
 pytestmark = [pytest.mark.redis]
 
@@ -19,10 +20,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 
 async def test_the_client_on_the_page_works(house: House) -> None:
-    """The code on the page, with another port and queue and nothing else changed, gets the vector of its text."""
+    """The code on the page, with another port, user and queue and nothing else changed, gets the vector of its text."""
     await house.worker()
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    code = code.replace("port=6379", f"port={urlsplit(house.url).port}").replace("minilm", house.queue.keys.queue)
+    where = urlsplit(as_user(house.url, "gateway"))
+    user = f", username='{where.username}', password='{where.password}'" if where.username else ""
+    code = code.replace("port=6379", f"port={where.port}{user}").replace("minilm", house.queue.keys.queue)
     names: dict[str, Any] = {}
     await asyncio.to_thread(exec, code, names)
     assert np.array_equal(names["vectors"], hash_vectors(["Hello, world"]))

@@ -15,6 +15,7 @@ from redbatch.queue_view import as_json, as_text, watching
 from redbatch.run_file import Running, announce
 from shared.messages import Heartbeat
 from shared.submission import Pulse
+from tests.users import as_user
 
 BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000)
 BUSY = Pulse(100_000, b"1", 5_000, 90_000, (290, 10), 256, 98_500, 99_900, (BEAT,))
@@ -96,7 +97,7 @@ def test_the_running_up_is_found(
 ) -> None:
     """Without a URL the queue of this user's `up` is shown, from a real Redis."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    announce(Running(os.getpid(), "http://127.0.0.1:1", redis_url, queue_name))
+    announce(Running(os.getpid(), "http://127.0.0.1:1", as_user(redis_url, "ops"), queue_name))
     assert show_queue(None, None, in_json=True, keep=False) == 0
     state = json.loads(capsys.readouterr().out)
     assert (state["queue"], state["waiting_entries"], state["workers"]) == (queue_name, 0, [])

@@ -1,0 +1,319 @@
+"""The users of Redis, on a Redis: what each may do and may not, and passwords that change while all goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import yaml
+from typer.testing import CliRunner
+
+from redbatch.commands import app
+from redbatch.redis_users.rules import USERS
+from shared import scripts
+from tests.servers import Server
+from tests.users import as_user
+
+pytestmark = pytest.mark.redis
+
+Q = "rb:{minilm}:"
+LANE = f"{Q}q:interactive"
+READ_RO = f"EVAL_RO return('a') 1 {LANE}"
+
+MAY = {
+    "gateway": [
+        f"XADD {LANE} * a b",
+        f"XDEL {LANE} 1-1",
+        f"BLPOP {Q}reply:a 1",
+        f"HGETALL {Q}job:a",
+        f"GET {Q}worker:a",
+        "HMGET rb:keys a",
+        "ZREVRANGE rb:queues 0 -1",
+        f"EVALSHA {scripts.SUBMIT.sha} 2 {Q}backlog {LANE}",
+        f"EVALSHA_RO {scripts.PULSE.sha} 1 {Q}workers",
+        "CLIENT KILL ID 1 ADDR a:1",
+        "CLIENT SETNAME a",
+        "WAIT 1 1",
+        "INFO memory",
+    ],
+    "worker": [
+        f"XREADGROUP GROUP workers a STREAMS {LANE} >",
+        f"XACK {LANE} workers 1-1",
+        f"XGROUP CREATE {LANE} workers 0 MKSTREAM",
+        f"RPUSH {Q}reply:a b",
+        f"XADD {Q}dead * a b",
+        f"SET {Q}worker:a b",
+        f"ZADD {Q}workers 1 a",
+        "ZADD rb:queues 1 a",
+        "SET rb:{gpu:host}:slot:0 a",
+        "CLIENT UNBLOCK 1",
+    ],
+    "keda": ["PING", f"XLEN {LANE}", f"XLEN {Q}q:bulk", "HELLO 3 AUTH keda a"],
+    "ops": [
+        f"XLEN {LANE}",
+        f"XRANGE {LANE} - +",
+        f"XINFO STREAM {LANE} FULL",
+        f"XINFO GROUPS {LANE}",
+        f"XINFO CONSUMERS {LANE} workers",
+        f"XPENDING {LANE} workers IDLE 3000 - + 10",
+        f"XREVRANGE {Q}dead + - COUNT 5",
+        f"MEMORY USAGE {LANE}",
+        f"HGETALL {Q}backlog",
+        f"HGETALL {Q}tenants",
+        f"GET {Q}worker:a",
+        f"TTL {Q}worker:a",
+        f"TYPE {LANE}",
+        "HGETALL rb:keys",
+        "ZRANGE rb:queues 0 -1",
+        "GET rb:{gpu:host}:fence",
+        "SCAN 0",
+        "INFO",
+        "SLOWLOG GET 5",
+        "CLIENT LIST",
+        READ_RO,
+    ],
+    "admin": [
+        "HSET rb:keys a b",
+        "HDEL rb:keys a",
+        f"XDEL {Q}dead 1-1",
+        f"XTRIM {Q}dead MAXLEN 0",
+        f"EVALSHA {scripts.REQUEUE.sha} 3 {Q}backlog {Q}dead {LANE}",
+        f"BLPOP {Q}reply:a 1",
+        f"XLEN {LANE}",
+        "ACL LOAD",
+        "ACL LOG",
+        "CLIENT LIST",
+    ],
+    "probe": ["PING"],
+}
+
+DENIED_TO_ALL = [
+    *("FLUSHALL", "FLUSHDB", "KEYS *", "CONFIG SET maxmemory 1", "CONFIG GET requirepass", "MONITOR", "SHUTDOWN"),
+    *("DEBUG SLEEP 1", "SELECT 1", "ACL SETUSER a on", "ACL LIST", "ACL SAVE", "SCRIPT FLUSH", "FUNCTION LIST"),
+    *(
+        "REPLICAOF a 1",
+        "SAVE",
+        "BGREWRITEAOF",
+        "MIGRATE a 1 b 0 1",
+        "PUBLISH a b",
+        "SUBSCRIBE a",
+        "GET other",
+        "DEL other",
+    ),
+]
+
+MAY_NOT = {
+    "gateway": [
+        "HSET rb:keys a b",
+        "HDEL rb:keys a",
+        f"EVALSHA {scripts.SUBMIT.sha} 1 rb:keys",
+        f"SET {Q}worker:a b",
+        f"ZADD {Q}workers 1 a",
+        "ZADD rb:queues 1 a",
+        f"XRANGE {Q}dead - +",
+        f"XREADGROUP GROUP workers a STREAMS {LANE} >",
+        f"XGROUP DESTROY {LANE} workers",
+        "SET rb:{gpu:host}:slot:0 a",
+        f"BRPOP {Q}reply:a 1",
+        "XADD other * a b",
+        "CLIENT LIST",
+        "SCAN 0",
+    ],
+    "worker": [
+        "HSET rb:keys a b",
+        "HGETALL rb:keys",
+        f"SET {Q}cache a",
+        f"HGETALL {Q}tenants",
+        f"GET {Q}submitted:a",
+        f"HGETALL {Q}idempotency:a",
+        f"XGROUP DESTROY {LANE} workers",
+        f"XGROUP SETID {LANE} workers 0",
+        f"EVALSHA {scripts.COMMIT.sha} 1 rb:keys",
+        "INFO",
+        "SCAN 0",
+    ],
+    "keda": [
+        f"XADD {LANE} * a b",
+        f"XRANGE {LANE} - +",
+        f"XREAD STREAMS {LANE} 0",
+        f"XLEN {Q}dead",
+        "INFO",
+        "CLIENT LIST",
+        READ_RO,
+    ],
+    "ops": [
+        f"XDEL {LANE} 1-1",
+        f"XADD {LANE} * a b",
+        f"XTRIM {Q}dead MAXLEN 0",
+        f"XACK {LANE} workers 1-1",
+        f"SET {Q}epoch a",
+        f"DEL {LANE}",
+        f"EXPIRE {LANE} 1",
+        "HSET rb:keys a b",
+        f"EVAL return('a') 1 {LANE}",
+        f"EVALSHA {scripts.SUBMIT.sha} 1 {LANE}",
+        f"XGROUP DESTROY {LANE} workers",
+        f"LRANGE {Q}reply:a 0 -1",
+        f"HGETALL {Q}cache:0",
+        "CLIENT KILL ID 1",
+        "ACL LOAD",
+        "SLOWLOG RESET",
+        "LATENCY RESET",
+    ],
+    "admin": [
+        f"SET {Q}worker:a b",
+        "SET rb:{gpu:host}:slot:0 a",
+        f"DEL {Q}epoch",
+        f"HSET {Q}tenants a b",
+        "CLIENT KILL ID 1",
+        f"XREADGROUP GROUP workers a STREAMS {LANE} >",
+    ],
+    "probe": ["ECHO a", "INFO", f"XLEN {LANE}", "GET rb:queues", "CLIENT SETNAME a", "TIME", "EVAL return(1) 0"],
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A Redis with these users, whatever the suite runs under."""
+    with Server(users=True) as server:
+        yield server
+
+
+@pytest.fixture
+def users(
+    server_version: tuple[int, ...], needs_redis: Callable[[str], None], request: pytest.FixtureRequest
+) -> Server:
+    """The same, unless Redis is too old: it knows no keys that may only be read."""
+    needs_redis("7.0")
+    found: Server = request.getfixturevalue("server")
+    return found
+
+
+@pytest.mark.parametrize("user", [user.name for user in USERS])
+def test_what_a_user_may_do(users: Server, user: str) -> None:
+    """As Redis judges it, of each thing that it does."""
+    with redis.Redis.from_url(users.url, protocol=2) as observer:
+        said: dict[str, Any] = {each: observer.execute_command("ACL DRYRUN", user, *each.split()) for each in MAY[user]}
+    assert said == dict.fromkeys(MAY[user], b"OK")
+
+
+@pytest.mark.parametrize("user", [user.name for user in USERS])
+def test_what_a_user_may_not_do(users: Server, user: str) -> None:
+    """Neither what harms all, nor what another's part is, nor anything with keys that are not Redbatch's."""
+    denied = [*MAY_NOT[user], *DENIED_TO_ALL]
+    with redis.Redis.from_url(users.url, protocol=2) as observer:
+        said: dict[str, Any] = {each: observer.execute_command("ACL DRYRUN", user, *each.split()) for each in denied}
+    assert [each for each, answer in said.items() if b"no permissions" not in answer] == []
+
+
+def test_of_what_blocks_a_gateway_has_what_it_needs(users: Server) -> None:
+    """WAITAOF comes with the category of what blocks, and nothing else does."""
+    with redis.Redis.from_url(users.url, protocol=2) as observer:
+        blocking: Any = observer.acl_cat("blocking")
+        names = {each.lower() for each in blocking}
+        may = {
+            name
+            for name in names - {"waitaof"}
+            if b"no permissions" not in observer.execute_command("ACL DRYRUN", "gateway", name, *_arguments(name))
+        }
+    assert may == {"blpop"}
+
+
+def _arguments(command: str) -> list[str]:
+    """Returns arguments that make sense to a command, of keys that a gateway has."""
+    key = f"{Q}reply:a"
+    stream = ["STREAMS", LANE, ">"]
+    several = ["1", "1", key]
+    special = {
+        "xread": stream,
+        "xreadgroup": ["GROUP", "workers", "a", *stream],
+        "blmove": [key, key, "LEFT", "LEFT", "1"],
+        "brpoplpush": [key, key, "1"],
+        "blmpop": [*several, "LEFT"],
+        "bzmpop": [*several, "MIN"],
+    }
+    return special.get(command, [key, "1"])
+
+
+def test_who_has_no_name_gets_nothing(users: Server) -> None:
+    """Nor does a wrong password."""
+    nobody = f"redis://127.0.0.1:{users.port}/0"
+    wrong = f"redis://gateway:wrong@127.0.0.1:{users.port}/0"
+    for url in (nobody, wrong):
+        with redis.Redis.from_url(url, protocol=2) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+
+
+def asked(url: str, *arguments: str) -> tuple[int, str]:
+    """Runs `redbatch` on a Redis; returns the exit code, and the one line that it complains in."""
+    result = CliRunner().invoke(app, [*arguments, "--redis-url", url])
+    return result.exit_code, result.stderr.strip()
+
+
+def test_the_command_line_as_ops(users: Server) -> None:
+    """What only looks works, also before any gateway has come; what changes is refused in a line."""
+    ops = as_user(users.url, "ops")
+    for words in (["queue"], ["dead", "list"], ["jobs", "list"], ["keys", "list"]):
+        assert asked(ops, *words) == (0, "")
+    for words in (["keys", "create"], ["dead", "purge", "1-1", "--yes"]):
+        code, line = asked(ops, *words)
+        assert (code, line.count("\n")) == (1, 0)
+        assert line.startswith("redbatch: redis://ops:***@127.0.0.1")
+        assert "NOPERM" in line
+    with redis.Redis.from_url(users.url, protocol=2) as observer:
+        observer.acl_log_reset()
+
+
+def test_the_command_line_with_a_wrong_password(users: Server) -> None:
+    """It says what Redis says, without the password."""
+    code, line = asked(f"redis://admin:wrong@127.0.0.1:{users.port}/0", "keys", "list")
+    where = f"redis://admin:***@127.0.0.1:{users.port}/0"
+    assert (code, line) == (1, f"redbatch: {where}: Redis refuses the user or its password.")
+
+
+def made(*arguments: str) -> dict[str, dict[str, str]]:
+    """Returns what `redbatch k8s secrets` prints, by the names of the secrets."""
+    text = CliRunner().invoke(app, ["k8s", "secrets", *arguments]).stdout
+    return {each["metadata"]["name"]: each.get("stringData", {}) for each in yaml.safe_load_all(text)}
+
+
+def opens(server: Server, url: str) -> bool:
+    """Whether a URL of a secret gets somebody in, by the port of this server."""
+    try:
+        with redis.Redis.from_url(re.sub(r"@.*", f"@127.0.0.1:{server.port}/0", url), protocol=2) as client:
+            client.execute_command("TIME")
+    except redis.AuthenticationError:
+        return False
+    return True
+
+
+def test_passwords_change_without_a_pause(needs_redis: Callable[[str], None], tmp_path: Path) -> None:
+    """New ones beside the old, then without: each time Redis takes the file while it runs, asked by its admin."""
+    needs_redis("7.0")
+    with Server(users=True) as server:
+        file = Path(str(server.directory)) / "users.acl"
+        old_file = tmp_path / "old.acl"
+
+        def load(text: str, admin: str) -> None:
+            file.write_text(text, encoding="utf-8")
+            with redis.Redis.from_url(re.sub(r"@.*", f"@127.0.0.1:{server.port}/0", admin), protocol=2) as client:
+                assert client.acl_load()
+
+        first = made()
+        load(first["redis-users"]["users.acl"], as_user(server.url, "admin"))
+        assert opens(server, first["gateway-redis"]["url"])
+        old_file.write_text(first["redis-users"]["users.acl"], encoding="utf-8")
+        second = made("--keep", str(old_file))
+        load(second["redis-users"]["users.acl"], first["admin-redis"]["url"])
+        for name in ("gateway-redis", "worker-redis", "ops-redis", "admin-redis"):
+            assert opens(server, first[name]["url"])
+            assert opens(server, second[name]["url"])
+        old_file.write_text(second["redis-users"]["users.acl"], encoding="utf-8")
+        load(made("--drop-old", str(old_file))["redis-users"]["users.acl"], second["admin-redis"]["url"])
+        for name in ("gateway-redis", "worker-redis", "ops-redis", "admin-redis"):
+            assert not opens(server, first[name]["url"])
+            assert opens(server, second[name]["url"])

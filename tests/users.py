@@ -1,0 +1,51 @@
+"""The users of Redis that the suite runs under: each process as its own, and who looks on as one that may do all.
+
+With REDBATCH_TEST_USERS=1 (`make test-redis7`) the servers of the suite have the users that `redbatch k8s secrets`
+makes. Their URLs are the observer's; whoever plays a part takes its user by `as_user`. Without, all are nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from redbatch.redis_users.acl import acl_file
+from redbatch.redis_users.rules import USERS
+
+USERS_VARIABLE = "REDBATCH_TEST_USERS"
+OBSERVER = "observer"
+ROLES = {"api": "gateway", "gpuworker": "worker"}
+"""Who the programs of the cluster are, by their module."""
+
+
+def users_are_on() -> bool:
+    """Whether the suite runs under users."""
+    return os.environ.get(USERS_VARIABLE) == "1"
+
+
+def password_of(user: str) -> str:
+    """Returns the password of a user."""
+    return f"password-of-{user}"
+
+
+def suite_acl() -> str:
+    """Returns the file of users, with one more for who looks on."""
+    digests = {name: sha256(password_of(name).encode()).hexdigest() for name in (*(u.name for u in USERS), OBSERVER)}
+    observer = f"user {OBSERVER} on #{digests[OBSERVER]} ~* &* +@all"
+    return acl_file({name: [digest] for name, digest in digests.items()}, [observer])
+
+
+def as_user(url: str, user: str) -> str:
+    """Returns a server's URL for a user; as it is, where the server has none."""
+    where = urlsplit(url)
+    if where.username is None:
+        return url
+    return where._replace(netloc=f"{user}:{password_of(user)}@{where.hostname}:{where.port}").geturl()
+
+
+def in_its_role(module: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a program, with Redis' URL for the user that it is."""
+    role, url = ROLES.get(env.get("SHIFTED", module)), env.get("REDBATCH_REDIS_URL")
+    return dict(env) if role is None or url is None else {**env, "REDBATCH_REDIS_URL": as_user(url, role)}
