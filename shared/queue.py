@@ -164,8 +164,9 @@ class Link:
             await self._close()
             raise _translated(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
+            connecting = self._wire is None
             await self._close()
-            raise RedisUnreachable(_why(error)) from error
+            raise RedisUnreachable(self._why(error, connecting=connecting)) from error
         except BaseException:
             await self._close()
             raise
@@ -175,6 +176,14 @@ class Link:
                     await self._close()
                 raise _translated(str(reply))
         return replies
+
+    def _why(self, error: Exception, *, connecting: bool) -> str:
+        """Returns why there is no answer."""
+        if isinstance(error, AuthenticationError):
+            return "Redis refuses the user or its password."
+        if connecting and isinstance(self._connection, SSLConnection) and (wrong := trouble(error)) is not None:
+            return f"There is no safe connection to Redis: {wrong}."
+        return f"Redis did not answer ({type(error).__name__}): try again."
 
     async def _open(self) -> Wire:
         """Connects, and says and learns who this is. From there on redis-py has no part in it."""
@@ -213,15 +222,6 @@ def _cancels() -> int:
     """Counts cancels: redis-py sends within wait_for, which before Python 3.12 makes a task and may swallow them."""
     task = asyncio.current_task()
     return task.cancelling() if task is not None else 0
-
-
-def _why(error: Exception) -> str:
-    """Returns why there is no answer."""
-    if isinstance(error, AuthenticationError):
-        return "Redis refuses the user or its password."
-    if (wrong := trouble(error)) is not None:
-        return f"There is no safe connection to Redis: {wrong}."
-    return f"Redis did not answer ({type(error).__name__}): try again."
 
 
 _REPLIES: dict[str, type[Exception]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -31,14 +32,21 @@ def _no_password() -> str:
     return ""
 
 
-def trouble(error: BaseException | None) -> str | None:
-    """Returns what went wrong with TLS, where an error comes of that."""
-    seen = 0
-    while error is not None and seen < 8:  # noqa: PLR2004 - no chain is so long
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {error.verify_message}"
-        if isinstance(error, ssl.SSLError):
-            return f"TLS failed: {error.reason or error}"
-        error = error.__cause__ or error.__context__
-        seen += 1
+def trouble(error: BaseException) -> str | None:
+    """Returns what went wrong with TLS, where an error in connecting comes of that."""
+    for each in _chain(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {each.verify_message}"
+        if isinstance(each, ssl.SSLError):
+            return f"TLS failed: {(each.reason or str(each)).replace('_', ' ').lower()}"
+    if any(isinstance(each, ConnectionResetError) for each in _chain(error)):  # which may overtake the alert
+        return "it hung up at once; if it asks for a certificate: certificate required"
     return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__

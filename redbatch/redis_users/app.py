@@ -72,9 +72,6 @@ def k8s_secrets(
 @swarm_app.command("secrets")
 def swarm_secrets(
     suffix: Annotated[str, typer.Option(help="Behind the name of each secret: that of $REDBATCH_SECRETS.")] = "",
-    host: Host = "redis",
-    port: Port = 6379,
-    tls: Tls = False,
     keep: Keep = None,
 ) -> None:
     """Print a shell script that makes new secrets: users of Redis (7 or newer) with minimal rights, and their URLs.
@@ -86,6 +83,5 @@ def swarm_secrets(
     Each run makes new passwords. To change them while all goes on: docs/redis.md.
     """
     from redbatch.redis_users.command import swarm_secrets as run
-    from redbatch.redis_users.passwords import Redis
 
-    raise typer.Exit(run(suffix, Redis(host, port, tls), keep))
+    raise typer.Exit(run(suffix, keep))

@@ -33,12 +33,12 @@ def k8s_secrets(namespace: str, redis: Redis, keep: Path | None, drop_old: Path 
     return _print(text, "kubectl apply -f -")
 
 
-def swarm_secrets(suffix: str, redis: Redis, keep: Path | None) -> int:
-    """Prints a shell script."""
+def swarm_secrets(suffix: str, keep: Path | None) -> int:
+    """Prints a shell script, for the Redis of swarm/stack.yml."""
     if not _SUFFIX.fullmatch(suffix):
         return _misused(f"--suffix {suffix}: write up to 32 letters, digits, dots, dashes and underscores")
     try:
-        text = swarm.script(suffix, new_access(_read(keep) if keep else None), redis)
+        text = swarm.script(suffix, new_access(_read(keep) if keep else None), Redis("redis", 6379, tls=False))
     except NoUsers as error:
         return _misused(f"{keep}: {error}")
     return _print(text, "sh")

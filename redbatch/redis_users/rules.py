@@ -125,6 +125,7 @@ OPS = User(
     commands=_commands(
         "+client|setname +client|info +client|list",
         "+ping +time +info +dbsize +scan +acl|whoami",
+        "+command",  # redis-cli asks for it, to help who types
         "+slowlog|get +slowlog|len +latency|latest +latency|history +memory|usage +memory|stats",
         "+evalsha_ro +eval_ro",  # `redbatch queue`: Redis refuses every write in these
         "+type +exists +ttl +pttl",

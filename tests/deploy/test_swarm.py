@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 import redis.exceptions
 import yaml
+from typer.testing import CliRunner
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
+from redbatch.commands import app
 from shared.settings import QueueSettings
 from tests.deploy.dockerfile import ROOT, environment, stages
 from tests.servers import server_binary
@@ -112,7 +116,9 @@ def test_nobody_has_more_rights_than_it_needs(stack: dict[str, Any]) -> None:
         "attachable": True,
         "driver_opts": {"encrypted": "true"},
     }
-    assert all(secret == {"external": True} for secret in stack["secrets"].values())
+    for name, secret in stack["secrets"].items():
+        assert secret == {"external": True, "name": f"{name}${{REDBATCH_SECRETS:-}}"}
+    assert sorted(stack["secrets"]) == sorted(made_secrets())
 
 
 def test_ports_are_those_of_the_images(stack: dict[str, Any]) -> None:
@@ -121,24 +127,37 @@ def test_ports_are_those_of_the_images(stack: dict[str, Any]) -> None:
     assert environment("gateway")["REDBATCH_ADMIN_HOST"] == "0.0.0.0"  # noqa: S104 - the image's
 
 
+def made_secrets() -> dict[str, str]:
+    """Returns what `redbatch swarm secrets` has docker keep, by name."""
+    script = CliRunner().invoke(app, ["swarm", "secrets"]).stdout
+    found = re.findall(r"^docker secret create (\S+) - <<'(\w+)'\n(.*?)^\2$", script, re.DOTALL | re.MULTILINE)
+    return {name: text for name, _, text in found}
+
+
 @pytest.mark.redis
-async def test_redis_takes_its_file(tmp_path: Path) -> None:
+async def test_redis_takes_its_file(tmp_path: Path, needs_redis: Callable[[str], None]) -> None:
     """It refuses what it has no room for, and writes down the rest. Who has no password may ask whether it lives."""
+    needs_redis("7.0")
     socket = tmp_path / "redis.sock"
     acl = tmp_path / "users.acl"
-    acl.write_text(acl_of("one", "two"), encoding="utf-8")
+    made = made_secrets()
+    acl.write_text(f"{made['redbatch_redis_acl']}user observer on nopass +config|get\n", encoding="utf-8")
     text = (ROOT / "swarm" / "redis.conf").read_text(encoding="utf-8")
     text = text.replace("dir /data", f"dir {tmp_path}").replace("/run/secrets/redis/users.acl", str(acl))
     (tmp_path / "redis.conf").write_text(f"{text}\nport 0\nunixsocket {socket}\n", encoding="utf-8")
     server = subprocess.Popen([server_binary(), tmp_path / "redis.conf"], stdout=subprocess.DEVNULL)
     try:
         await wait_until(socket.exists, "Redis listens")
-        with redis.Redis(unix_socket_path=str(socket), username="gateway", password="one", protocol=2) as gateway:
-            gateway.ping()
+        for name in OURS:
+            where = urlsplit(made[f"redbatch_{name}_redis_url"].strip())
+            assert (where.scheme, where.username, where.hostname, where.port) == ("redis", name, "redis", 6379)
+            with as_user(socket, name, str(where.password)) as client:
+                assert client.execute_command("TIME")
+        with as_user(socket, "observer", "any") as observer:
             asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries", "save")
-            found = [gateway.config_get(each)[each] for each in asked]
+            found = [observer.config_get(each)[each] for each in asked]
             assert found == ["noeviction", "yes", "everysec", str(1_400 * 2**20), "4", ""]
-        with redis.Redis(unix_socket_path=str(socket), username="probe", password="probe", protocol=2) as probe:
+        with as_user(socket, "probe", "probe") as probe:
             assert probe.ping()
             with pytest.raises(redis.exceptions.NoPermissionError):
                 probe.get("rb:queues")
@@ -152,11 +171,22 @@ async def test_redis_takes_its_file(tmp_path: Path) -> None:
         server.wait(10)
 
 
-def acl_of(gateway: str, worker: str) -> str:
-    """Returns the users as docs/deploy.md has them made."""
-    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-    (users,) = re.findall(r"redbatch_redis_acl - <<END\n(.*?)\nEND\n", text, re.DOTALL)
-    return str(users).replace("$gateway", gateway).replace("$worker", worker) + "\n"
+def as_user(socket: Path, user: str, password: str) -> redis.Redis:
+    """Returns a client of that user."""
+    return redis.Redis(
+        unix_socket_path=str(socket), username=user, password=password, protocol=2, decode_responses=True
+    )
+
+
+def test_the_page_names_what_the_command_makes() -> None:
+    """docs/deploy.md has the secrets made by the command, and takes the key's URL out of what that prints."""
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    assert "redbatch-gateway:0.1.0 swarm secrets > secrets.sh" in page
+    assert "docker secret create" not in page
+    (pattern,) = re.findall(r"grep -o '(.*?)' secrets.sh", page)
+    script = CliRunner().invoke(app, ["swarm", "secrets"]).stdout
+    found = subprocess.run(["grep", "-o", pattern], input=script, capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(r"redis://admin:[0-9a-f]{64}@redis:6379/0\n", found)
 
 
 def test_a_laptop_has_what_it_builds() -> None:

@@ -23,7 +23,7 @@ from shared.settings import QueueSettings
 from shared.submission import Bound
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import Fate, FaultProxy
-from tests.servers import Server
+from tests.servers import Server, Version
 from tests.users import users_are_on
 from tests.waiting import wait_until
 
@@ -337,6 +337,21 @@ async def test_a_server_that_is_gone_and_comes_back() -> None:
         await asyncio.to_thread(server.start)
         assert await link.call("ECHO", "c") == b"c"
         await queue.close()
+
+
+async def test_a_script_that_only_reads_is_called_as_such(
+    queue: Queue, raw: redis.asyncio.Redis, server_version: Version
+) -> None:
+    """Where Redis can tell; so who may read alone may call it. 6.2 cannot, and is asked once."""
+    link = queue.link("pulse")
+    await raw.script_flush()
+    await raw.config_resetstat()
+    for _ in range(3):
+        await submission.pulse(link, queue.keys)
+    stats: Any = await raw.info("commandstats")
+    called = {name: stat["calls"] for name, stat in stats.items() if name.startswith("cmdstat_eval")}
+    form = "_ro" if server_version >= (7, 0) else ""
+    assert called == {f"cmdstat_evalsha{form}": 3, f"cmdstat_eval{form}": 1}
 
 
 async def test_a_server_that_refuses_more_clients(queue: Queue, raw: redis.asyncio.Redis) -> None:
