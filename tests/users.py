@@ -7,15 +7,18 @@ makes. Their URLs are the observer's; whoever plays a part takes its user by `as
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from redbatch.redis_users.acl import acl_file
 from redbatch.redis_users.rules import USERS
 
 USERS_VARIABLE = "REDBATCH_TEST_USERS"
-OBSERVER = "observer"
+OBSERVER, RESULTS = "observer", "results"
+PAGE = Path(__file__).parents[1] / "docs" / "redis.md"
 ROLES = {"api": "gateway", "gpuworker": "worker"}
 """Who the programs of the cluster are, by their module."""
 
@@ -31,10 +34,12 @@ def password_of(user: str) -> str:
 
 
 def suite_acl() -> str:
-    """Returns the file of users, with one more for who looks on."""
-    digests = {name: sha256(password_of(name).encode()).hexdigest() for name in (*(u.name for u in USERS), OBSERVER)}
-    observer = f"user {OBSERVER} on #{digests[OBSERVER]} ~* &* +@all"
-    return acl_file({name: [digest] for name, digest in digests.items()}, [observer])
+    """Returns the file of users, with that of docs/redis.md who follows results, and one for who looks on."""
+    names = [*(user.name for user in USERS), RESULTS, OBSERVER]
+    digests = {name: sha256(password_of(name).encode()).hexdigest() for name in names}
+    (results,) = re.findall(rf"`(user {RESULTS} on #<sha256> .*)`", PAGE.read_text(encoding="utf-8"))
+    others = [results.replace("<sha256>", digests[RESULTS]), f"user {OBSERVER} on #{digests[OBSERVER]} ~* &* +@all"]
+    return acl_file({name: [digest] for name, digest in digests.items()}, others)
 
 
 def as_user(url: str, user: str) -> str:
@@ -47,5 +52,7 @@ def as_user(url: str, user: str) -> str:
 
 def in_its_role(module: str, env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a program, with Redis' URL for the user that it is."""
-    role, url = ROLES.get(env.get("SHIFTED", module)), env.get("REDBATCH_REDIS_URL")
-    return dict(env) if role is None or url is None else {**env, "REDBATCH_REDIS_URL": as_user(url, role)}
+    role, url = ROLES.get(env.get("SHIFTED", module)), env.get("REDBATCH_REDIS_URL", "")
+    if role is None or urlsplit(url).username != OBSERVER:
+        return dict(env)
+    return {**env, "REDBATCH_REDIS_URL": as_user(url, role)}

@@ -93,7 +93,7 @@ async def test_jobs_are_looked_after(house: House, tmp_path: Path) -> None:
 async def test_the_example_consumer_survives_a_kill(house: House, tmp_path: Path) -> None:
     """However often it is killed: in the end there is a file for each job that is done, and it is whole."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=5,item_ms=0"))
-    words = [sys.executable, str(EXAMPLE), "--redis", house.redis_url, "--queue", house.queue]
+    words = [sys.executable, str(EXAMPLE), "--redis", as_user(house.redis_url, "results"), "--queue", house.queue]
     words += ["--gateway", gateway.url, "--into", str(tmp_path)]
     jobs: dict[str, list[str]] = {}
     consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)

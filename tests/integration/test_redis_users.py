@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,15 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from redbatch.redis_users.rules import USERS
 from shared import scripts
+from tests.integration.gateway.house import Gateway, House, digits, digits_of
+from tests.processes import Processes
 from tests.servers import Server
-from tests.users import as_user
+from tests.users import as_user, suite_acl
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
+
+Made = dict[str, dict[str, str]]
 
 Q = "rb:{minilm}:"
 LANE = f"{Q}q:interactive"
@@ -275,45 +282,83 @@ def test_the_command_line_with_a_wrong_password(users: Server) -> None:
     assert (code, line) == (1, f"redbatch: {where}: Redis refuses the user or its password.")
 
 
-def made(*arguments: str) -> dict[str, dict[str, str]]:
+def made(*arguments: str) -> Made:
     """Returns what `redbatch k8s secrets` prints, by the names of the secrets."""
     text = CliRunner().invoke(app, ["k8s", "secrets", *arguments]).stdout
     return {each["metadata"]["name"]: each.get("stringData", {}) for each in yaml.safe_load_all(text)}
 
 
+def there(server: Server, url: str) -> str:
+    """Returns a URL of a secret, for this server."""
+    return re.sub(r"@.*", f"@127.0.0.1:{server.port}/0", url)
+
+
 def opens(server: Server, url: str) -> bool:
-    """Whether a URL of a secret gets somebody in, by the port of this server."""
+    """Whether a URL of a secret gets somebody in."""
     try:
-        with redis.Redis.from_url(re.sub(r"@.*", f"@127.0.0.1:{server.port}/0", url), protocol=2) as client:
+        with redis.Redis.from_url(there(server, url), protocol=2) as client:
             client.execute_command("TIME")
     except redis.AuthenticationError:
         return False
     return True
 
 
-def test_passwords_change_without_a_pause(needs_redis: Callable[[str], None], tmp_path: Path) -> None:
-    """New ones beside the old, then without: each time Redis takes the file while it runs, asked by its admin."""
+def load(server: Server, made: Made, admin: str) -> None:
+    """Has Redis read a new file of users, as the admin of the URL."""
+    text = made["redis-users"]["users.acl"] + suite_acl().splitlines()[-1] + "\n"  # and who looks on
+    (Path(str(server.directory)) / "users.acl").write_text(text, encoding="utf-8")
+    with redis.Redis.from_url(there(server, admin), protocol=2) as client:
+        assert client.acl_load()
+
+
+@asynccontextmanager
+async def answering(gateway: Gateway) -> AsyncIterator[None]:
+    """Asks a gateway one thing after another meanwhile; each answer must be right."""
+    over = asyncio.Event()
+    right: list[bool] = []
+
+    async def ask() -> None:
+        while not over.is_set():
+            text = f"text {len(right)}"
+            answer = await asyncio.to_thread(gateway.embed, {"text": text})
+            right.append(answer.status_code == 200 and digits(answer.json()["embedding"]) == digits_of(text))
+
+    asking = asyncio.create_task(ask())
+    await wait_until(lambda: len(right) > 2, "some are answered")
+    yield
+    since = len(right)
+    await wait_until(lambda: len(right) > since + 5, "more are answered")
+    over.set()
+    await asking
+    assert all(right)
+
+
+async def test_passwords_change_without_a_pause(
+    needs_redis: Callable[[str], None], tmp_path: Path, queue_name: str
+) -> None:
+    """New ones beside the old, then without: each time Redis takes the file while it runs, and no request fails."""
     needs_redis("7.0")
     with Server(users=True) as server:
-        file = Path(str(server.directory)) / "users.acl"
-        old_file = tmp_path / "old.acl"
-
-        def load(text: str, admin: str) -> None:
-            file.write_text(text, encoding="utf-8")
-            with redis.Redis.from_url(re.sub(r"@.*", f"@127.0.0.1:{server.port}/0", admin), protocol=2) as client:
-                assert client.acl_load()
-
+        old, opened = tmp_path / "old.acl", ("gateway-redis", "worker-redis", "ops-redis", "admin-redis")
         first = made()
-        load(first["redis-users"]["users.acl"], as_user(server.url, "admin"))
-        assert opens(server, first["gateway-redis"]["url"])
-        old_file.write_text(first["redis-users"]["users.acl"], encoding="utf-8")
-        second = made("--keep", str(old_file))
-        load(second["redis-users"]["users.acl"], first["admin-redis"]["url"])
-        for name in ("gateway-redis", "worker-redis", "ops-redis", "admin-redis"):
-            assert opens(server, first[name]["url"])
-            assert opens(server, second[name]["url"])
-        old_file.write_text(second["redis-users"]["users.acl"], encoding="utf-8")
-        load(made("--drop-old", str(old_file))["redis-users"]["users.acl"], second["admin-redis"]["url"])
-        for name in ("gateway-redis", "worker-redis", "ops-redis", "admin-redis"):
-            assert not opens(server, first[name]["url"])
-            assert opens(server, second[name]["url"])
+        load(server, first, as_user(server.url, "admin"))
+        async with Processes(tmp_path) as processes:
+            house = House(processes, server.url, queue_name)
+            urls = [there(server, first[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
+            gateway, _ = await asyncio.gather(house.gateway(redis_url=urls[0]), house.worker(redis_url=urls[1]))
+            await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+            async with answering(gateway):
+                old.write_text(first["redis-users"]["users.acl"], encoding="utf-8")
+                second = made("--keep", str(old))
+                load(server, second, first["admin-redis"]["url"])
+            assert [opens(server, each[name]["url"]) for name in opened for each in (first, second)] == [True] * 8
+            urls = [there(server, second[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
+            later, _ = await asyncio.gather(house.gateway(redis_url=urls[0]), house.worker(redis_url=urls[1]))
+            await wait_until(lambda: later.missing() == [], "the new gateway sees a worker")
+            async with answering(later):
+                old.write_text(second["redis-users"]["users.acl"], encoding="utf-8")
+                load(server, made("--drop-old", str(old)), second["admin-redis"]["url"])
+            assert not any(opens(server, first[name]["url"]) for name in opened)
+            assert all(opens(server, second[name]["url"]) for name in opened)
+        with redis.Redis.from_url(server.url, protocol=2) as observer:
+            observer.acl_log_reset()
