@@ -14,7 +14,7 @@ def manifests(namespace: str, access: Access, redis: Redis) -> str:
     urls = {name: redis.url(name, password) for name, password in passwords.items()}
     documents = [_namespace(namespace), users_secret(namespace, access.users)]
     documents += [_secret(namespace, f"{name}-redis", {"url": urls[name]}) for name in ("gateway", "worker")]
-    keda = {"username": "keda", "password": passwords["keda"]}
+    keda = {"username": "keda", "password": passwords["keda"]} | ({"tls": "enable"} if redis.tls else {})
     documents.append(_secret(namespace, "keda-redis", keda))
     for name in ("ops", "admin"):
         values = {"username": name, "password": passwords[name], "url": urls[name]}

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from redbatch.local_redis import LocalRedis
 from tests.chaos.history import Call, judge
 from tests.chaos.load import load
 from tests.chaos.scene import whole
@@ -25,7 +24,8 @@ from tests.deploy.kubelet import Pod, variables
 from tests.deploy.manifests import RENDERED, Manifest, named, objects
 from tests.deploy.nginx import Balancer, nginx
 from tests.processes import Processes
-from tests.servers import server_binary
+from tests.servers import Server
+from tests.users import as_user
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -59,15 +59,16 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
     """Two gateways behind nginx and two workers, each a pod of its Deployment, under load until the end of the test."""
     manifests = objects(RENDERED.read_text(encoding="utf-8"))
     folder = tmp_path_factory.mktemp("cluster")
-    with LocalRedis(server_binary()) as server:
-        secret = folder / "secret"
-        secret.mkdir()
-        (secret / "url").write_text(server.url, encoding="utf-8")
+    with Server() as server:
+        secrets = {user: folder / f"{user}-redis" for user in ("gateway", "worker", "admin")}
+        for user, secret in secrets.items():
+            secret.mkdir()
+            (secret / "url").write_text(as_user(server.url, user), encoding="utf-8")
         async with Processes(folder) as processes:
 
             def make(workload: Manifest) -> Pod:
-                number, mounts = next(NUMBERS), {"/run/secrets/redis": secret}
-                image = MODEL if workload["metadata"]["name"] == "worker" else {}
+                number, name = next(NUMBERS), workload["metadata"]["name"]
+                mounts, image = {"/run/secrets/redis": secrets[name]}, MODEL if name == "worker" else {}
                 return Pod(workload, number, variables(manifests, workload, number, mounts, image), processes)
 
             gateways, workers = (
@@ -78,7 +79,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
             nginx_folder = tmp_path_factory.mktemp("nginx")
             async with Balancer(nginx_folder, gateways.endpoints) as balancer:
                 # A client's own connections to nginx end when nginx reads its file anew: each call has one of its own.
-                headers = {"authorization": f"Bearer {create_key(secret / 'url')}", "connection": "close"}
+                headers = {"authorization": f"Bearer {create_key(secrets['admin'] / 'url')}", "connection": "close"}
                 found = Cluster(gateways, workers)
                 async with load(balancer.urls, CLIENTS, headers=headers) as found.calls:
                     await found.served(CLIENTS)

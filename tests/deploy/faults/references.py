@@ -4,23 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.deploy.manifests import Manifest, containers, label, named, of_kind, pod_labels, pod_of, selects, workloads
+from redbatch.redis_users import k8s
+from redbatch.redis_users.passwords import Redis, new_access
+from tests.deploy.manifests import (
+    Manifest,
+    containers,
+    label,
+    named,
+    objects,
+    of_kind,
+    pod_labels,
+    pod_of,
+    selects,
+    workloads,
+)
 
-MADE_BEFORE = {"redis-users", "gateway-redis", "worker-redis", "keda-redis", "ops-redis"}
-"""Secrets that `redbatch k8s secrets` makes (tests/unit/redbatch_cli compares)."""
+MADE_BEFORE = {
+    each["metadata"]["name"]: set(each["stringData"])
+    for each in objects(k8s.manifests("redbatch", new_access(), Redis("redis", 6379, tls=True)))
+    if each["kind"] == "Secret"
+}
+"""Secrets that `redbatch k8s secrets --tls` makes, with their keys."""
 
 
 def dangling(manifests: list[Manifest]) -> list[str]:
     """Returns what pods name and nobody has."""
     kinds = {kind for kind, _ in _REFERENCES.values()}
     kept = {kind: {each["metadata"]["name"] for each in of_kind(manifests, kind)} for kind in kinds}
-    kept["Secret"] |= MADE_BEFORE | {each["spec"]["secretName"] for each in of_kind(manifests, "Certificate")}
+    kept["Secret"] |= set(MADE_BEFORE) | {each["spec"]["secretName"] for each in of_kind(manifests, "Certificate")}
     return [
         f"{label(each)}: there is no {kind} {name}"
         for each in manifests
         for kind, name in _named(each)
         if name not in kept[kind]
-    ] + [f"{label(each)}: {fault}" for each in workloads(manifests) for fault in _volumes(each)]
+    ] + [
+        f"{label(each)}: {fault}"
+        for each in manifests
+        for fault in (*_keys(each), *(_volumes(each) if each in workloads(manifests) else ()))
+    ]
 
 
 _REFERENCES = {
@@ -53,6 +74,13 @@ def _named(tree: object) -> Iterator[tuple[str, str]]:
             if kind:
                 yield from ((kind, end[place] if place else end) for end in ends)
             yield from _named(value)
+
+
+def _keys(manifest: Manifest) -> Iterator[str]:
+    """Yields the keys that are asked of a secret that `redbatch k8s secrets` makes without them, as KEDA asks."""
+    for each in manifest.get("spec", {}).get("secretTargetRef", []):
+        if each["key"] not in MADE_BEFORE.get(each["name"], {each["key"]}):
+            yield f"the secret {each['name']} has no {each['key']}"
 
 
 def _volumes(workload: Manifest) -> Iterator[str]:

@@ -16,6 +16,7 @@ from tests.deploy.manifests import Manifest, containers, label, of_kind, pod_lab
 
 OURS: dict[str, type[QueueSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
 MARGIN_S = 10.0
+MOUNTED = "/run/secrets/"
 
 
 def unknown(manifests: list[Manifest]) -> list[str]:
@@ -46,7 +47,11 @@ def _unknown(manifests: list[Manifest], container: Manifest, kind: type[QueueSet
 
 
 def _settings(values: dict[str, str], kind: type[QueueSettings]) -> QueueSettings:
-    known = {name.removeprefix("REDBATCH_").lower(): value for name, value in values.items()}
+    known = {
+        name.removeprefix("REDBATCH_").lower(): value
+        for name, value in values.items()
+        if not value.startswith(MOUNTED)  # a file that only its pod has
+    }
     return kind(**{name: value for name, value in known.items() if name in kind.model_fields})  # type: ignore[arg-type]  # as text, as they come
 
 
