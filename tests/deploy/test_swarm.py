@@ -189,6 +189,30 @@ def test_the_page_names_what_the_command_makes() -> None:
     assert re.fullmatch(r"redis://admin:[0-9a-f]{64}@redis:6379/0\n", found)
 
 
+def compose() -> list[str]:
+    """Returns the command that reads compose.yaml, if there is one: docker's own, or the older one beside it."""
+    for words in (["docker", "compose"], ["docker-compose"]):
+        if (
+            shutil.which(words[0])
+            and subprocess.run([*words, "version"], check=False, capture_output=True).returncode == 0
+        ):
+            return words
+    return []
+
+
+@pytest.mark.skipif(not compose(), reason="there is no docker compose to ask")
+def test_compose_reads_it() -> None:
+    """By its own schema, without a daemon; and it would refuse a field that there is not."""
+
+    def reads(text: str) -> bool:
+        words = [*compose(), "-f", "-", "config", "-q"]
+        return subprocess.run(words, check=False, input=text.encode(), capture_output=True, cwd=ROOT).returncode == 0
+
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    assert reads(text)
+    assert not reads(text.replace("read_only:", "readonly:"))
+
+
 def test_a_laptop_has_what_it_builds() -> None:
     """compose.yaml: stages that there are, settings that there are, and a port for this machine alone."""
     services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
