@@ -13,6 +13,11 @@ Digests = Mapping[str, Sequence[str]]
 """SHA-256 of the passwords of each user, as hex, the newest first."""
 
 
+DEFAULT = "user default reset off ~* &* +@all"
+"""Nobody gets in by it: it has no password, and is off. But Redis acts for it when it reads its append-only file, where
+what a script wrote is a transaction: without these rights it would leave all of that out, and say nothing (7.0)."""
+
+
 class NoUsers(ValueError):
     """A text is no file of these users; the message says why."""
 
@@ -22,7 +27,7 @@ def acl_file(digests: Digests, others: Sequence[str] = ()) -> str:
 
     A user may have several passwords. Redis takes no comments in it.
     """
-    lines = ["user default reset", *(rule(user, digests.get(user.name, ())) for user in USERS), *others]
+    lines = [DEFAULT, *(rule(user, digests.get(user.name, ())) for user in USERS), *others]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +18,12 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from redbatch.redis_users.rules import USERS
-from shared import scripts
-from tests.integration.gateway.house import Gateway, House, digits, digits_of
+from shared import scripts, submission
+from shared.queue import Queue
+from shared.settings import QueueSettings
+from tests.integration.gateway.house import Gateway as Serving
+from tests.integration.gateway.house import House, digits, digits_of
+from tests.integration.queue.actors import Gateway, request
 from tests.processes import Processes
 from tests.servers import Server
 from tests.users import as_user, suite_acl
@@ -255,6 +261,21 @@ def test_who_has_no_name_gets_nothing(users: Server) -> None:
             client.ping()
 
 
+async def test_what_was_written_survives_a_restart(needs_redis: Callable[[str], None], queue_name: str) -> None:
+    """With an append-only file: Redis itself, when it reads that, is refused nothing, and scripts had written it."""
+    needs_redis("7.0")
+    with Server(options=["--appendonly", "yes", "--appendfsync", "always"], users=True) as server:
+        queue = Queue(QueueSettings(redis_url=as_user(server.url, "gateway")), queue_name, "test")
+        try:
+            refs = await Gateway(queue.link("submit"), queue.keys).add(request(entries=3))
+            os.kill(server.pid, signal.SIGKILL)
+            await wait_until(lambda: not server.running(), "the server is dead")
+            await asyncio.to_thread(server.start)
+            assert await submission.cancel(queue.link("cancel"), queue.keys, refs, ()) == 3
+        finally:
+            await queue.close()
+
+
 def asked(url: str, *arguments: str) -> tuple[int, str]:
     """Runs `redbatch` on a Redis; returns the exit code, and the one line that it complains in."""
     result = CliRunner().invoke(app, [*arguments, "--redis-url", url])
@@ -312,7 +333,7 @@ def load(server: Server, made: Made, admin: str) -> None:
 
 
 @asynccontextmanager
-async def answering(gateway: Gateway) -> AsyncIterator[None]:
+async def answering(gateway: Serving) -> AsyncIterator[None]:
     """Asks a gateway one thing after another meanwhile; each answer must be right."""
     over = asyncio.Event()
     right: list[bool] = []

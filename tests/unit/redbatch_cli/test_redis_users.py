@@ -101,10 +101,10 @@ def test_nobody_has_more_than_the_keys_of_redbatch() -> None:
 
 
 def test_the_file_has_a_line_for_each_user() -> None:
-    """With the digests of passwords and no password; who is not named has no rights."""
+    """With the digests of passwords and no password; who has no name does not get in."""
     access = new_access()
     lines = access.users.splitlines()
-    assert lines[0] == "user default reset"
+    assert lines[0] == "user default reset off ~* &* +@all"
     assert [line.split()[1] for line in lines[1:]] == [user.name for user in USERS]
     assert sorted(access.passwords) == sorted(user.name for user in USERS if user.password)
     for line in lines[1:]:
