@@ -27,13 +27,28 @@ QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting a
 QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker holds", ["queue"])
 QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue", ["queue"])
 QUEUE_TOKENS = Gauge("redbatch_queue_tokens", "Estimated tokens in the queue", ["queue"])
-QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry", ["queue"])
+QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry", ["queue", "lane"])
+DEAD_LETTERS = Gauge("redbatch_queue_dead_letters", "Dead letters that are kept", ["queue"])
+OPEN_JOBS = Gauge("redbatch_open_jobs", "Jobs that have not ended", ["queue"])
+OWED_INPUTS = Gauge("redbatch_owed_job_inputs", "Inputs of jobs that have no result yet", ["queue"])
 WORKERS = Gauge("redbatch_workers", "Live workers", ["queue", "state"])
 FLEET_RATE = Gauge(
     "redbatch_fleet_tokens_per_second", "What the ready workers get done together, once measured", ["queue"]
 )
 REDIS_MEMORY = Gauge("redbatch_redis_memory_ratio", "Share of its maxmemory that Redis uses; 0 when it has none")
+REDIS_MEMORY_BYTES = Gauge("redbatch_redis_memory_bytes", "Bytes that Redis uses")
+REDIS_NOT_WRITTEN = Gauge(
+    "redbatch_redis_persistence_failed", "1 if Redis failed when it last wrote its append-only file or its snapshot"
+)
+REDIS_ROUND_TRIP = Histogram(
+    "redbatch_redis_round_trip_seconds", "Until Redis answers what each gateway asks it once a second", buckets=SECONDS
+)
 REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
+
+OF_A_QUEUE = (
+    *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_AGE),
+    *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS),
+)
 
 
 @cache
@@ -44,5 +59,5 @@ def answered(route: str, code: int) -> Counter:
 
 def forget(queue: str) -> None:
     """Shows nothing of a queue any more."""
-    for gauge in (QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_AGE, WORKERS, FLEET_RATE):
+    for gauge in OF_A_QUEUE:
         gauge.remove_by_labels({"queue": queue})

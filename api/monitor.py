@@ -99,6 +99,7 @@ class Monitor:
                 self._down_since = asked
                 log.warning("Redis is out of reach", reason=error.message)
         else:
+            metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - asked)
             self._saw_workers(self._pulse)
             ready = [each for each in self._pulse.workers if each.state == READY]
             if ready:  # otherwise the last rate is a better guess than none: an engine may start again
@@ -108,7 +109,6 @@ class Monitor:
             self.saw_epoch(self._pulse.epoch)
             _show(self._keys.queue, self._pulse)
             metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
-            metrics.REDIS_MEMORY.set(self._pulse.memory_ratio)
         finally:
             self._asked_at = None
 
@@ -223,11 +223,17 @@ class Monitor:
 
 
 def _show(queue: str, pulse: Pulse) -> None:
-    for lane, entries in zip(LANES, pulse.by_lane, strict=True):
+    for lane, entries, age_ms in zip(LANES, pulse.by_lane, pulse.ages_ms, strict=True):
         metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
+        metrics.QUEUE_AGE.labels(queue, lane).set(age_ms / 1000)
     metrics.QUEUE_PENDING.labels(queue).set(pulse.pending)
     metrics.QUEUE_INPUTS.labels(queue).set(pulse.inputs)
     metrics.QUEUE_TOKENS.labels(queue).set(pulse.tokens)
-    metrics.QUEUE_AGE.labels(queue).set(pulse.oldest_age_ms / 1000)
+    metrics.DEAD_LETTERS.labels(queue).set(pulse.dead_letters)
+    metrics.OPEN_JOBS.labels(queue).set(pulse.open_jobs)
+    metrics.OWED_INPUTS.labels(queue).set(pulse.owed_inputs)
+    metrics.REDIS_MEMORY.set(pulse.memory_ratio)
+    metrics.REDIS_MEMORY_BYTES.set(pulse.memory_bytes)
+    metrics.REDIS_NOT_WRITTEN.set(not pulse.persists)
     for state in STATES:
         metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))

@@ -121,9 +121,10 @@ class Settled:
 class Pulse:
     """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
 
-    `by_lane` are the entries of each lane, in the order of keys.LANES.
+    `by_lane` are the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` when the oldest was added.
     `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none. `tenants` are
-    those that have had something lately.
+    those that have had something lately. `persists` is false if Redis failed when it last wrote its append-only file
+    or its snapshot.
     """
 
     now_ms: int
@@ -132,11 +133,16 @@ class Pulse:
     tokens: int
     by_lane: tuple[int, ...]
     pending: int
-    oldest_ms: int | None
+    oldest_by_lane: tuple[int | None, ...]
     last_heartbeat_ms: int
     workers: tuple[Heartbeat, ...]
     memory_ratio: float = 0.0
     tenants: Active = NOBODY_ACTIVE
+    memory_bytes: int = 0
+    dead_letters: int = 0
+    open_jobs: int = 0
+    owed_inputs: int = 0
+    persists: bool = True
 
     @property
     def entries(self) -> int:
@@ -149,9 +155,14 @@ class Pulse:
         return max(0, self.entries - self.pending)
 
     @property
+    def ages_ms(self) -> tuple[int, ...]:
+        """How long the oldest entry of each lane has been there; 0 where there is none."""
+        return tuple(0 if oldest is None else max(0, self.now_ms - oldest) for oldest in self.oldest_by_lane)
+
+    @property
     def oldest_age_ms(self) -> int:
         """How long the oldest entry has been there; 0 when there is none."""
-        return 0 if self.oldest_ms is None else max(0, self.now_ms - self.oldest_ms)
+        return max(self.ages_ms)
 
 
 async def submit(
@@ -230,16 +241,27 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
 
 async def pulse(link: Link, keys: Keys) -> Pulse:
     """Returns the state of the queue."""
-    names = [keys.epoch, keys.workers, keys.backlog, keys.tenants, *keys.lanes]
-    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, *tenants = await link.run(
+    names = [keys.epoch, keys.workers, keys.backlog, keys.tenants, keys.dead, keys.jobs, keys.owed, *keys.lanes]
+    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, *more = await link.run(
         scripts.PULSE, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
-    found = re.match(rb"(\d+)-", oldest)
-    workers = tuple(beat for beat in map(_heartbeat, beats) if beat is not None)
-    oldest_ms = int(found.group(1)) if found else None
-    ratio = used / most if most else 0.0
-    lanes, active = tuple(by_lane), Active(*map(float, tenants))
-    return Pulse(now_ms, epoch, inputs, tokens, lanes, pending, oldest_ms, last, workers, ratio, active)
+    weights, named, dead, jobs, owed, failed = more
+    return Pulse(
+        *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
+        workers=tuple(beat for beat in map(_heartbeat, beats) if beat is not None),
+        memory_ratio=used / most if most else 0.0,
+        tenants=Active(float(weights), float(named)),
+        memory_bytes=used,
+        dead_letters=dead,
+        open_jobs=jobs,
+        owed_inputs=owed,
+        persists=not failed,
+    )
+
+
+def _added_ms(entry_id: bytes) -> int | None:
+    found = re.match(rb"(\d+)-", entry_id)
+    return int(found.group(1)) if found else None
 
 
 async def queues(link: Link) -> list[str]:

@@ -1,31 +1,31 @@
 -- Pulse: the state of the queue at a glance.
 --
--- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4] tenants hash      KEYS[5..] lanes
+-- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4] tenants hash
+-- KEYS[5]   stream of dead letters      KEYS[6] zset of open jobs      KEYS[7] hash of what jobs are owed      KEYS[8..] lanes
 -- ARGV[1]   group      ARGV[2] what heartbeat keys begin with      ARGV[3] ms for which a tenant counts as active
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
 -- A replica answers READONLY, as it does to every write: a gateway that asks it looks at a queue that nobody serves.
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
---          id of the oldest entry or "", time of the last heartbeat of any worker in ms or 0, {heartbeat of a live worker, ...},
---          bytes that Redis uses, bytes that it may use or 0, sum of the weights of active tenants, and of those
---          of them that have a name (as text)}.
+--          {id of the oldest entry of lane 0 or "", ...}, time of the last heartbeat of any worker in ms or 0,
+--          {heartbeat of a live worker, ...}, bytes that Redis uses, bytes that it may use or 0, sum of the weights of
+--          active tenants, and of those of them that have a name (as text), dead letters, open jobs, inputs that these
+--          are owed, 1 if Redis failed when it last wrote its append-only file or snapshot}.
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this Redis is a replica')
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('GET', KEYS[1]) or ''
-local entries, pending, oldest = {}, 0, ''
-for i = 5, #KEYS do
+local entries, pending, oldest = {}, 0, {}
+for i = 8, #KEYS do
   entries[#entries + 1] = redis.call('XLEN', KEYS[i])
   local summary = redis.pcall('XPENDING', KEYS[i], ARGV[1])
   if not summary.err then
     pending = pending + summary[1]
   end
   local first = redis.call('XRANGE', KEYS[i], '-', '+', 'COUNT', 1)
-  if first[1] and (oldest == '' or tonumber(string.match(first[1][1], '^%d+')) < tonumber(string.match(oldest, '^%d+'))) then
-    oldest = first[1][1]
-  end
+  oldest[#oldest + 1] = first[1] and first[1][1] or ''
 end
 local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 local live = {}
@@ -50,4 +50,6 @@ local load = redis.call('HMGET', KEYS[3], 'inputs', 'tokens')
 return {now, epoch, tonumber(load[1] or 0), tonumber(load[2] or 0), entries, pending, oldest,
         tonumber(last[2] or 0), live,
         tonumber(string.match(memory, 'used_memory:(%d+)') or 0), tonumber(string.match(memory, 'maxmemory:(%d+)') or 0),
-        string.format('%.3f', weights), string.format('%.3f', named)}
+        string.format('%.3f', weights), string.format('%.3f', named),
+        redis.call('XLEN', KEYS[5]), redis.call('ZCARD', KEYS[6]), tonumber(redis.call('HGET', KEYS[7], 'inputs') or 0),
+        string.find(redis.call('INFO', 'persistence'), '_status:err', 1, true) and 1 or 0}

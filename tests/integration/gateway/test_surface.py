@@ -61,6 +61,19 @@ def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
     assert plain_http.get(f"{served.url}/metrics").status_code == 404
 
 
+async def test_metrics_tell_how_long_each_lane_waits(house: House, client: httpx.AsyncClient, said_ready: None) -> None:
+    """What waits in bulk makes nobody believe that the interactive lane does; and Redis' answers are timed."""
+    gateway = await house.gateway()
+    age = f'redbatch_queue_oldest_age_seconds{{lane="%s",queue="{house.queue}"}}'
+    asked = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="4000", x_priority="bulk"))
+    await wait_until(lambda: gateway.metric(age % "bulk") > 1, "the gateway shows the age of the oldest entry")
+    assert gateway.metric(age % "interactive") == 0
+    assert gateway.metric("redbatch_redis_round_trip_seconds_count") > 1
+    assert gateway.metric("redbatch_redis_memory_bytes") > 0
+    assert gateway.metric("redbatch_redis_persistence_failed") == 0
+    assert (await asked).status_code == 504
+
+
 async def test_the_id_in_redis_is_never_the_clients(
     house: House, client: httpx.AsyncClient, said_ready: None, raw: redis.asyncio.Redis
 ) -> None:

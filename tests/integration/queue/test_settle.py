@@ -128,15 +128,17 @@ async def test_the_pulse_shows_the_queue(queue: Queue, gateway: Gateway, worker:
     """Entries, what is claimed of them, their weight, the oldest one's age, and who lives."""
     link = queue.link("pulse")
     empty = await submission.pulse(link, queue.keys)
-    assert (empty.inputs, empty.tokens, empty.entries, empty.waiting, empty.oldest_ms) == (0, 0, 0, 0, None)
-    assert (empty.oldest_age_ms, empty.last_heartbeat_ms, empty.workers) == (0, 0, ())
+    assert (empty.inputs, empty.tokens, empty.entries, empty.waiting) == (0, 0, 0, 0)
+    assert (empty.oldest_by_lane, empty.oldest_age_ms) == ((None, None), 0)
+    assert (empty.last_heartbeat_ms, empty.workers) == (0, ())
     submitted = await gateway.submit(*(request(n=2, cost=5) for _ in range(3)))
     entries = await worker.claim(entries=1)
     now, _ = await worker.beat()
     shown = await submission.pulse(link, queue.keys)
     assert (shown.inputs, shown.tokens, shown.entries, shown.pending, shown.waiting) == (6, 15, 3, 1, 2)
-    assert shown.oldest_ms == int(submitted.outcomes[0].refs[0].entry_id.split(b"-")[0])
-    assert shown.oldest_age_ms == shown.now_ms - shown.oldest_ms
+    oldest_ms = int(submitted.outcomes[0].refs[0].entry_id.split(b"-")[0])
+    assert shown.oldest_by_lane == (oldest_ms, None)
+    assert (shown.ages_ms, shown.oldest_age_ms) == ((shown.now_ms - oldest_ms, 0), shown.now_ms - oldest_ms)
     assert shown.last_heartbeat_ms == now
     assert [(beat.worker, beat.dim, beat.state) for beat in shown.workers] == [("worker-1", 384, "ready")]
     assert shown.epoch == empty.epoch == submitted.epoch
