@@ -210,7 +210,7 @@ def test_custom_resources_have_the_fields_of_their_kind(resource: dict[str, Any]
 
 
 def test_gateways_and_workers_are_scraped_as_the_rules_want_it() -> None:
-    """Each under the job that rules name, by the port that pods call admin; and Prometheus is let in there alone."""
+    """Each under the job that rules name, by the port that pods call admin."""
     monitors = {each["metadata"]["name"]: each["spec"] for each in documents("podmonitors.yaml")}
     assert set(monitors) == {"gateway", "worker"}
     for name, spec in monitors.items():
@@ -219,7 +219,3 @@ def test_gateways_and_workers_are_scraped_as_the_rules_want_it() -> None:
         (endpoint,) = spec["podMetricsEndpoints"]
         assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("admin", "/metrics", "15s")
         assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": f"redbatch-{name}"}]
-    (policy,) = documents("networkpolicy.yaml")
-    (ingress,) = policy["spec"]["ingress"]
-    assert ingress["ports"] == [{"port": "admin", "protocol": "TCP"}]
-    assert policy["spec"]["podSelector"]["matchExpressions"][0]["values"] == list(monitors)
