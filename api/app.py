@@ -64,6 +64,7 @@ def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         version=__version__,
         summary="Text embeddings, batched over a cluster",
         lifespan=lifespan,
+        telemetry={"auto_configure": False, "logs": False, "metrics": False, "tracing": False},  # api.tracing does it
         redirect_slashes=False,  # behind TLS it would send clients, with their texts, to plain http
     )
     app.include_router(router)

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -28,6 +28,9 @@ from shared.keys import INTERACTIVE
 from shared.messages import EMBED, Draft, Failure, Reply
 from shared.queue import Queue
 from shared.submission import BULK_FILLS, Bound
+
+if TYPE_CHECKING:
+    from api.tracing import Sends
 
 log = structlog.get_logger()
 
@@ -55,14 +58,16 @@ class Dispatcher:
     Args:
         settings: of the gateway.
         queue: the name of the queue.
+        sends: makes the spans of what goes into it, if requests are traced.
 
     Attributes:
         gateway: what this gateway is called there.
         queue: its connections to it, closed with this.
     """
 
-    def __init__(self, settings: GatewaySettings, queue: str) -> None:
+    def __init__(self, settings: GatewaySettings, queue: str, sends: Sends | None = None) -> None:
         self._settings = settings
+        self.sends = sends
         self.gateway = secrets.token_hex(8)
         self.queue = Queue(settings, queue, f"gateway:{self.gateway}")
         keys = self._keys = self.queue.keys
@@ -77,7 +82,7 @@ class Dispatcher:
             self.gateway,
             Bound(settings.max_queue_inputs, settings.max_queue_tokens),
             Told(
-                submitted=lambda request: self._replies.expect(request, keys),
+                submitted=self._expect if sends is None else self._expect_traced,
                 epoch=self.monitor.saw_epoch,
                 full=self.monitor.full,
                 slow=self.monitor.slow,
@@ -150,6 +155,8 @@ class Dispatcher:
         request = InFlight(own_id, drafts, deadline, asked, self._unmix)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
+        if self.sends is not None:
+            self.sends.begin(request)
         self._submitter.add(Order(request, tuple(drafts)))
         timer = loop.call_at(request.deadline, self._expire, request)
         try:
@@ -185,6 +192,14 @@ class Dispatcher:
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from answering: redis, worker."""
         return ["redis"] if self._submitter.repeating_since is not None else self.monitor.missing()
+
+    def _expect(self, request: InFlight) -> None:
+        self._replies.expect(request, self._keys)
+
+    def _expect_traced(self, request: InFlight) -> None:
+        if self.sends is not None:
+            self.sends.sent(request)
+        self._expect(request)
 
     def _expire(self, request: InFlight) -> None:
         down_s = self._cluster().redis_down_s

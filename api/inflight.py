@@ -23,6 +23,7 @@ class InFlight:
         deadline: on the event loop's clock, s.
         lane: index of keys.LANES.
         tenant: who asks.
+        traceparent: of the span that its entries name, "" without one.
         rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
         missed: whether it was to be settled while some of its entries were on their way into the stream.
         revision: of the model, that its vectors are to be of; "" as long as any will do.
@@ -49,6 +50,7 @@ class InFlight:
         self._op, self._partial = asked.op, asked.partial
         self._mixed = mixed
         self.revision = ""
+        self.traceparent = ""
         self.rings = True
         self.submitted = False
         self.missed = False

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,6 +24,9 @@ from shared.queue import Link
 from shared.settings import queue_slug
 from shared.submission import MOST_QUEUES
 
+if TYPE_CHECKING:
+    from api.tracing import Sends
+
 log = structlog.get_logger()
 
 EVERY_S = 1.0
@@ -36,6 +40,13 @@ then, not 503. It is told of for ten minutes after the last time (delivery.QUEUE
 NO_WORKER_RETRY_S = 1.0
 FULL_RETRY_S = 10.0
 
+SendsOf = Callable[[str], "Sends | None"]
+"""Returns what makes the spans of a queue of that name; None if requests are not traced."""
+
+
+def untraced(_name: str) -> None:
+    """Returns nothing that makes spans."""
+
 
 class ServedQueue:
     """One queue: its dispatcher, with the cache before it, if there is one.
@@ -45,9 +56,9 @@ class ServedQueue:
         desk: knows its jobs.
     """
 
-    def __init__(self, settings: GatewaySettings, name: str) -> None:
+    def __init__(self, settings: GatewaySettings, name: str, sends: Sends | None = None) -> None:
         self.name = name
-        self.dispatcher = Dispatcher(settings, name)
+        self.dispatcher = Dispatcher(settings, name, sends)
         self.desk = Desk(self.dispatcher.queue)
         self._most_memory = settings.redis_memory_ratio
         self._cached = cached_of(settings, self.dispatcher)
@@ -88,12 +99,14 @@ class Queues:
     Args:
         settings: of the gateway.
         link: a connection of its own.
+        sends_of: makes spans, if requests are traced.
     """
 
-    def __init__(self, settings: GatewaySettings, link: Link) -> None:
+    def __init__(self, settings: GatewaySettings, link: Link, sends_of: SendsOf = untraced) -> None:
         self._settings = settings
         self._link = link
-        self._own = ServedQueue(settings, settings.queue)
+        self._sends_of = sends_of
+        self._own = ServedQueue(settings, settings.queue, sends_of(settings.queue))
         self._served = {settings.queue: self._own}
         self._missed: dict[str, int] = {}
         self._unusable: dict[str, float] = {}
@@ -185,7 +198,7 @@ class Queues:
                 await queue.stop()
 
     async def _take_up(self, name: str) -> None:
-        queue = ServedQueue(self._settings, name)
+        queue = ServedQueue(self._settings, name, self._sends_of(name))
         try:
             await queue.start()
         except Exception:  # its keys may be forbidden to this gateway

@@ -7,14 +7,16 @@ import secrets
 import socket
 import sys
 import time
+from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
 import uvloop
 
-from api.access import NoKeys, gate_of
-from api.app import Front, make_app
+from api.access import Gate, NoKeys, gate_of
+from api.app import OPEN, Front, make_app
 from api.connection import Connection
 from api.queues import Queues
 from api.settings import GatewaySettings
@@ -25,7 +27,11 @@ from redbatch.listener import BACKLOG, ListenError
 from redbatch.listener import listen as bind
 from redbatch.open_files import raise_open_file_limit
 from redbatch.process import EXIT_CONFIGURATION
+from redbatch.tracing import Tracing, start_tracing
 from shared.queue import Queue
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 log = structlog.get_logger()
 
@@ -71,7 +77,21 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
+def gateway_of(
+    settings: GatewaySettings, own: Queue, gate: Gate | None, tracing: Tracing | None
+) -> tuple[State, ASGIApp]:
+    """Returns what all requests are answered with, and the application; both make spans if `tracing` is given."""
+    if tracing is None:
+        state = State(settings, Queues(settings, own.link("queues")), gate)
+        return state, Front(make_app(state), state)
+    from api.tracing import Sends, TracedFront  # noqa: PLC0415 - it imports OpenTelemetry
+
+    tracer = tracing.tracer
+    state = State(settings, Queues(settings, own.link("queues"), partial(Sends, tracer)), gate)
+    return state, TracedFront(Front(make_app(state), state), tracer, OPEN)
+
+
+async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
     own = Queue(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
     try:
@@ -79,9 +99,9 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
     except NoKeys as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    state = State(settings, Queues(settings, own.link("queues")), gate)
+    state, app = gateway_of(settings, own, gate, tracing)
     config = uvicorn.Config(
-        Front(make_app(state), state),
+        app,
         http=Connection,
         ws="none",
         lifespan="on",
@@ -111,6 +131,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket) -> int:
 def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
     """Runs a gateway in this process, on the given listening socket or on one of its own; returns its exit code."""
     raise_open_file_limit()
+    tracing = start_tracing(settings.tracing, "gateway")
     if listen is None:
         try:
             listen = bind(settings.host, settings.port)
@@ -119,7 +140,10 @@ def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
             return 1
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(settings, listen))
+            return runner.run(serve(settings, listen, tracing))
     except PortTaken as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    finally:
+        if tracing is not None:
+            tracing.stop()

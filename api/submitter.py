@@ -192,6 +192,7 @@ class Submitter:
             most_tokens=self._told.most_tokens(request.lane, budget_s),
             revision=order.revision,
             tenant=request.tenant.name,
+            traceparent=request.traceparent,
             limits=self._told.limits(request.tenant, budget_s),
         )
 

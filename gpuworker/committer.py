@@ -110,6 +110,8 @@ class Committer:
         """Makes an entry of each input of one of a job."""
         bodies = [encode_body(Body(holding.op, (each,), holding.options)) for each in holding.inputs]
         await jobs.split(self._link, self._context.keys, holding.entry, bodies)
+        if self._context.spans is not None:
+            self._context.spans.answered([holding.entry])
         self._context.hands.release([key_of(holding.entry)])
 
     async def _give(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
@@ -138,6 +140,8 @@ class Committer:
             metrics.DEAD_LETTERS.inc(len(dead))
             log.warning("entries given up", n=len(dead), see="redbatch dead list")
         self._answers = self._answers[len(answers) :]
+        if self._context.spans is not None:
+            self._context.spans.answered([answer.entry for answer in answers])
         self._context.hands.release(key_of(answer.entry) for answer in answers)
         if any(answer.entry.job for answer in answers):
             self._context.jobs_moved.set()

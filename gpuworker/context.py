@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpuworker.clock import RedisClock
 from gpuworker.holding import Hands
@@ -11,6 +12,9 @@ from gpuworker.lanes import Demand
 from gpuworker.settings import WorkerSettings
 from shared.keys import Keys
 from shared.queue import Link
+
+if TYPE_CHECKING:
+    from gpuworker.tracing import Spans
 
 
 @dataclass(slots=True)
@@ -20,7 +24,7 @@ class Context:
     `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
     measured rate in estimated tokens, 0 while unknown; `revision` is that of the model, once it is loaded; on `standby`
     it waits for a GPU, and keeps nothing; `demand` is told what interactive entries took of it; `jobs_moved` is set
-    when entries of jobs were answered.
+    when entries of jobs were answered; `spans` are made of its batches if requests are traced.
     """
 
     settings: WorkerSettings
@@ -35,3 +39,4 @@ class Context:
     demand: Demand = field(default_factory=Demand)
     standby: bool = False
     jobs_moved: asyncio.Event = field(default_factory=asyncio.Event)
+    spans: Spans | None = None

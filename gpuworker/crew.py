@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-
 import structlog
 import uvloop
 
@@ -25,6 +24,7 @@ from gpuworker.worker import Worker
 from redbatch.admin import AdminServer, PortTaken
 from redbatch.garbage import collect_rarely
 from redbatch.tasks import wait_for_event
+from redbatch.tracing import Tracing, start_tracing
 
 log = structlog.get_logger()
 
@@ -39,10 +39,14 @@ class Crew:
         settings: of the process.
         settled: the devices that they use.
         seen: the GPUs that this process sees.
+        tracing: makes the spans, if requests are traced.
     """
 
-    def __init__(self, settings: WorkerSettings, settled: list[str], seen: Sequence[Gpu]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, settled: list[str], seen: Sequence[Gpu], tracing: Tracing | None = None
+    ) -> None:
         self._settings = settings
+        self._tracing = tracing
         self._seen = seen
         self._devices = settled
         self._name = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -76,7 +80,7 @@ class Crew:
         """Runs the worker of one device, again if it has failed and others have not; returns its exit code."""
         settings = self._settings.model_copy(update={"device": device, "devices": ""})
         while True:
-            worker = self._workers[name] = Worker(settings, name, self._seen, self._stop)
+            worker = self._workers[name] = Worker(settings, name, self._seen, self._stop, self._tracing)
             log.info("worker starts", worker=name, queue=settings.queue_name, device=device, admin_port=admin_port)
             code = await worker.run()
             del self._workers[name]
@@ -111,8 +115,10 @@ def run(settings: WorkerSettings) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
 
+    tracing = start_tracing(settings.tracing, "worker")
+
     async def main() -> int:
-        return await Crew(settings, settled, seen).run()
+        return await Crew(settings, settled, seen, tracing).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -120,3 +126,6 @@ def run(settings: WorkerSettings) -> int:
     except PortTaken as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    finally:
+        if tracing is not None:
+            tracing.stop()

@@ -7,7 +7,7 @@ From the engine:  ready {model, dim, device, revision, commit, dtype, pooling, m
                          max_batch_tokens}
                   begun {keys} · unbegun {keys} · want {} · has {} · done {} · read {at}
                   ran {more, size, inputs, tokens, padded, seconds, gap, busy_s, ended, behind, full,
-                       full_s, max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, began}],
+                       full_s, max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, read_at, began}],
                        paused: [key], failed: [{key, code, message}]}
                        + for each of `done`, in order, so many bytes: vectors as float32, or a msgpack list of JSON
                   failed {message}: the model cannot be loaded

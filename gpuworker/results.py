@@ -29,6 +29,8 @@ class Results:
 
     def take(self, header: Header, payload: bytes) -> None:
         """Answers the entries of a `ran` frame and takes in its measures."""
+        if self._context.spans is not None:
+            self._context.spans.ran(header)
         self._answered_cost += self._answer_done(header, payload)
         for failure in header["failed"]:
             holding = self._context.hands.get(failure["key"])

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-
 import structlog
 
 from gpuworker import metrics
@@ -28,6 +27,7 @@ from gpuworker.settings import WorkerSettings
 from gpuworker.tenancy import Bound, tenancy_of
 from gpuworker.watchdog import Watchdog
 from redbatch.tasks import end
+from redbatch.tracing import Tracing
 from shared import delivery
 from shared.errors import RedisUnreachable
 from shared.queue import Queue
@@ -46,17 +46,27 @@ class Worker:
         name: of the worker and its consumer.
         seen: the GPUs that its process sees.
         stop: set when it is to drain and go.
+        tracing: makes the spans, if requests are traced.
 
     Attributes:
         missing: returns what keeps it from serving.
         alive: returns whether its event loop still comes round.
     """
 
-    def __init__(self, settings: WorkerSettings, name: str, seen: Sequence[Gpu], stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        name: str,
+        seen: Sequence[Gpu],
+        stop: asyncio.Event,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._settings = settings
         self._queue = Queue(settings, settings.queue_name, f"worker:{name}")
         self._claim_link = self._queue.link("claim", identified=True)
         self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
+        if tracing is not None:
+            self._trace(tracing)
         self._committer = Committer(self._context, self._queue.link("commit"))
         options = EngineOptions.of(settings)
         told = Bound(
@@ -81,6 +91,12 @@ class Worker:
         self._results = Results(self._context, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
         self._stop = stop
+
+    def _trace(self, tracing: Tracing) -> None:
+        from gpuworker.tracing import Spans  # noqa: PLC0415 - it imports OpenTelemetry
+
+        context = self._context
+        context.spans = Spans(tracing.tracer, self._settings.queue_name, context.worker, context.hands)
 
     async def run(self) -> int:
         """Works until it is told to stop; returns 0 after a drain, 2 for a model that cannot be served, else 1."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes the lock files: exact versions with hashes for a gateway, a worker, the bundled model alone, development, and
-# what builds the package itself.
+# what builds the package itself. Gateways and workers have what tracing needs, so that images can be told to do it.
 # torch stays out of them, because its wheels differ by device: requirements/torch.txt pins its version,
 # and `pip install` with the index of your choice decides between CPU and CUDA builds.
 set -euo pipefail
@@ -25,7 +25,7 @@ PY
 
 for name in gateway worker dev; do
     lock "$name" --unsafe-package torch --unsafe-package redbatch --constraint requirements/torch.txt \
-        --extra "$name" pyproject.toml
+        --extra "$name" --extra tracing pyproject.toml
 done
 lock build --build-deps-for wheel --only-build-deps pyproject.toml
 # All that the bundled model needs besides, a worker has.

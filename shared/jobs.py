@@ -65,7 +65,7 @@ class Making:
 
     `owner` may read it. It has `timeout_ms` to end, and `ttl_ms` are its results kept. The `digest` says what was asked
     for, and with an `idempotency` name nothing is made twice. With `limits` its `tenant` is held to these: its inputs
-    have `cost` tokens.
+    have `cost` tokens. Its entries carry its `traceparent`.
     """
 
     job_id: str
@@ -82,6 +82,7 @@ class Making:
     digest: str = ""
     cost: int = 0
     limits: Limits | None = None
+    traceparent: str = ""
 
 
 class Room(NamedTuple):
@@ -173,7 +174,16 @@ async def make(link: Link, keys: Keys, making: Making, room: Room, wide: Window 
     digest = making.digest if making.idempotency else ""
     args: list[Argument] = [keys.job(""), making.job_id, making.entries, making.failed, making.inputs]
     args += (making.per_entry, making.owner, making.tenant, making.lane, making.timeout_ms, making.ttl_ms)
-    args += (ENTRY_OUTLIVES_MS, digest, *room, *wide, MOST_RESULTS, making.cost, told(making.limits))
+    args += (
+        ENTRY_OUTLIVES_MS,
+        digest,
+        *room,
+        *wide,
+        MOST_RESULTS,
+        making.cost,
+        told(making.limits),
+        making.traceparent,
+    )
     status, *rest = await link.run(scripts.JOB_MAKE, names, args)
     if status == b"limited":
         return Made("limited", making.job_id, rest[0])

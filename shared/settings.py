@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
@@ -50,6 +50,10 @@ class QueueSettings(BaseSettings):
     )
     log_level: str = Field(
         default="info", pattern=r"^(debug|info|warning|error)$", description="debug, info, warning or error."
+    )
+    tracing: Literal["off", "otlp"] = Field(
+        default="off",
+        description="Traces of requests: otlp sends them to a collector, as the OTEL_* variables say (extra: tracing).",
     )
 
     @field_validator("redis_url")

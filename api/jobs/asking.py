@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -90,7 +91,9 @@ async def _finish(upload: Upload, given: AsyncIterator[list[Given]], queue: Serv
         async for some in given:
             queue.check_memory()
             await upload.add(some)
-        return await upload.make(queue.workers())
+        sends = queue.dispatcher.sends
+        with nullcontext("") if sends is None else sends.job(upload.lane) as traceparent:
+            return await upload.make(queue.workers(), traceparent)
     except BaseException:
         await upload.forget()
         raise

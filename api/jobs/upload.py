@@ -77,6 +77,7 @@ class Upload:
         self._put_at = time.monotonic()
         self._digest = hashlib.sha256(f"{wanted.lane}".encode())
         self.job_id = secrets.token_hex(16)
+        self.lane = wanted.lane
 
     async def add(self, given: Sequence[Given]) -> None:
         """Takes in texts, and brings them to Redis a portion at a time. Raises Unavailable: Redis is away, or full."""
@@ -92,8 +93,10 @@ class Upload:
         if time.monotonic() - self._put_at > PORTION_S:
             await self._put()
 
-    async def make(self, workers: Sequence[Heartbeat]) -> str:
+    async def make(self, workers: Sequence[Heartbeat], traceparent: str = "") -> str:
         """Makes the job, and returns its id: that of an earlier one, if the same was asked for with the same key.
+
+        Its entries carry `traceparent`.
 
         Raises:
             InvalidRequest: it has no texts.
@@ -110,7 +113,8 @@ class Upload:
         await self._put()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
         settings = self._settings
-        made = await self._made(Room(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio))
+        room = Room(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio)
+        made = await self._made(self._making(traceparent), room)
         if made.status == "different":
             raise KeyReused("This Idempotency-Key stands for another job already: send another key.")
         if made.status == "lost":
@@ -134,9 +138,8 @@ class Upload:
         with suppress(RedbatchError):
             await jobs.forget(self._desk.writing, self._desk.keys, self.job_id)
 
-    async def _made(self, room: Room) -> jobs.Made:
+    async def _made(self, making: Making, room: Room) -> jobs.Made:
         """Repeats a call whose answer was lost, which makes nothing twice."""
-        making = self._making()
         for _ in range(MAKE_TRIES - 1):
             try:
                 return await jobs.make(self._desk.writing, self._desk.keys, making, room)
@@ -144,7 +147,7 @@ class Upload:
                 await asyncio.sleep(MAKE_PAUSE_S)
         return await jobs.make(self._desk.writing, self._desk.keys, making, room)
 
-    def _making(self) -> Making:
+    def _making(self, traceparent: str) -> Making:
         tenant, settings = self._wanted.tenant, self._settings
         return Making(
             job_id=self.job_id,
@@ -161,6 +164,7 @@ class Upload:
             digest=self._digest.hexdigest(),
             cost=self._cost,
             limits=self._wanted.limits,
+            traceparent=traceparent,
         )
 
     def _draft(self, given: Sequence[Given]) -> None:

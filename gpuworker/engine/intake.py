@@ -73,7 +73,8 @@ def _values_of(backend: Backend, work: Work) -> list[bytes]:
         values = list(backend.show_tokens(work.inputs, work.options))
         work.tokens = [len(each) for each in values]
     told = [orjson.dumps(each) for each in values]
-    work.read_s = time.monotonic() - began
+    work.read_at = time.monotonic()
+    work.read_s = work.read_at - began
     return told
 
 
@@ -117,7 +118,7 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
         following = iter(of_all)
         for work in some:
             own = list(islice(following, len(work.inputs)))
-            work.tokens, work.read_s = [each.tokens for each in own], now - began
+            work.tokens, work.read_s, work.read_at = [each.tokens for each in own], now - began, now
             for at, each in enumerate(own):
                 waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
                 items.append(Item(work, at, each, waiting, now))

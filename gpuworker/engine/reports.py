@@ -71,6 +71,7 @@ def _result(work: Work) -> tuple[dict[str, object], bytes]:
         "key": work.key,
         "tokens": work.tokens,
         "read_s": work.read_s,
+        "read_at": work.read_at,
         "began": work.began,
     }
     if work.values is not None:

@@ -21,9 +21,9 @@ USUAL = (EMBED, PLAIN.prompt_name, PLAIN.truncate)
 class Work:
     """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
 
-    `tokens` is what the model reads of each of them, `read_s` how long its tokenizer took for them and others, and
-    `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for each input;
-    what a tokenizer alone gives are `values`.
+    `tokens` is what the model reads of each of them, `read_s` how long its tokenizer took for them and others until
+    `read_at`, and `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for
+    each input; what a tokenizer alone gives are `values`.
     """
 
     key: str
@@ -37,6 +37,7 @@ class Work:
     read_as: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
     read_s: float = 0.0
+    read_at: float = 0.0
     rows: list[Output | None] = field(default_factory=list)
     values: list[bytes] | None = None
     left: int = 0

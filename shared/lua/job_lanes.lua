@@ -24,6 +24,10 @@ local function add_to_lane(of, time, id, told, pos, n, cost, body)
     fields[#fields + 1] = 'tenant'
     fields[#fields + 1] = told.tenant
   end
+  if told.traceparent then
+    fields[#fields + 1] = 'traceparent'
+    fields[#fields + 1] = told.traceparent
+  end
   fields[#fields + 1] = 'body'
   fields[#fields + 1] = body
   redis.call('HSET', job .. ':fed', pos, add_entry(of.lanes[told.lane + 1], time, id, fields))
@@ -31,11 +35,11 @@ end
 
 -- Returns what is needed of a job to add its entries; nil if there is no such job.
 local function told_of(of, id)
-  local told = redis.call('HMGET', of.prefix .. id, 'lane', 'tenant', 'entry_deadline_ms')
+  local told = redis.call('HMGET', of.prefix .. id, 'lane', 'tenant', 'entry_deadline_ms', 'traceparent')
   if not told[1] then
     return nil
   end
-  return {lane = tonumber(told[1]), tenant = told[2], deadline_ms = told[3]}
+  return {lane = tonumber(told[1]), tenant = told[2], deadline_ms = told[3], traceparent = told[4]}
 end
 
 -- Moves inputs of jobs into the lanes while fewer than so many entries and tokens of jobs are there: of the job that

@@ -13,6 +13,7 @@
 -- ARGV[16]  share of maxmemory that may be used, with these
 -- ARGV[17]  most entries, ARGV[18] most tokens of jobs in the lanes      ARGV[19] most results kept in the stream
 -- ARGV[20]  tokens of all inputs      ARGV[21] the tenant's limits or "" for none (see tenants.lua)
+-- ARGV[22]  traceparent or ""
 --
 -- Returns {"ok"}; {"same", id, "1" or "0": whether the same was asked for} when the idempotency key is known, and its job
 -- still is;
@@ -71,6 +72,9 @@ redis.call('HSET', job, 'status', 'queued', 'owner', ARGV[7], 'tenant', ARGV[8],
            'per_entry', ARGV[6], 'done', 0, 'failed', failed, 'created_ms', string.format('%d', now),
            'expires_ms', string.format('%d', expires), 'ttl_ms', ARGV[11],
            'entry_deadline_ms', string.format('%d', expires + ARGV[12]))
+if ARGV[22] ~= '' then
+  redis.call('HSET', job, 'traceparent', ARGV[22])
+end
 for _, key in ipairs(parts) do
   redis.call('PERSIST', key)
 end

@@ -1,0 +1,1 @@
+"""Requests that are traced, from the client to the model."""

@@ -1,0 +1,137 @@
+"""A gateway and a worker in the test's own process, and the spans that both make. The engine is a process as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+import redis.asyncio
+import uvicorn
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from api.connection import Connection
+from api.server import gateway_of
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from gpuworker.worker import Worker
+from redbatch.tracing import tracing_of
+from redbatch.tracing.provider import bare_provider
+from shared.queue import Queue
+from tests import plain_http
+from tests.integration.queue.actors import Gateway as Actor
+from tests.integration.worker.house import House
+from tests.processes import Processes
+from tests.waiting import wait_until
+
+READY_S = 30.0
+
+
+@dataclass
+class Stage:
+    """A served queue, a client of it, and all spans that have ended."""
+
+    queue: str
+    client: httpx.AsyncClient
+    exporter: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        """Returns the spans of that name that have ended, as they ended; `{}` in it stands for the queue."""
+        wanted = name.replace("{}", self.queue)
+        return [each for each in self.exporter.get_finished_spans() if each.name == wanted]
+
+    async def all_named(self, name: str, n: int = 1) -> list[ReadableSpan]:
+        """Waits until so many spans of that name have ended, and returns them."""
+        await wait_until(lambda: len(self.named(name)) >= n, f"{n} spans {name} have ended")
+        return self.named(name)
+
+    def below(self, parent: ReadableSpan) -> dict[str, ReadableSpan]:
+        """Returns the children of a span, by name."""
+        of = [each for each in self.exporter.get_finished_spans() if each.parent is not None]
+        return {each.name: each for each in of if each.parent == parent.get_span_context()}
+
+    def provider(self, process: str) -> TracerProvider:
+        """Returns what makes the spans of a process."""
+        provider = bare_provider(process)
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        return provider
+
+
+Played = Callable[..., Awaitable[Stage]]
+
+
+@asynccontextmanager
+async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
+    """Serves on a socket for as long as the block takes."""
+    own = Queue(settings, settings.queue, "gateway:traced")
+    _, app = gateway_of(settings, own, None, tracing_of(stage.provider("gateway")))
+    server = uvicorn.Server(uvicorn.Config(app, http=Connection, ws="none", lifespan="on", log_config=None))
+    serving = asyncio.create_task(server.serve(sockets=[listen]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+        await own.close()
+
+
+@asynccontextmanager
+async def worker(stage: Stage, settings: WorkerSettings) -> AsyncIterator[None]:
+    """Works for as long as the block takes."""
+    stop = asyncio.Event()
+    tracing = tracing_of(stage.provider("worker"))
+    working = asyncio.create_task(Worker(settings, "worker-traced", [], stop, tracing).run())
+    try:
+        yield
+    finally:
+        stop.set()
+        assert await working == 0
+
+
+@pytest_asyncio.fixture
+async def played(redis_url: str, queue_name: str) -> AsyncIterator[Played]:
+    """Opens a stage, with settings of the gateway and of the worker."""
+    async with AsyncExitStack() as stack:
+
+        async def open_one(ahead: dict[str, object] | None = None, **behind: object) -> Stage:
+            common = {"redis_url": redis_url, "queue": queue_name}
+            listen = socket.create_server(("127.0.0.1", 0))
+            port = listen.getsockname()[1]
+            client = await stack.enter_async_context(plain_http.client(base_url=f"http://127.0.0.1:{port}"))
+            stage = Stage(queue_name, client)
+            working = WorkerSettings.model_validate(common | {"model": "null", "device": "cpu"} | behind)
+            await stack.enter_async_context(worker(stage, working))
+            serving = GatewaySettings.model_validate(common | {"all_queues": False} | (ahead or {}))
+            await stack.enter_async_context(gateway(stage, listen, serving))
+
+            async def ready() -> bool:
+                try:
+                    return (await client.get("/readyz")).status_code == httpx.codes.OK
+                except httpx.TransportError:
+                    return False
+
+            await wait_until(ready, "the gateway sees the worker", timeout_s=READY_S)
+            return stage
+
+        yield open_one
+
+
+@pytest_asyncio.fixture
+async def house(redis_url: str, queue: Queue, raw: redis.asyncio.Redis, tmp_path: Path) -> AsyncIterator[House]:
+    """What submits by hand, and has no processes of its own."""
+    async with Processes(tmp_path) as processes:
+        yield House(redis_url, processes, queue, raw, queue.link("look"), Actor(queue.link("submit"), queue.keys))
+
+
+@pytest.fixture
+def text() -> str:
+    """An input that is nowhere else."""
+    return "a text that nobody may find in a trace"

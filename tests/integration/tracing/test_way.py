@@ -1,0 +1,191 @@
+"""The way of requests as their spans tell it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import cast
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from shared.messages import EMBED, Body, Vectors
+from tests.integration.tracing.conftest import Played
+from tests.integration.worker.house import House
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.redis
+
+TRACE, CLIENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+APART_NS = 5_000_000
+"""Of two clocks of one machine, of which one is set right meanwhile."""
+
+
+def ends_of(*spans: ReadableSpan) -> list[int]:
+    """Returns when spans began and ended."""
+    return [moment for each in spans for moment in (each.start_time or 0, each.end_time or 0)]
+
+
+def id_of(span: ReadableSpan) -> tuple[int, int]:
+    """Returns what names a span everywhere: its trace's id, and its own."""
+    context = span.get_span_context()
+    assert context is not None
+    return context.trace_id, context.span_id
+
+
+def linked(span: ReadableSpan) -> list[tuple[int, int]]:
+    """Returns the ids of the spans that a span is linked to."""
+    return sorted((each.context.trace_id, each.context.span_id) for each in span.links)
+
+
+def inputs_of(batches: Sequence[ReadableSpan]) -> int:
+    """Returns how many inputs some batches had."""
+    return sum(cast("int", (each.attributes or {})["redbatch.batch.inputs"]) for each in batches)
+
+
+async def test_one_request_is_followed_through_all(played: Played, text: str) -> None:
+    """From the client's span to the gateway's, the entry's, the batch and the engine's stages, in order of time."""
+    stage = await played()
+    headers = {"traceparent": f"00-{TRACE}-{CLIENT}-01", "tracestate": "a=b", "x-request-id": "mine"}
+    answer = await stage.client.post("/embed", json={"text": text}, headers=headers)
+    assert answer.status_code == httpx.codes.OK
+    [batch] = await stage.all_named("process {}")
+    [server], [send] = stage.named("POST /embed"), stage.named("send {}")
+
+    assert server.parent is not None
+    assert f"{server.parent.span_id:016x}" == CLIENT
+    assert send.parent == server.get_span_context()
+    assert {f"{id_of(each)[0]:032x}" for each in (server, send, batch)} == {TRACE}
+    assert linked(batch) == [id_of(send)]
+    assert (server.kind, send.kind, batch.kind) == (SpanKind.SERVER, SpanKind.PRODUCER, SpanKind.CONSUMER)
+
+    below = stage.below(batch)
+    assert sorted(below) == ["commit", "run", "tokenize", "wait"]
+    stages = [below[name] for name in ("tokenize", "wait", "run", "commit")]
+    assert ends_of(*stages) == sorted(ends_of(*stages))
+    assert (batch.start_time, batch.end_time) == (stages[0].start_time, stages[-1].end_time)
+    assert ends_of(server)[0] <= ends_of(send)[0] <= ends_of(batch)[0] + APART_NS
+    assert ends_of(stages[2])[1] <= ends_of(server)[1] + APART_NS
+
+
+async def test_what_the_spans_say(played: Played, text: str) -> None:
+    """The names and values that the conventions have for HTTP and messages, and nothing of any input."""
+    stage = await played()
+    await stage.client.post("/embed", json={"text": text}, headers={"x-request-id": "mine"})
+    [batch] = await stage.all_named("process {}")
+    [server], [send] = stage.named("POST /embed"), stage.named("send {}")
+    told, said, made = (dict(each.attributes or {}) for each in (server, send, batch))
+    assert {name: told[name] for name in ("http.request.method", "http.route", "url.scheme")} == {
+        "http.request.method": "POST",
+        "http.route": "/embed",
+        "url.scheme": "http",
+    }
+    assert (told["http.response.status_code"], told["redbatch.request_id"]) == (200, "mine")
+    assert cast("float", told["redbatch.inference_ms"]) > 0
+    messaging = {"messaging.system": "redis", "messaging.destination.name": stage.queue}
+    assert messaging.items() <= said.items()
+    assert messaging.items() <= made.items()
+    assert (said["messaging.operation.type"], made["messaging.operation.type"]) == ("send", "process")
+    assert made["messaging.consumer.group.name"] == "workers"
+    assert not {"messaging.batch.message_count", "error.type"} & (told.keys() | said.keys() | made.keys())
+    services = [each.resource.attributes["service.name"] for each in (server, send, batch)]
+    assert services == ["redbatch-gateway", "redbatch-gateway", "redbatch-worker"]
+    assert text not in "".join(each.to_json() for each in stage.exporter.get_finished_spans())
+
+
+async def test_a_batch_is_linked_to_all_its_requests(played: Played) -> None:
+    """Two requests run in one batch: it is part of neither, and linked to both."""
+    stage = await played(max_batch_size=2, max_batch_wait_ms=5_000)
+    await asyncio.gather(*(stage.client.post("/embed", json={"text": each}) for each in ("one", "two")))
+    [batch] = await stage.all_named("process {}")
+    sends = stage.named("send {}")
+    assert len({id_of(each)[0] for each in (batch, *sends)}) == 3
+    assert linked(batch) == sorted(map(id_of, sends))
+    assert batch.parent is None
+    assert (batch.attributes or {})["messaging.batch.message_count"] == 2
+
+
+async def test_all_entries_of_a_request_name_it(played: Played) -> None:
+    """A large request travels as several entries, of which each batch is linked to those that it has."""
+    stage = await played({"inputs_per_entry": 2})
+    answer = await stage.client.post("/embed", json={"texts": [f"text {i}" for i in range(8)]})
+    assert answer.status_code == httpx.codes.OK
+    await wait_until(lambda: inputs_of(stage.named("process {}")) == 8, "the batches are told")
+    [send], batches = stage.named("send {}"), stage.named("process {}")
+    assert (send.attributes or {})["messaging.batch.message_count"] == 4
+    assert [each for batch in batches for each in linked(batch)] == [id_of(send)] * 4
+
+
+async def test_a_job_is_followed(played: Played) -> None:
+    """Its entries come into the lane later, and name the span of the job all the same; also those of a split one."""
+    stage = await played({"inputs_per_entry": 2})
+    answer = await stage.client.post("/jobs", json={"texts": [f"text {i}" for i in range(6)]})
+    assert answer.status_code == httpx.codes.ACCEPTED
+    await wait_until(lambda: inputs_of(stage.named("process {}")) == 6, "the batches are told")
+    [server], [send], batches = stage.named("POST /jobs"), stage.named("send {}"), stage.named("process {}")
+    assert send.parent == server.get_span_context()
+    assert [each for batch in batches for each in linked(batch)] == [id_of(send)] * 3
+    shown = f"/jobs/{json.loads(answer.content)['id']}"
+    assert (await stage.client.get(shown)).status_code == httpx.codes.OK
+    [span] = stage.named("GET /jobs/{id}")
+    assert (span.attributes or {})["url.path"] == shown
+
+
+async def test_a_request_that_fails_says_why(played: Played) -> None:
+    """In the queue by its code, which the span of the HTTP request has, too; a server's error is one of the span."""
+    stage = await played({"max_queue_inputs": 1})
+    refused = await stage.client.post("/embed", json={"texts": ["one", "two"]})
+    assert refused.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
+    late = await stage.client.post("/embed", json={"text": "a"}, headers={"x-model": "no-such-model"})
+    assert late.status_code == httpx.codes.NOT_FOUND
+    first, second = stage.named("POST /embed")
+    assert [(each.attributes or {})["http.response.status_code"] for each in (first, second)] == [413, 404]
+    assert [each.status.status_code for each in (first, second)] == [StatusCode.UNSET] * 2
+    assert stage.named("send {}") == []
+
+
+async def test_an_answer_that_comes_too_late_is_an_error(played: Played) -> None:
+    """Of the HTTP span, by status and by code; what was sent, was sent."""
+    stage = await played(model="simulated:base_ms=400")
+    late = await stage.client.post("/embed", json={"text": "a"}, headers={"x-timeout-ms": "100"})
+    assert late.status_code == httpx.codes.GATEWAY_TIMEOUT
+    [server], [send] = stage.named("POST /embed"), stage.named("send {}")
+    assert (server.status.status_code, send.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)
+    told = dict(server.attributes or {})
+    assert (told["error.type"], told["redbatch.error.code"]) == ("504", "deadline_exceeded")
+
+
+async def test_probes_leave_no_spans(played: Played) -> None:
+    """They come every second; what is not found has a span that is named by its method alone."""
+    stage = await played()
+    for path in ("/livez", "/readyz", "/health", "/no/such/path"):
+        await stage.client.get(path)
+    assert [each.name for each in stage.exporter.get_finished_spans()] == ["GET"]
+
+
+@pytest.mark.parametrize("traceparent", ["garbage", "00-1-2-01", "naïve"])
+async def test_what_is_no_traceparent_is_ignored(played: Played, house: House, traceparent: str) -> None:
+    """Anybody may write to Redis, or send a header: the entry is answered, and nothing is linked."""
+    stage = await played()
+    asked = house.submission(Body(EMBED, ("by hand",)))._replace(traceparent=traceparent)
+    await house.gateway.add(asked)
+    assert isinstance(await house.answer(asked.request_id), Vectors)
+    headers = {b"traceparent": traceparent.encode()}
+    await stage.client.post("/embed", json={"text": "by HTTP"}, headers=headers)
+    [batch] = await stage.all_named("process {}")
+    [server] = stage.named("POST /embed")
+    assert server.parent is None
+    assert linked(batch) == list(map(id_of, stage.named("send {}")))
+
+
+async def test_what_is_not_sampled_is_not_told(played: Played) -> None:
+    """A client that says so has its wish at the gateway, and at the worker."""
+    stage = await played()
+    for flags in ("00", "01"):
+        headers = {"traceparent": f"00-{TRACE}-{CLIENT}-{flags}"}
+        await stage.client.post("/embed", json={"text": f"text {flags}"}, headers=headers)
+    await stage.all_named("process {}")
+    assert len(stage.named("POST /embed")) == len(stage.named("send {}")) == len(stage.named("process {}")) == 1
