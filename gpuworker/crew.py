@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+
 import structlog
 import uvloop
 

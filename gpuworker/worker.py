@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+
 import structlog
 
 from gpuworker import metrics

@@ -25,8 +25,11 @@ from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
 from redbatch.tracing import tracing_of
 from redbatch.tracing.provider import bare_provider
+from shared import delivery
+from shared.messages import Heartbeat
 from shared.queue import Queue
 from tests import plain_http
+from tests.integration.gateway.house import House as Separate
 from tests.integration.queue.actors import Gateway as Actor
 from tests.integration.worker.house import House
 from tests.processes import Processes
@@ -129,6 +132,20 @@ async def house(redis_url: str, queue: Queue, raw: redis.asyncio.Redis, tmp_path
     """What submits by hand, and has no processes of its own."""
     async with Processes(tmp_path) as processes:
         yield House(redis_url, processes, queue, raw, queue.link("look"), Actor(queue.link("submit"), queue.keys))
+
+
+@pytest_asyncio.fixture
+async def processes(redis_url: str, queue_name: str, tmp_path: Path) -> AsyncIterator[Separate]:
+    """Processes of the test's own, around the test's queue."""
+    async with Processes(tmp_path) as processes:
+        yield Separate(processes, redis_url, queue_name)
+
+
+@pytest_asyncio.fixture
+async def said_ready(queue: Queue) -> None:
+    """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
+    beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
+    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture
