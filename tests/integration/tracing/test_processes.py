@@ -77,7 +77,7 @@ async def test_a_collector_that_is_away_harms_nobody(processes: House, silent: b
 
 
 async def looked_for(processes: House, into: Path, tracing: str) -> set[str]:
-    """Returns what a gateway, a worker and its engine look for of the modules for traces until a request is answered."""
+    """Returns what of the modules for traces a gateway, a worker and its engine look for until they have answered."""
     into.touch()
     processes.environment = {"PYTHONPATH": str(WATCH), "WATCH_INTO": str(into)}
     gateway, _ = await start(processes, tracing)
