@@ -418,8 +418,8 @@ async def test_what_fails_is_named(office: Office, worker: Worker) -> None:
 
 
 async def test_an_entry_that_fails_is_split(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """Each of its inputs runs alone, under its own position; the results are put together again."""
-    job_id = await office.made(10)
+    """Each of its inputs runs alone, under its own position, traced as before; the results are put together again."""
+    job_id = await office.made(10, traceparent="00-1-2-01")
     entries = await claim(worker)
     bodies = [encode_body(Body(EMBED, (text,))) for text in decode_body(entries[1].body).inputs]
     assert await jobs.split(office.floor, office.keys, entries[1], bodies)
@@ -430,6 +430,7 @@ async def test_an_entry_that_fails_is_split(office: Office, worker: Worker, bulk
     assert [(each.position, each.ref.n, decode_body(each.body).inputs) for each in single] == [
         (at, 1, (f"text {at}",)) for at in range(4, 8)
     ]
+    assert {each.traceparent for each in (*entries, *single)} == {"00-1-2-01"}
     await answer(worker, single[1:2], fail=True)
     await answer(worker, [*single[:1], *single[2:], entries[0], entries[2]])
     job = await office.job(job_id)

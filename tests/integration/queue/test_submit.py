@@ -74,6 +74,14 @@ async def test_a_claimed_entry_is_what_was_submitted(gateway: Gateway, worker: W
     await worker.commit(entries)
 
 
+async def test_what_no_traceparent_may_be_is_no_reason_to_lose_an_entry(gateway: Gateway, worker: Worker) -> None:
+    """Whoever reads it sees that it is none; the entry is answered as any other."""
+    await gateway.add(request()._replace(traceparent="naïve"))
+    [entry] = await worker.claim()
+    assert not entry.traceparent.isascii()
+    assert await worker.commit([entry]) == [True]
+
+
 async def test_the_deadline_is_redis_clock_plus_the_budget(gateway: Gateway, worker: Worker) -> None:
     """The deadline in the entry is counted from the time that the submit returns, not from anybody else's clock."""
     reply = await gateway.submit(request(budget_ms=1_234))

@@ -19,8 +19,8 @@ from shared.messages import MOST_TOKENS, Draft, Ref
 from shared.submission import Bound
 
 ID = "a" * 32
-REVISION_AT = 15
-"""Index of a request's revision among the arguments of its submit, when it is the first."""
+TRACEPARENT_AT, REVISION_AT = 14, 15
+"""Index of a request's traceparent, and of its revision, among the arguments of its submit, when it is the first."""
 
 
 class Redis:
@@ -29,6 +29,7 @@ class Redis:
     def __init__(self, request: InFlight) -> None:
         self._request = request
         self.submitted: list[Any] = []
+        self.traced: list[Any] = []
         self.cancelled: list[Any] = []
 
     async def run(self, script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as Link
@@ -37,6 +38,7 @@ class Redis:
             self.cancelled.append(args[5])
             return 1
         self.submitted.append(args[REVISION_AT])
+        self.traced.append(args[TRACEPARENT_AT])
         if len(self.submitted) == 1:
             self._request.keep("new")
         return [0, b"1.1", [[b"ok", b"%d-0" % len(self.submitted)]]]
@@ -84,9 +86,9 @@ async def test_what_a_stop_finds_half_taken_back_is_taken_back_at_last() -> None
 
 
 async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_again() -> None:
-    """Once, for the one that it is for now; and it is not counted as waiting where it was first."""
+    """Once, for the one that it is for now, of the same trace; and it is not counted as waiting where it was first."""
     request = InFlight(ID, [Draft(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
-    request.revision = "old"
+    request.revision, request.traceparent = "old", "00-1-2-01"
     redis = Redis(request)
     placed: list[InFlight] = []
     submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told(placed.append))
@@ -96,6 +98,7 @@ async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_agai
         await asyncio.sleep(0)
     running.cancel()
     assert redis.submitted == ["old", "new"]
+    assert redis.traced == ["00-1-2-01"] * 2
     assert redis.cancelled == [b"1-0"]
     assert [each.entry_id for each in request.outstanding().values()] == [b"2-0"]
     assert placed == [request]
