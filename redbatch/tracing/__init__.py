@@ -37,7 +37,8 @@ class Tracing(NamedTuple):
 def start_tracing(tracing: str, process: str) -> Tracing | None:
     """Returns what a `process` (gateway, worker) makes its spans with; None if `tracing` is off.
 
-    Leaves the process with exit code 2 and a line on stderr when the extra is not installed.
+    Leaves the process with exit code 2 and a line on stderr when the extra is not installed, or an OTEL_* variable
+    makes no sense.
     """
     if tracing == "off":
         return None
@@ -46,7 +47,11 @@ def start_tracing(tracing: str, process: str) -> Tracing | None:
     except ModuleNotFoundError as error:
         complain(MISSING.format(error.name))
         raise SystemExit(EXIT_CONFIGURATION) from None
-    return tracing_of(provider_of(process))
+    try:
+        return tracing_of(provider_of(process))
+    except ValueError as error:
+        complain(f"OTEL_* variables: {error}")
+        raise SystemExit(EXIT_CONFIGURATION) from None
 
 
 def tracing_of(provider: TracerProvider) -> Tracing:

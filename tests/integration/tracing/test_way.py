@@ -12,7 +12,10 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from shared.messages import EMBED, Body, Vectors
+from shared import jobs
+from shared.codec import encode_body
+from shared.jobs import Making, Room
+from shared.messages import EMBED, Body, Draft, Options, Vectors
 from tests.integration.tracing.conftest import Played
 from tests.integration.worker.house import House
 from tests.waiting import wait_until
@@ -120,7 +123,7 @@ async def test_all_entries_of_a_request_name_it(played: Played) -> None:
 
 
 async def test_a_job_is_followed(played: Played) -> None:
-    """Its entries come into the lane later, and name the span of the job all the same; also those of a split one."""
+    """Its entries come into the lane later, and name the span of the job all the same."""
     stage = await played({"inputs_per_entry": 2})
     answer = await stage.client.post("/jobs", json={"texts": [f"text {i}" for i in range(6)]})
     assert answer.status_code == httpx.codes.ACCEPTED
@@ -134,13 +137,26 @@ async def test_a_job_is_followed(played: Played) -> None:
     assert (span.attributes or {})["url.path"] == shown
 
 
-async def test_a_request_that_fails_says_why(played: Played) -> None:
-    """In the queue by its code, which the span of the HTTP request has, too; a server's error is one of the span."""
+async def test_inputs_of_a_job_that_fail_are_followed(played: Played, house: House) -> None:
+    """An entry that fails is told, with its code, though it has no answer: it is taken apart, and each part is told."""
+    stage = await played()
+    body = encode_body(Body(EMBED, ("a", "b"), Options(prompt_name="none")))
+    await jobs.put(house.link, house.keys, "a" * 32, [Draft(0, 2, 4, body)])
+    making = Making("a" * 32, 1, 0, 2, 2, traceparent=f"00-{TRACE}-{CLIENT}-01")
+    assert (await jobs.make(house.link, house.keys, making, Room(100, 100, 1.0))).status == "ok"
+    await wait_until(lambda: sum(len(each.links) for each in stage.named("process {}")) == 3, "all parts are told")
+    batches = stage.named("process {}")
+    assert {(each.attributes or {})["error.type"] for each in batches} == {"invalid_request"}
+    assert {each for batch in batches for each in linked(batch)} == {(int(TRACE, 16), int(CLIENT, 16))}
+
+
+async def test_a_request_that_is_refused_was_not_sent(played: Played) -> None:
+    """Its HTTP span has the status; that a client asks too much is no error of the server."""
     stage = await played({"max_queue_inputs": 1})
     refused = await stage.client.post("/embed", json={"texts": ["one", "two"]})
     assert refused.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
-    late = await stage.client.post("/embed", json={"text": "a"}, headers={"x-model": "no-such-model"})
-    assert late.status_code == httpx.codes.NOT_FOUND
+    unknown = await stage.client.post("/embed", json={"text": "a"}, headers={"x-model": "no-such-model"})
+    assert unknown.status_code == httpx.codes.NOT_FOUND
     first, second = stage.named("POST /embed")
     assert [(each.attributes or {})["http.response.status_code"] for each in (first, second)] == [413, 404]
     assert [each.status.status_code for each in (first, second)] == [StatusCode.UNSET] * 2

@@ -154,6 +154,18 @@ def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPa
     leaves.set()
 
 
+def test_variables_that_make_no_sense_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], loggers_as_they_were: None
+) -> None:
+    """A line of OpenTelemetry's own, and no traceback."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    with pytest.raises(SystemExit) as left:
+        start_tracing("otlp", "gateway")
+    assert left.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("redbatch: OTEL_* variables: max_export_batch_size")
+
+
 def test_off_is_nothing() -> None:
     """No tracer, and no import: in a process of its own, in which nothing else can have imported it."""
     assert start_tracing("off", "gateway") is None
