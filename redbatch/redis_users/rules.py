@@ -43,8 +43,8 @@ GATEWAY = User(
         "rb:{*}:idempotency:*",
         "rb:{*}:results",  # of a job that it cancels
     ),
-    # Not to write: whoever takes a gateway over makes no key, and no worker out of nothing.
-    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*"),
+    # Not to write: whoever takes a gateway over makes no key, and no worker out of nothing. Dead letters it counts.
+    reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead"),
     commands=_commands(
         "+client|setname +client|info",  # each connection says who it is, and learns its id
         "+client|kill",  # settle: of its own that broke. Redis has no such right for one's own alone

@@ -127,7 +127,7 @@ MAY_NOT = {
         f"SET {Q}worker:a b",
         f"ZADD {Q}workers 1 a",
         "ZADD rb:queues 1 a",
-        f"XRANGE {Q}dead - +",
+        f"XDEL {Q}dead 1-1",
         f"XREADGROUP GROUP workers a STREAMS {LANE} >",
         f"XGROUP DESTROY {LANE} workers",
         "SET rb:{gpu:host}:slot:0 a",

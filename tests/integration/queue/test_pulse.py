@@ -45,10 +45,10 @@ async def test_dead_letters_are_counted(gateway: Gateway, worker: Worker) -> Non
 
 
 @pytest.mark.litters
-async def test_open_jobs_and_what_they_are_owed(queue: Queue) -> None:
+async def test_open_jobs_and_what_they_are_owed(queue: Queue, worker: Worker) -> None:
     """Until they have ended; what has a result is not owed."""
     link, keys = queue.link("office"), queue.keys
-    await delivery.join(link, keys)
+    await delivery.join(worker.link, keys)
     assert (await submission.pulse(link, keys)).open_jobs == 0
     made = []
     for inputs in (2, 3):
