@@ -116,8 +116,8 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     short = vectors[1, :3]
     one, two = (Work(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
     one.rows[:], two.rows[:] = list(vectors), [short]
-    one_said = {"tokens": [4, 3], "read_s": 0.125, "began": 1.0}
-    two_said = {"tokens": [2], "read_s": 0.25, "began": 2.0}
+    one_said = {"tokens": [4, 3], "read_s": 0.125, "read_at": 0.5, "began": 1.0}
+    two_said = {"tokens": [2], "read_s": 0.25, "read_at": 1.5, "began": 2.0}
     for entry, said in ((one, one_said), (two, two_said)):
         for name, value in said.items():
             setattr(entry, name, value)
