@@ -32,7 +32,7 @@ def main(
     """Simulates some hundred days (a minute), measures how long processes start, and writes tables and a picture."""
     console = Console(highlight=False)
     scaled, found = manifests.scaled_object(), scenes.workers(results.read())
-    chosen = scenes.scenes([SHOWN] if quick else list(found))
+    chosen = scenes.scenes([SHOWN] if quick else list(found), scaled.target)
     with console.status("Measuring how long a gateway and a worker take to start ..."):
         begun = starts.measure(1 if quick else starts.TIMES)
     rows: list[Row] = []

@@ -26,18 +26,18 @@ class Utilization:
 
 
 def scaled_object(path: Path = WORKERS) -> ScaledObject:
-    """Returns the one ScaledObject of a file."""
+    """Returns the one ScaledObject of a file, whose triggers have one target. Raises ValueError: they have several."""
     spec = _only(path, "ScaledObject")["spec"]
-    advanced = spec["advanced"]
+    (target,) = {float(trigger["metadata"]["streamLength"]) for trigger in spec["triggers"]}
     return ScaledObject(
-        target=float(advanced["scalingModifiers"]["target"]),
+        target=target,
         least=spec["minReplicaCount"],
         polling_s=spec["pollingInterval"],
         cooldown_s=spec["cooldownPeriod"],
         behaviour=_behaviour(
             max(1, spec["minReplicaCount"]),
             spec["maxReplicaCount"],
-            advanced["horizontalPodAutoscalerConfig"]["behavior"],
+            spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
         ),
     )
 

@@ -85,10 +85,10 @@ def ideal_hours(worker: Worker) -> float:
     return sum(load(minute * 60) for minute in range(round(DAY_S / 60))) / 60 / worker.per_s / BUSY
 
 
-def scenes(names: Sequence[str]) -> list[Scene]:
-    """Returns the days: each target for each start, and each way down at each target."""
+def scenes(names: Sequence[str], target: float) -> list[Scene]:
+    """Returns the days: each target for each start, and at one target each way down."""
     swept = [Scene(name, start_s, target) for name in names for start_s in STARTS_S for target in TARGETS]
-    ways = [Scene(name, STARTS_S[1], target, down) for name in names for target in TARGETS for down in DOWN]
+    ways = [Scene(name, STARTS_S[1], target, down) for name in names for down in DOWN]
     return swept + ways
 
 

@@ -43,7 +43,10 @@ def _start(words: Sequence[str], exclude: str, environment: dict[str, str]) -> f
     )
     try:
         while time.monotonic() < began + LONGEST_S:
-            with suppress(URLError, OSError), urlopen(f"http://{HOST}:{port}/readyz?exclude={exclude}"):
+            with (
+                suppress(URLError, OSError),
+                urlopen(f"http://{HOST}:{port}/readyz?exclude={exclude}", timeout=LONGEST_S),
+            ):
                 return time.monotonic() - began
             time.sleep(POLL_S)
     finally:

@@ -29,6 +29,7 @@ class Deployment:
         self._manifest = manifest
         self._make = make
         self.pods: list[Pod] = []
+        self._made: list[Pod] = []
         self.ended: dict[str, int] = {}
 
     async def scale(self, replicas: int) -> None:
@@ -60,12 +61,13 @@ class Deployment:
         return sorted(f"{pod.address}:{pod.port}" for pod in self.pods if pod.ready)
 
     def restarts(self) -> int:
-        """Returns how often a container of a pod that is still there was begun again."""
-        return sum(pod.restarts for pod in self.pods)
+        """Returns how often a container was begun again."""
+        return sum(pod.restarts for pod in self._made)
 
     def _add(self) -> Pod:
         pod = self._make(self._manifest)
         self.pods.append(pod)
+        self._made.append(pod)
         pod.start()
         return pod
 

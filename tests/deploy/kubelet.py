@@ -19,10 +19,10 @@ import httpx
 
 from tests import plain_http
 from tests.deploy.dockerfile import chain, environment
-from tests.deploy.faults.references import config_of
-from tests.deploy.manifests import Manifest, pod_of
+from tests.deploy.manifests import Manifest, config_of, pod_of
 from tests.processes import Processes, Program
 
+STAGES = {"gateway": "gateway", "worker": "worker-cuda"}
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what images listen on
 
 
@@ -68,14 +68,13 @@ class Pod:
     Attributes:
         ready: whether it may be sent requests.
         ready_at: since when (s, monotonic).
-        leaving: whether it is about to end.
         restarts: how often its container was begun again, since it was not alive.
     """
 
     def __init__(self, workload: Manifest, number: int, env: Mapping[str, str], processes: Processes) -> None:
         self.name = f"{workload['metadata']['name']}-{number}"
         self.address = address_of(number)
-        self.ready = self.leaving = False
+        self.ready = False
         self.ready_at = 0.0
         self.restarts = 0
         self.program: Program | None = None
@@ -100,15 +99,16 @@ class Pod:
         Args:
             grace_s: another grace than the manifest's.
         """
-        self.leaving, self.ready = True, False
+        self.ready = False
         assert self._running is not None
-        assert self.program is not None
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-        until = time.monotonic() + (self._pod["terminationGracePeriodSeconds"] if grace_s is None else grace_s)
-        await asyncio.sleep(
-            self._container.get("lifecycle", {}).get("preStop", {"sleep": {"seconds": 0}})["sleep"]["seconds"]
-        )
+        return await self._end_container(self._pod["terminationGracePeriodSeconds"] if grace_s is None else grace_s)
+
+    async def _end_container(self, grace_s: float) -> int:
+        assert self.program is not None
+        until = time.monotonic() + grace_s
+        await asyncio.sleep(self._container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0))
         try:
             return await self.program.stop(max(0.0, until - time.monotonic()))
         except AssertionError:
@@ -123,7 +123,7 @@ class Pod:
                 await self._watch(client)
                 self.ready = False
                 self.restarts += 1
-                self.program.kill()
+                await self._end_container(self._pod["terminationGracePeriodSeconds"])
 
     async def _watch(self, client: httpx.AsyncClient) -> None:
         """Probes until the container has to be begun again."""
@@ -153,14 +153,14 @@ class Pod:
 
     async def _until_dead(self, client: httpx.AsyncClient) -> None:
         probe, failed = Probe.of(self._container, "livenessProbe", self.address), 0
-        while failed < probe.failures:
+        while failed < probe.failures and self.program is not None and self.program.running:
             await asyncio.sleep(probe.period_s)
             failed = 0 if await probe.passes(client) else failed + 1
 
 
 def command(image: str) -> list[str]:
     """Returns what an image runs, by its Dockerfile, but for the init in front, which has one child here already."""
-    stages = chain({"gateway": "gateway", "worker": "worker-cuda"}[image])
+    stages = chain(STAGES[image])
     (entrypoint,) = [json.loads(each) for stage in stages for each in stage.values("ENTRYPOINT")]
     (words,) = [json.loads(each) for stage in stages for each in stage.values("CMD")]
     assert entrypoint == ["tini", "--", "redbatch"]
@@ -180,8 +180,9 @@ def variables(
         image: variables that another image would have than that of the Dockerfile.
     """
     container: Any = pod_of(workload)["containers"][0]
-    stage = {"gateway": "gateway", "worker": "worker-cuda"}[container["name"]]
-    found = {name: value for name, value in environment(stage).items() if name.startswith("REDBATCH_")}
+    found = {
+        name: value for name, value in environment(STAGES[container["name"]]).items() if name.startswith("REDBATCH_")
+    }
     found |= image
     found |= config_of(manifests, container)
     for each in container["env"]:

@@ -112,3 +112,11 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
         if not met:
             return False
     return True
+
+
+def config_of(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
+    """Returns the variables that a container has of ConfigMaps and of its own, but for what only its pod knows."""
+    values: dict[str, str] = {}
+    for each in container.get("envFrom", []):
+        values |= named(manifests, "ConfigMap", each["configMapRef"]["name"])["data"]
+    return values | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}

@@ -19,8 +19,9 @@ from typing import Self
 from redbatch.die_with_parent import wrapped
 from tests.waiting import wait_until
 
-LATE_S = 2.0
-"""Time from a change of the endpoints until the proxy has heard of it: in a cluster it has been seconds."""
+LATE_S = 7.0
+"""Time from a change of the endpoints until the proxy has heard of it: in a cluster it has been seconds. It is longer
+than `preStop` takes, and than `drain_delay_s`, and shorter than both."""
 
 POLL_S = 0.05
 CONFIGURATION = """

@@ -21,7 +21,7 @@ from tests.chaos.load import load
 from tests.chaos.scene import whole
 from tests.deploy.controller import Deployment
 from tests.deploy.kubelet import Pod, variables
-from tests.deploy.manifests import RENDERED, Manifest, named, objects
+from tests.deploy.manifests import RENDERED, Manifest, named, objects, pod_of
 from tests.deploy.nginx import Balancer, nginx
 from tests.processes import Processes
 from tests.servers import Server
@@ -55,10 +55,23 @@ class Cluster:
         await wait_until(lambda: len(self.calls) >= wanted, "more calls are answered", timeout_s=30)
 
 
+@pytest.fixture
+def manifests() -> list[Manifest]:
+    """Those that are committed."""
+    return objects(RENDERED.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def hasty(manifests: list[Manifest]) -> None:
+    """Has the gateways leave without a word: no preStop, no drain_delay_s."""
+    (container,) = pod_of(named(manifests, "Deployment", "gateway"))["containers"]
+    del container["lifecycle"]
+    container["env"].append({"name": "REDBATCH_DRAIN_DELAY_S", "value": "0"})
+
+
 @pytest_asyncio.fixture
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+async def cluster(manifests: list[Manifest], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     """Two gateways behind nginx and two workers, each a pod of its Deployment, under load until the end of the test."""
-    manifests = objects(RENDERED.read_text(encoding="utf-8"))
     folder = tmp_path_factory.mktemp("cluster")
     with Server() as server:
         secrets = {user: folder / f"{user}-redis" for user in ("gateway", "worker", "admin")}
@@ -104,14 +117,16 @@ def create_key(url: Path) -> str:
 
 @pytest.mark.timeout(240)
 async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
-    """New gateways, then new workers, then one that hangs: each request has its answer.
+    """New gateways, then new workers, fewer gateways, and a worker that hangs: each request has its answer.
 
     Each pod leaves by itself within its grace, but for the one that hangs with what it has claimed: it is killed at
     the end of its grace (a short one here).
     """
     await cluster.gateways.roll_out()
     await cluster.served(50)
-    await cluster.workers.roll_out()
+    await asyncio.gather(cluster.workers.roll_out(), cluster.gateways.scale(2))
+    await cluster.served(50)
+    await asyncio.gather(*(cluster.gateways.remove(pod) for pod in cluster.gateways.pods[:2]))
     await cluster.served(50)
     left = [*cluster.gateways.ended.values(), *cluster.workers.ended.values()]
     hangs = cluster.workers.pods[0]
@@ -122,6 +137,17 @@ async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
     verdict = judge(cluster.calls)
     sys.stdout.write(f"{verdict}\n")
     assert whole(verdict), verdict
-    assert left == [0, 0, 0, 0]
+    assert left == [0] * 6
     assert cluster.workers.ended[hangs.name] == -signal.SIGKILL
     assert (cluster.gateways.restarts(), cluster.workers.restarts()) == (0, 0)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.timeout(240)
+async def test_gateways_that_leave_without_a_word_fail_some(cluster: Cluster) -> None:
+    """So the test above would notice."""
+    await cluster.gateways.roll_out()
+    verdict = judge(cluster.calls)
+    sys.stdout.write(f"{verdict}\n")
+    assert verdict.lost > 0

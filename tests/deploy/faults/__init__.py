@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.deploy.faults import network, pods, references, schemas, settings
+from tests.deploy.faults import custom, network, pods, probes, references, schemas, secrets, settings
 from tests.deploy.manifests import Manifest
 
 CHECKS: tuple[Callable[[list[Manifest]], list[str]], ...] = (
@@ -17,11 +17,16 @@ CHECKS: tuple[Callable[[list[Manifest]], list[str]], ...] = (
     pods.images,
     pods.quantities,
     pods.rollouts,
+    references.elsewhere,
     references.dangling,
     references.selectors,
     references.ports,
     settings.unknown,
     settings.too_short,
+    settings.too_large,
+    secrets.astray,
+    probes.mistaken,
+    custom.careless,
     network.uncovered,
 )
 

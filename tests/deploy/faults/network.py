@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
 from tests.deploy.manifests import Manifest, label, of_kind, selects
+
+ADMIN = {"gateway": GatewaySettings().admin_port, "worker": WorkerSettings().admin_port}
 
 
 class Way(NamedTuple):
@@ -14,25 +18,25 @@ class Way(NamedTuple):
     source: str
     target: str
     port: int
+    protocol: str = "TCP"
 
 
 DNS = "namespace:kube-system"
 NEEDED = (
-    *(Way(name, DNS, 53) for name in ("gateway", "worker", "redis")),
+    *(Way(name, DNS, 53, protocol) for name in ("gateway", "worker", "redis") for protocol in ("TCP", "UDP")),
     Way("gateway", "redis", 6379),
     Way("worker", "redis", 6379),
-    Way("namespace:default", "gateway", 8080),
+    Way("namespace:default", "gateway", GatewaySettings().port),
 )
 NEEDED_WITH = {
     "ScaledObject": (Way("namespace:keda", "redis", 6379),),
-    "PodMonitor": (Way("namespace:monitoring", "gateway", 9090), Way("namespace:monitoring", "worker", 9091)),
+    "PodMonitor": tuple(Way("namespace:monitoring", name, port) for name, port in ADMIN.items()),
 }
 FORBIDDEN = (
     Way("namespace:default", "redis", 6379),
-    Way("namespace:default", "gateway", 9090),
-    Way("namespace:default", "worker", 9091),
-    Way("gateway", "worker", 9091),
-    Way("worker", "gateway", 8081),
+    *(Way("namespace:default", name, port) for name, port in ADMIN.items()),
+    Way("gateway", "worker", ADMIN["worker"]),
+    Way("worker", "gateway", ADMIN["gateway"]),
     Way("worker", "namespace:default", 443),
     Way("redis", "namespace:default", 443),
 )
@@ -55,12 +59,8 @@ def uncovered(manifests: list[Manifest]) -> list[str]:
 
 def is_open(manifests: list[Manifest], way: Way) -> bool:
     """Whether traffic passes: the source's policies let it out, and the target's let it in."""
-    out = _is_ours(way.target) or way.target in (DNS, "namespace:default")
-    return (
-        out
-        and (not _is_ours(way.source) or _passes(manifests, way.source, "Egress", way.target, way.port))
-        and (not _is_ours(way.target) or _passes(manifests, way.target, "Ingress", way.source, way.port))
-    )
+    out = not _is_ours(way.source) or _passes(manifests, way, "Egress")
+    return out and (not _is_ours(way.target) or _passes(manifests, way, "Ingress"))
 
 
 def _is_ours(end: str) -> bool:
@@ -81,18 +81,19 @@ def _denied_by_default(manifests: list[Manifest], component: str) -> bool:
     return all(list(_of(manifests, component, way)) for way in ("Ingress", "Egress"))
 
 
-def _passes(manifests: list[Manifest], component: str, way: str, peer: str, port: int) -> bool:
-    policies = list(_of(manifests, component, way))
+def _passes(manifests: list[Manifest], way: Way, direction: str) -> bool:
+    ours, peer, side = (way.target, way.source, "from") if direction == "Ingress" else (way.source, way.target, "to")
+    policies = list(_of(manifests, ours, direction))
     if not policies:
         return True  # what no policy selects may talk to all
-    rules = [rule for each in policies for rule in each["spec"].get(way.lower(), [])]
-    return any(_peer(rule.get("from" if way == "Ingress" else "to"), peer) and _port(rule, port) for rule in rules)
+    rules = [rule for each in policies for rule in each["spec"].get(direction.lower(), [])]
+    return any(_peer(rule.get(side), peer) and _port(rule, way) for rule in rules)
 
 
-def _port(rule: Manifest, port: int) -> bool:
-    named = [each["port"] for each in rule.get("ports", [])]
-    assert all(isinstance(each, int) for each in named), "ports by number: not every network plugin knows names"
-    return not named or port in named
+def _port(rule: Manifest, way: Way) -> bool:
+    named = [(each["port"], each.get("protocol", "TCP")) for each in rule.get("ports", [])]
+    assert all(isinstance(port, int) for port, _ in named), "ports by number: not every network plugin knows names"
+    return not named or (way.port, way.protocol) in named
 
 
 def _peer(peers: list[Manifest] | None, peer: str) -> bool:

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redbatch.redis_users import k8s
-from redbatch.redis_users.passwords import Redis, new_access
-from tests.deploy.manifests import (
-    Manifest,
-    containers,
-    label,
-    named,
-    objects,
-    of_kind,
-    pod_labels,
-    pod_of,
-    selects,
-    workloads,
-)
+from tests.deploy.faults.secrets import secrets_of
+from tests.deploy.manifests import Manifest, containers, label, of_kind, pod_labels, pod_of, selects, workloads
 
-MADE_BEFORE = {
-    each["metadata"]["name"]: set(each["stringData"])
-    for each in objects(k8s.manifests("redbatch", new_access(), Redis("redis", 6379, tls=True)))
-    if each["kind"] == "Secret"
-}
-"""Secrets that `redbatch k8s secrets --tls` makes, with their keys."""
+
+def elsewhere(manifests: list[Manifest]) -> list[str]:
+    """Returns what is not in the namespace that is made, where the others would not find it."""
+    (name,) = [each["metadata"]["name"] for each in of_kind(manifests, "Namespace")] or [""]
+    namespaced = [each for each in manifests if each["kind"] != "Namespace"]
+    return [f"{label(each)}: not in {name}" for each in namespaced if each["metadata"].get("namespace") != name]
 
 
 def dangling(manifests: list[Manifest]) -> list[str]:
     """Returns what pods name and nobody has."""
     kinds = {kind for kind, _ in _REFERENCES.values()}
     kept = {kind: {each["metadata"]["name"] for each in of_kind(manifests, kind)} for kind in kinds}
-    kept["Secret"] |= set(MADE_BEFORE) | {each["spec"]["secretName"] for each in of_kind(manifests, "Certificate")}
+    kept["Secret"] |= set(secrets_of(manifests)) | {"gateway-tls"}  # the Ingress' own, which a cluster makes
     return [
         f"{label(each)}: there is no {kind} {name}"
         for each in manifests
         for kind, name in _named(each)
         if name not in kept[kind]
-    ] + [
-        f"{label(each)}: {fault}"
-        for each in manifests
-        for fault in (*_keys(each), *(_volumes(each) if each in workloads(manifests) else ()))
-    ]
+    ] + [f"{label(each)}: {fault}" for each in workloads(manifests) for fault in _volumes(each)]
 
 
 _REFERENCES = {
@@ -50,6 +34,7 @@ _REFERENCES = {
     "configMap": ("ConfigMap", "name"),
     "configMapKeyRef": ("ConfigMap", "name"),
     "configMapRef": ("ConfigMap", "name"),
+    "issuerRef": ("Issuer", "name"),
     "scaleTargetRef": ("Deployment", "name"),
     "secret": ("Secret", "secretName"),
     "secretKeyRef": ("Secret", "name"),
@@ -74,13 +59,6 @@ def _named(tree: object) -> Iterator[tuple[str, str]]:
             if kind:
                 yield from ((kind, end[place] if place else end) for end in ends)
             yield from _named(value)
-
-
-def _keys(manifest: Manifest) -> Iterator[str]:
-    """Yields the keys that are asked of a secret that `redbatch k8s secrets` makes without them, as KEDA asks."""
-    for each in manifest.get("spec", {}).get("secretTargetRef", []):
-        if each["key"] not in MADE_BEFORE.get(each["name"], {each["key"]}):
-            yield f"the secret {each['name']} has no {each['key']}"
 
 
 def _volumes(workload: Manifest) -> Iterator[str]:
@@ -141,6 +119,14 @@ def ports(manifests: list[Manifest]) -> list[str]:
         wanted = [port["targetPort"] for port in each["spec"].get("ports", [])]
         wanted += [end["port"] for end in each["spec"].get("podMetricsEndpoints", [])]
         found += [f"{label(each)}: port {port}, which its pods have not" for port in wanted if port not in there]
+    for each in of_kind(manifests, "StatefulSet"):
+        service = [
+            one for one in of_kind(manifests, "Service") if one["metadata"]["name"] == each["spec"]["serviceName"]
+        ]
+        if [one["spec"].get("clusterIP") for one in service] != ["None"]:
+            found.append(
+                f"{label(each)}: {each['spec']['serviceName']} has an address of its own, where pods need names"
+            )
     return found + list(_routes(manifests))
 
 
@@ -161,11 +147,3 @@ def _routes(manifests: list[Manifest]) -> Iterator[str]:
 
 def _ports(found: list[Manifest]) -> set[str | int]:
     return {port[key] for each in found for port in each.get("ports", []) for key in ("name", "containerPort")}
-
-
-def config_of(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
-    """Returns the variables that a container has of ConfigMaps and of its own, but for what only its pod knows."""
-    values: dict[str, str] = {}
-    for each in container.get("envFrom", []):
-        values |= named(manifests, "ConfigMap", each["configMapRef"]["name"])["data"]
-    return values | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}

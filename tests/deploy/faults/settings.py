@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pydantic import ValidationError
 
@@ -10,12 +11,13 @@ from api.asked import MAX_TIMEOUT_MS
 from api.server import LINGER_S
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from shared.settings import QueueSettings
-from tests.deploy.faults.references import config_of
-from tests.deploy.manifests import Manifest, containers, label, of_kind, pod_labels, pod_of
+from tests.deploy.faults.pods import amount
+from tests.deploy.manifests import Manifest, config_of, containers, label, of_kind, pod_labels, pod_of
 
-OURS: dict[str, type[QueueSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
+Ours = GatewaySettings | WorkerSettings
+OURS: dict[str, type[Ours]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
 MARGIN_S = 10.0
+REDIS_SHARE = 0.7
 MOUNTED = "/run/secrets/"
 
 
@@ -28,13 +30,13 @@ def unknown(manifests: list[Manifest]) -> list[str]:
     ]
 
 
-def _ours(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest, type[QueueSettings]]]:
+def _ours(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest, type[Ours]]]:
     for each in of_kind(manifests, "Deployment"):
         kind = OURS[pod_labels(each)["app.kubernetes.io/component"]]
         yield from ((each, container, kind) for container in containers(pod_of(each)))
 
 
-def _unknown(manifests: list[Manifest], container: Manifest, kind: type[QueueSettings]) -> Iterator[str]:
+def _unknown(manifests: list[Manifest], container: Manifest, kind: type[Ours]) -> Iterator[str]:
     values = config_of(manifests, container)
     for name in [*values, *(each["name"] for each in container.get("env", []))]:
         field = name.removeprefix("REDBATCH_").removesuffix("_FILE").lower()
@@ -46,7 +48,7 @@ def _unknown(manifests: list[Manifest], container: Manifest, kind: type[QueueSet
         yield from (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
 
 
-def _settings(values: dict[str, str], kind: type[QueueSettings]) -> QueueSettings:
+def _settings(values: dict[str, str], kind: type[Ours]) -> Ours:
     known = {
         name.removeprefix("REDBATCH_").lower(): value
         for name, value in values.items()
@@ -55,16 +57,23 @@ def _settings(values: dict[str, str], kind: type[QueueSettings]) -> QueueSetting
     return kind(**{name: value for name, value in known.items() if name in kind.model_fields})  # type: ignore[arg-type]  # as text, as they come
 
 
+def settings_of(manifests: list[Manifest], component: str, container: Manifest) -> Ours | None:
+    """Returns the settings of a container; None if one is refused."""
+    try:
+        return _settings(config_of(manifests, container), OURS[component])
+    except ValidationError:
+        return None
+
+
 def too_short(manifests: list[Manifest]) -> list[str]:
     """Returns graces that end before the pod has drained, and drains that end before all who wait have an answer."""
     found = []
-    for each, container, kind in _ours(manifests):
-        try:
-            settings = _settings(config_of(manifests, container), kind)
-        except ValidationError:
-            continue  # `unknown` tells of it
+    for each, container, _ in _ours(manifests):
+        settings = settings_of(manifests, pod_labels(each)["app.kubernetes.io/component"], container)
         takes_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0) + MARGIN_S
         if isinstance(settings, GatewaySettings):
+            if takes_s == MARGIN_S:
+                found.append(f"{label(each)}: no preStop, so it may leave before anybody knows")
             takes_s += settings.drain_delay_s + settings.drain_grace_s + LINGER_S
             if settings.drain_grace_s * 1000 < MAX_TIMEOUT_MS:
                 found.append(f"{label(each)}: drain_grace_s is less than the longest time that a client may name")
@@ -73,4 +82,17 @@ def too_short(manifests: list[Manifest]) -> list[str]:
         grace_s = pod_of(each).get("terminationGracePeriodSeconds", 30)
         if grace_s < takes_s:
             found.append(f"{label(each)}: a grace of {grace_s} s, and it may take {takes_s} s to leave")
+    return found
+
+
+def too_large(manifests: list[Manifest]) -> list[str]:
+    """Returns whether Redis may use more of its memory than leaves room for the copy that a rewrite makes."""
+    found = []
+    for each in of_kind(manifests, "StatefulSet"):
+        for container in containers(pod_of(each)):
+            words = [*container.get("command", []), *container.get("args", [])]
+            (most_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(words) if word == "--maxmemory"]
+            limit = amount(container["resources"]["limits"].get("memory", 0))
+            if most_mb * 2**20 > limit * REDIS_SHARE:
+                found.append(f"{label(each)}: a maxmemory of {most_mb} MiB is too much for its limit")
     return found

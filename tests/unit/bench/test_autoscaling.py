@@ -146,7 +146,7 @@ def test_the_day_has_a_tenfold_peak_and_a_spike() -> None:
 
 
 def test_the_manifests_are_what_is_simulated() -> None:
-    """With their own numbers: the target of both triggers is that of their sum, half of a batch."""
+    """With their own numbers: the target of both triggers is half of a batch."""
     found = manifests.scaled_object()
     assert found.target == WORKER.most / 2
     assert found.target in scenes.TARGETS

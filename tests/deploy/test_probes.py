@@ -1,0 +1,65 @@
+"""What the manifests' probes ask for is what real processes answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redbatch.local_redis import free_port
+from tests import plain_http
+from tests.deploy.faults.probes import PARTS
+from tests.deploy.manifests import RENDERED, named, objects, pod_of
+from tests.integration.gateway.house import House
+from tests.processes import Processes
+from tests.waiting import wait_until
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+def paths(name: str) -> dict[str, str]:
+    """Returns the paths of a Deployment's probes."""
+    (container,) = pod_of(named(objects(RENDERED.read_text(encoding="utf-8")), "Deployment", name))["containers"]
+    return {probe: container[probe]["httpGet"]["path"] for probe in PROBES}
+
+
+def answers(admin: str, name: str) -> list[int]:
+    """Returns what the admin port of a process answers to these, in their order."""
+    return [plain_http.get(f"{admin}{path}").status_code for path in paths(name).values()]
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """The URL of a Redis that is not there."""
+    return f"redis://127.0.0.1:{free_port()}/0"
+
+
+async def test_a_worker_loads_and_lives_without_redis(nowhere: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It has started, is alive and is not ready: no outage has it killed. It misses what probes know by name."""
+    async with Processes(tmp_path_factory.mktemp("alone")) as processes:
+        house = House(processes, nowhere, "minilm")
+        worker = await processes.start("worker", "gpuworker", house.env(model="null"))
+        await wait_until(lambda: bool(worker.logged("engine ready")), "its engine is ready", timeout_s=30)
+        admin = f"http://127.0.0.1:{worker.logged('worker starts')[0]['admin_port']}"
+        await wait_until(lambda: answers(admin, "worker") == [200, 200, 503], "it has started", timeout_s=10)
+        missing: Any = plain_http.get(f"{admin}/readyz").json()["missing"]
+        assert set(missing) <= PARTS["worker"]
+
+
+async def test_a_gateway_lives_without_redis(nowhere: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It has started, is alive and not ready; and it is no worker that it misses."""
+    async with Processes(tmp_path_factory.mktemp("alone")) as processes:
+        gateway = await House(processes, nowhere, "minilm").gateway()
+        assert answers(gateway.admin, "gateway") == [200, 200, 503]
+        assert set(gateway.missing()) <= PARTS["gateway"]
+
+
+@pytest.mark.redis
+async def test_a_gateway_is_ready_without_a_worker(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It answers 503 itself then, with when to come again."""
+    async with Processes(tmp_path_factory.mktemp("alone")) as processes:
+        gateway = await House(processes, redis_url, queue_name).gateway()
+        await wait_until(lambda: gateway.missing() == ["worker"], "it misses a worker alone")
+        assert answers(gateway.admin, "gateway") == [200, 200, 200]
