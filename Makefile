@@ -77,7 +77,7 @@ bench-gpu: $(READY) ## A GPU served, beside what it gives offline (eight minutes
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)
 
-bench-autoscaling: $(READY) ## Simulate a day under the autoscalers of k8s/ (two minutes), into docs/autoscaling.md
+bench-autoscaling: $(READY) ## A day with a tenfold peak under k8s/'s autoscalers, simulated (four minutes)
 	@exec $(BIN)/python -m bench.autoscaling $(ARGS)
 
 bench-sweep: $(READY) ## Batch sizes and waits against what a simulated model allows (five minutes)

@@ -1,4 +1,6 @@
-"""A day with a tenfold peak under the autoscalers of the manifests, simulated: replicas, latency, what is refused.
+"""A day with a tenfold peak under the autoscalers of k8s/, simulated: replicas, latency, refusals, cost.
 
-`hpa` and `keda` are the rules, pure; `fleet` is the queue and the workers; `day` is the load.
+`hpa` and `keda` are the rules of Kubernetes and of KEDA, pure; `manifests` reads what k8s/ sets of them. `traffic` is
+the day, `station` what one worker does at a load, `cluster` the gateways, the queue and the workers. `starts` measures
+how long real processes take to be ready.
 """

@@ -1,98 +1,124 @@
-"""`make bench-autoscaling`: a day under the autoscalers of k8s/, and under others, simulated; into docs/autoscaling.md.
+"""`make bench-autoscaling`: a day with a tenfold peak under the autoscalers of k8s/, and under others, simulated.
 
-python -m bench.autoscaling [--quick]
+python -m bench.autoscaling [--quick] [--starts] [--seeds 2]
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from bench import results
-from bench.autoscaling import gateways, manifests, picture, scenes, starts
-from bench.document import with_block
+from bench import document, results
+from bench.autoscaling import picture, report, starts
+from bench.autoscaling.cluster import Scene, simulate
+from bench.autoscaling.figures import figures
+from bench.autoscaling.manifests import Autoscalers, from_manifests, on_cpus
+from bench.autoscaling.scenes import CPU, GPU, read_measured, scenes
+from bench.autoscaling.traffic import Crowd, arrivals
+from bench.autoscaling.variants import Variant, variants
+from bench.cluster import ClusterError
+from bench.figures import Row, fold
+from bench.figures import tables as as_tables
 from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.tables import markdown, percent
+from redbatch.progress import as_time
 
-PAGE = ROOT / "docs" / "autoscaling.md"
+PATH = ROOT / "bench" / "results" / "autoscaling.json"
+DOCUMENT = ROOT / "docs" / "autoscaling.md"
 PICTURE = ROOT / "docs" / "images" / "autoscaling.png"
-FOUND = ROOT / "bench" / "results" / "autoscaling.json"
-SHOWN = "GPU, 3 k/s"
-Row = Mapping[str, Any]
+SEEDS = 2
+SHOWN_SEED = 1
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="A few days alone; writes nothing.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The chosen day alone; nothing is written.")] = False,
+    measure_starts: Annotated[
+        bool, typer.Option("--starts", help="Start real processes first (two minutes), for how long they take.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Days of each variant, whose median counts.")] = SEEDS,
+    processes: Annotated[int, typer.Option(min=1, help="At once.")] = os.cpu_count() or 1,
 ) -> None:
-    """Simulates some hundred days (a minute), measures how long processes start, and writes tables and a picture."""
-    console = Console(highlight=False)
-    scaled, found = manifests.scaled_object(), scenes.workers(results.read())
-    chosen = scenes.scenes([SHOWN] if quick else list(found), scaled.target)
-    with console.status("Measuring how long a gateway and a worker take to start ..."):
-        begun = starts.measure(1 if quick else starts.TIMES)
-    rows: list[Row] = []
-    with ProcessPoolExecutor(os.cpu_count()) as pool, console.status("") as status:
-        for each in pool.map(scenes.rower(found, scaled), chosen):
-            rows.append(each)
-            status.update(f"{len(rows)} of {len(chosen)} days: {each['worker']}, target {each['target']:.0f}")
-    said = {"targets": _targets(rows), "down": _down(rows, scaled.target), "starts": _starts(begun)}
-    console.print("\n\n".join(said.values()), soft_wrap=True)
-    if not quick:
-        _publish(said, rows, begun, console)
+    """Simulates, and writes bench/results/autoscaling.json, docs/autoscaling.md's tables and its picture."""
+    began_s, told = time.monotonic(), when_and_what()
+    console = Console(stderr=True, highlight=False)
+    before: Mapping[str, Any] = results.read(PATH)
+    taken = _starts(console, anew=measure_starts, before=before)
+    with console.status("What one worker does at each load ..."):
+        clusters = scenes(read_measured(taken["seconds"]))
+    chosen = from_manifests()
+    autoscalers = {CPU: on_cpus(chosen), GPU: chosen}
+    todo = list(variants(clusters, autoscalers))
+    rows = _run([each for each in todo if not quick or each.table == "day"], seeds, processes, console)
+    tables = as_tables(fold(rows))
+    if quick:
+        for row in tables["day"]:
+            print(row["of"], row["figures"])
+    else:
+        shown = {device: _shown(clusters[device], autoscalers[device], device) for device in clusters}
+        found = {
+            **told,
+            "repetitions": seeds,
+            "starts": taken,
+            "held": {device: [float(each) for each in scene.station.held] for device, scene in clusters.items()},
+            "chosen": {device: each.workers.target for device, each in autoscalers.items()},
+            "tables": tables,
+            "days": shown,
+        }
+        results.write(found, PATH)
+        write(found)
+    console.print(as_time(time.monotonic() - began_s))
 
 
-def _publish(said: Mapping[str, str], rows: Sequence[Row], begun: Mapping[str, float], console: Console) -> None:
-    run = {"machine": machine(), **when_and_what(), "repetitions": 1, "starts_s": begun, "days": rows}
-    results.write(run, FOUND)
-    text = with_block(PAGE.read_text(encoding="utf-8"), "run", f"{run_line(run)}.")
-    for name, block in said.items():
-        text = with_block(text, name, block)
-    PAGE.write_text(text, encoding="utf-8")
-    _draw(begun)
-    console.print(f"\n{PAGE.relative_to(ROOT)}, {PICTURE.relative_to(ROOT)}, {FOUND.relative_to(ROOT)}")
+def write(found: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:
+    """Writes the tables into the document, and the picture."""
+    text = path.read_text(encoding="utf-8")
+    for name, table in report.tables(found).items():
+        text = document.with_block(text, name, table)
+    path.write_text(document.with_block(text, "autoscaling-run", f"{run_line(found)}."), encoding="utf-8")
+    picture.draw(found, image)
 
 
-def _draw(begun: Mapping[str, float]) -> None:
-    found = results.read()
-    scaled, worker = manifests.scaled_object(), scenes.workers(found)[SHOWN]
-    load, start_s = scenes.load_of(worker), scenes.STARTS_S[1]
-    day = scenes.simulate(scenes.Scene(SHOWN, start_s, scaled.target), worker, scaled)
-    front = gateways.run(load, scenes.request_cpu_s(found), begun["gateway"] + scenes.POD_S, manifests.utilization())
-    title = f"{SHOWN} each, ready {start_s:.0f} s after they were asked for, {scaled.target:.0f} entries for each"
-    picture.draw(day.samples, front, worker.per_s, title, PICTURE)
+def _starts(console: Console, *, anew: bool, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the seconds that processes take to be ready, and where: measured now, or when they last were."""
+    if not anew and "starts" in before:
+        return dict(before["starts"])
+    try:
+        with console.status(f"Starting {starts.RUNS} gateways and {starts.RUNS} workers, in turns ..."):
+            return {"machine": machine(), "seconds": starts.measure_all()}
+    except ClusterError as error:
+        sys.exit(f"bench.autoscaling: {error}")
 
 
-def _targets(rows: Sequence[Row]) -> str:
-    """Returns the table of targets: for each worker and start, p99, what was slow, and hours against the ideal."""
-    cells: dict[tuple[str, float], list[str]] = {}
-    for row in rows:
-        if row["down"] == "manifest":
-            cells.setdefault((row["worker"], row["start_s"]), []).append(_cell(row))
-    heads = ["worker", "ready after", *(str(target) for target in scenes.TARGETS)]
-    return markdown(heads, [[name, f"{start_s:.0f} s", *found] for (name, start_s), found in cells.items()], left=2)
+def _run(todo: Sequence[Variant], seeds: int, processes: int, console: Console) -> list[Row]:
+    days = [(variant, seed) for seed in range(1, seeds + 1) for variant in todo]
+    found: list[Row] = []
+    with ProcessPoolExecutor(processes) as pool, console.status("") as status:
+        for row in pool.map(_day, *zip(*days, strict=True)):
+            found.append(row)
+            status.update(f"{len(found)} of {len(days)} days")
+    return found
 
 
-def _down(rows: Sequence[Row], target: float) -> str:
-    """Returns the table of ways to take workers away, at the manifest's target."""
-    found = [row for row in rows if row["target"] == target and row["start_s"] == scenes.STARTS_S[1]]
-    names = list(dict.fromkeys(row["worker"] for row in found))
-    ways = list(dict.fromkeys(row["down"] for row in found))
-    cells = {(row["worker"], row["down"]): _cell(row) for row in found}
-    return markdown(["taken away", *names], [[way, *(cells[name, way] for name in names)] for way in ways])
+def _day(variant: Variant, seed: int) -> Row:
+    came = arrivals(variant.scene.night_per_s, Crowd(), seed)
+    course = simulate(variant.scene, variant.autoscalers, came, seed)
+    of = {"device": variant.device, "what": variant.what}
+    return Row(variant.table, of, asdict(figures(course, variant.scene)))
 
 
-def _cell(row: Row) -> str:
-    p99 = f"{row['p99_s'] * 1000:.0f} ms" if row["p99_s"] < 1 else f"{row['p99_s']:.1f} s"
-    return f"{p99}, {percent(row['slow_share'])}, {row['worker_hours'] / row['ideal_hours']:.1f} ×"
-
-
-def _starts(begun: Mapping[str, float]) -> str:
-    return markdown(["process", "ready after"], [[name, f"{seconds:.1f} s"] for name, seconds in begun.items()])
+def _shown(scene: Scene, autoscalers: Autoscalers, device: str) -> dict[str, Any]:
+    came = arrivals(scene.night_per_s, Crowd(), SHOWN_SEED)
+    course = simulate(scene, autoscalers, came, SHOWN_SEED)
+    about = f"{report.thresholds(autoscalers.workers)}, ready after {scene.worker_start_s:.0f} s"
+    return report.day_of(course, scene, about if device == CPU else f"{about} (assumed)")
 
 
 if __name__ == "__main__":

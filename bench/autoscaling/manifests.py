@@ -1,57 +1,111 @@
-"""The autoscalers as k8s/ has them."""
+"""What k8s/ sets of the autoscalers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bench.autoscaling.hpa import Behaviour, Rules
-from bench.autoscaling.keda import ScaledObject
+from bench.autoscaling.hpa import DEFAULT, Autoscaler, Behaviour, Policy, Rules
+from bench.autoscaling.keda import Fallback, ScaledObject
 from bench.machine import ROOT
 
-WORKERS = ROOT / "k8s" / "components" / "keda" / "scaledobject.yaml"
-GATEWAYS = ROOT / "k8s" / "base" / "gateway-hpa.yaml"
+K8S = ROOT / "k8s"
+WORKERS = Path("components", "keda", "scaledobject.yaml")
+CPU_WORKERS = Path("components", "keda-cpu", "target.yaml")
+GATEWAYS = Path("base", "gateway-hpa.yaml")
+TARGET = re.compile(r"/spec/triggers/\d+/metadata/streamLength")
 
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """An HPA by CPU: the share of its request that a pod is to use, and the HPA's behaviour."""
+    """An HPA by CPU: the share of its request that each pod is to use, the bounds, and how fast it goes."""
 
     target: float
-    behaviour: Behaviour
+    least: int
+    most: int
+    behaviour: Behaviour = DEFAULT
+
+    def autoscaler(self) -> Autoscaler:
+        """Returns one that has not decided anything yet."""
+        return Autoscaler(self.least, self.most, self.behaviour)
 
 
-def scaled_object(path: Path = WORKERS) -> ScaledObject:
-    """Returns the one ScaledObject of a file, whose triggers have one target. Raises ValueError: they have several."""
-    spec = _only(path, "ScaledObject")["spec"]
-    (target,) = {float(trigger["metadata"]["streamLength"]) for trigger in spec["triggers"]}
-    return ScaledObject(
-        target=target,
-        least=spec["minReplicaCount"],
-        polling_s=spec["pollingInterval"],
-        cooldown_s=spec["cooldownPeriod"],
-        behaviour=_behaviour(
-            max(1, spec["minReplicaCount"]),
-            spec["maxReplicaCount"],
-            spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
-        ),
+@dataclass(frozen=True, slots=True)
+class Autoscalers:
+    """Both: KEDA's for workers, and the HPA for gateways."""
+
+    workers: ScaledObject
+    gateways: Utilization
+
+
+def from_manifests(k8s: Path = K8S) -> Autoscalers:
+    """Returns what the files under k8s/ say. What they leave out is as KEDA and Kubernetes have it."""
+    return Autoscalers(
+        scaled_object(_only(k8s / WORKERS, "ScaledObject")),
+        utilization(_only(k8s / GATEWAYS, "HorizontalPodAutoscaler")),
     )
 
 
-def utilization(path: Path = GATEWAYS) -> Utilization:
-    """Returns the one HPA of a file, which is by CPU alone."""
-    spec = _only(path, "HorizontalPodAutoscaler")["spec"]
+def on_cpus(autoscalers: Autoscalers, k8s: Path = K8S) -> Autoscalers:
+    """Returns them with the target that the component for workers on CPUs puts in place of the other."""
+    patch = yaml.safe_load((k8s / CPU_WORKERS).read_text(encoding="utf-8"))
+    (target,) = {float(each["value"]) for each in patch if TARGET.fullmatch(each["path"])}
+    return replace(autoscalers, workers=replace(autoscalers.workers, target=target))
+
+
+def scaled_object(manifest: Mapping[str, Any]) -> ScaledObject:
+    """Returns a ScaledObject by redis-streams, of which the longest counts. Raises ValueError: targets differ."""
+    spec, defaults = manifest["spec"], ScaledObject(1, 0, 100)
+    given = [each["metadata"] for each in spec["triggers"]]
+    (target,) = {float(each["streamLength"]) for each in given}
+    (activation,) = {float(each.get("activationLagCount", 0)) for each in given}
+    config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
+    return ScaledObject(
+        target=target,
+        least=spec.get("minReplicaCount", defaults.least),
+        most=spec.get("maxReplicaCount", defaults.most),
+        activation=activation,
+        polling_s=spec.get("pollingInterval", defaults.polling_s),
+        cooldown_s=spec.get("cooldownPeriod", defaults.cooldown_s),
+        behaviour=behaviour(config.get("behavior", {})),
+        fallback=_fallback(spec.get("fallback")),
+    )
+
+
+def utilization(manifest: Mapping[str, Any]) -> Utilization:
+    """Returns a HorizontalPodAutoscaler that is by CPU alone."""
+    spec = manifest["spec"]
     (metric,) = spec["metrics"]
+    if metric["resource"]["name"] != "cpu":
+        raise ValueError(f"by {metric['resource']['name']}, not by CPU")
     share = metric["resource"]["target"]["averageUtilization"] / 100
-    return Utilization(share, _behaviour(spec["minReplicas"], spec["maxReplicas"], spec["behavior"]))
+    given = behaviour(spec.get("behavior", {}))
+    return Utilization(share, spec.get("minReplicas", 1), spec["maxReplicas"], given)
 
 
-def _behaviour(least: int, most: int, given: Mapping[str, Any]) -> Behaviour:
-    return Behaviour(least, most, Rules.of(given["scaleUp"]), Rules.of(given["scaleDown"]))
+def behaviour(given: Mapping[str, Any]) -> Behaviour:
+    """Returns spec.behavior; what it leaves out is as Kubernetes has it."""
+    return Behaviour(_rules(given.get("scaleUp", {}), DEFAULT.up), _rules(given.get("scaleDown", {}), DEFAULT.down))
+
+
+def _rules(given: Mapping[str, Any], default: Rules) -> Rules:
+    policies = [Policy(each["type"], each["value"], each["periodSeconds"]) for each in given.get("policies", ())]
+    return Rules(
+        given.get("stabilizationWindowSeconds", default.stabilization_s),
+        policies or default.policies,
+        given.get("selectPolicy", default.select),
+    )
+
+
+def _fallback(given: Mapping[str, Any] | None) -> Fallback | None:
+    if given is None:
+        return None
+    return Fallback(given["failureThreshold"], given["replicas"], given.get("behavior", "static"))
 
 
 def _only(path: Path, kind: str) -> dict[str, Any]:

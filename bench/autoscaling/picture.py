@@ -1,49 +1,66 @@
-"""A day as a picture: load, workers and gateways, latency. The one module here that imports matplotlib."""
+"""A day of each device as a picture. It imports matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from bench.autoscaling.day import HOUR_S
-from bench.autoscaling.fleet import Sample
-from bench.autoscaling.gateways import Moment
-
-DPI = 110
-INCHES = (10.5, 8.0)
-BLUE, RED, GREEN, GREY = "#4477aa", "#ee6677", "#228833", "#999999"
-TICKS_H = range(0, 25, 3)
+DPI = 120
+SIZE_INCHES = (12.5, 9.0)
+OFFERED, CAPACITY, WORKERS, GATEWAYS, LATE, REFUSED = "#222222", "#4477aa", "#228833", "#997700", "#cc3311", "#aa3377"
+TICKS_H = range(0, 25, 4)
 
 
-def draw(samples: Sequence[Sample], gateways: Sequence[Moment], per_worker: float, title: str, path: Path) -> None:
-    """Draws a day of workers with what they can do (requests a second, each), and the gateways' same day."""
-    figure = Figure(figsize=INCHES, layout="constrained")
-    load, workers, latency, front = figure.subplots(4, 1, sharex=True, height_ratios=(2, 2, 2, 1.4))
-    hours = [sample.at / HOUR_S for sample in samples]
-    load.plot(hours, [sample.per_s for sample in samples], color=BLUE, label="requests/s")
-    can = [sample.ready * per_worker for sample in samples]
-    load.step(hours, can, color=GREY, where="post", label="what the ready workers can do")
-    load.set_ylabel("requests/s")
-    load.set_title(title, fontsize=10)
-    workers.step(hours, [sample.workers for sample in samples], color=RED, where="post", label="asked for")
-    workers.step(hours, [sample.ready for sample in samples], color=GREEN, where="post", label="ready")
-    workers.set_ylabel("workers")
-    latency.plot(hours, [sample.p99_s * 1000 for sample in samples], color=BLUE, label="p99 of each minute")
-    latency.set_yscale("log")
-    latency.set_ylabel("ms")
-    at = [moment.at / HOUR_S for moment in gateways]
-    front.step(at, [moment.gateways for moment in gateways], color=RED, where="post", label="gateways")
-    front.plot(at, [moment.used for moment in gateways], color=BLUE, label="cores that each uses")
-    front.set_xlabel("hour of the day")
-    for axes in (load, workers, latency, front):
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", fontsize=8, frameon=False)
-        axes.set_xlim(0, 24)
-        axes.set_xticks(TICKS_H)
-        if axes is not latency:
-            axes.set_ylim(bottom=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the version that is put into it otherwise, the same picture is the same file.
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Draws what came and what could be done, pods, latency and refusals over a day, a column for each device."""
+    days = found["days"]
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    rows = figure.subplots(4, len(days), sharex=True, squeeze=False, height_ratios=(3, 2, 2, 1.4))
+    for column, (device, day) in enumerate(days.items()):
+        hours = [at_s / 3600 for at_s in day["at_s"]]
+        _load(rows[0][column], hours, day)
+        _pods(rows[1][column], hours, day)
+        _latency(rows[2][column], hours, day)
+        _refused(rows[3][column], hours, day)
+        rows[0][column].set_title(f"{device} workers: {day['about']}", fontsize=10)
+        rows[3][column].set(xlabel="hour of the day", xticks=TICKS_H, xlim=(0, 24))
+    for row, label in zip(rows, ("requests/s", "pods", "p99, ms (log)", "refused, %"), strict=True):
+        row[0].set_ylabel(label)
+        for axes in row:
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="y", alpha=0.3)
     figure.savefig(path, dpi=DPI, metadata={"Software": None})
+
+
+def _load(axes: Axes, hours: Sequence[float], day: Mapping[str, Any]) -> None:
+    axes.step(hours, day["capacity_per_s"], where="post", color=CAPACITY, linewidth=1.2, label="ready workers can do")
+    axes.plot(hours, day["offered_per_s"], color=OFFERED, linewidth=1.0, label="come")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_ylim(0, None)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+
+
+def _pods(axes: Axes, hours: Sequence[float], day: Mapping[str, Any]) -> None:
+    axes.step(hours, day["workers"], where="post", color=WORKERS, linewidth=1.3, label="workers")
+    axes.step(hours, day["gateways"], where="post", color=GATEWAYS, linewidth=1.3, linestyle="--", label="gateways")
+    axes.set_ylim(0, max(*day["workers"], *day["gateways"]) + 2.5)
+    axes.yaxis.set_major_locator(MultipleLocator(2))
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+
+
+def _latency(axes: Axes, hours: Sequence[float], day: Mapping[str, Any]) -> None:
+    axes.plot(hours, day["p99_ms"], color=LATE, linewidth=1.2)
+    axes.set_yscale("log")
+    axes.set_ylim(10, 20_000)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _refused(axes: Axes, hours: Sequence[float], day: Mapping[str, Any]) -> None:
+    shares = [100 * share for share in day["refused_share"]]
+    axes.fill_between(hours, shares, step="post", color=REFUSED, linewidth=0)
+    axes.set_ylim(0, max(1.0, *shares) * 1.1)

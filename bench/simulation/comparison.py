@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from bench.simulation.cluster import simulate
 from bench.simulation.figures import Figures, figures
-from bench.simulation.setup import DEVICES, PATHS, Path, Setup
+from bench.simulation.setup import DEVICES, PATHS, Device, Path, Setup
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, open_loop
 
 FIXED_MS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -181,10 +181,15 @@ def _traffic(scene: Scene, effort: Effort, seed: int) -> Traffic:
     return closed_loop(clients, until_s, WARMUP * until_s)
 
 
-@cache
 def capacity(device: str) -> float:
+    """Returns the requests a second of the device of that name: see capacity_of."""
+    return capacity_of(DEVICES[device])
+
+
+@cache
+def capacity_of(device: Device) -> float:
     """Returns the requests a second of a device that always has a full window to choose from."""
-    setup = Setup(DEVICES[device], Path(0.0, 0.0, 0.0, 0.0), timeout_s=1e9)
+    setup = Setup(device, Path(0.0, 0.0, 0.0, 0.0), timeout_s=1e9)
     outcome = simulate(setup, at_once(BACKLOG))
     return BACKLOG / max(each.answered_s or 0.0 for each in outcome.requests)
 

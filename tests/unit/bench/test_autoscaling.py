@@ -1,171 +1,299 @@
-"""The rules of the autoscalers, and the day under them."""
+"""The simulated day: the load, the line, the pods, and all of it at work; and what is read from k8s/."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import results
-from bench.autoscaling import day, gateways, manifests, scenes
-from bench.autoscaling.fleet import Fleet, Worker, percentile
-from bench.autoscaling.hpa import SYNC_S, Autoscaler, Behaviour, Policy, Rules, by_average, by_utilization
-from bench.autoscaling.keda import ScaledObject, Scaler
+from api.settings import GatewaySettings
+from bench.autoscaling import report
+from bench.autoscaling.cluster import Course, Scene, simulate
+from bench.autoscaling.figures import figures, p99_ms
+from bench.autoscaling.hpa import DEFAULT, Behaviour, Policy, Rules
+from bench.autoscaling.keda import ScaledObject
+from bench.autoscaling.line import Group, Line
+from bench.autoscaling.manifests import K8S, Autoscalers, Utilization, from_manifests, on_cpus, scaled_object
+from bench.autoscaling.pods import Fleet
+from bench.autoscaling.scenes import as_fast, of_many
+from bench.autoscaling.station import Station, measure
+from bench.autoscaling.traffic import DAY_S, HOUR_S, PEAK, Crowd, arrivals, levels
+from bench.autoscaling.variants import variants
+from bench.simulation.cluster import simulate as simulate_batches
+from bench.simulation.comparison import capacity_of
+from bench.simulation.setup import DEVICES, Setup
+from bench.simulation.setup import Path as Way
+from bench.simulation.traffic import Traffic
 
-QUICK = Rules(0, [Policy("Percent", 100, 15), Policy("Pods", 4, 15)])
-DEFAULT = Behaviour(1, 50, QUICK, Rules(300, [Policy("Percent", 100, 15)]))
-"""What Kubernetes does where a manifest says nothing."""
-
-
-@pytest.mark.parametrize(
-    ("total", "target", "replicas", "asked"),
-    [(200, 100, 1, 2), (50, 100, 2, 1), (0, 100, 3, 0), (109, 100, 1, 1), (111, 100, 1, 2), (310, 100, 3, 3)],
-)
-def test_an_average_asks_for_its_share(total: float, target: float, replicas: int, asked: int) -> None:
-    """As many as have the target each, rounded up; within a tenth of it nothing changes."""
-    assert by_average(total, target, replicas) == asked
-
-
-@pytest.mark.parametrize(
-    ("used", "unready", "asked"),
-    [([1.0], 0, 2), ([0.25, 0.25], 0, 1), ([0.52, 0.5], 0, 2), ([1.0, 1.0], 2, 4), ([1.0, 1.0], 1, 4), ([], 2, 2)],
-)
-def test_utilization_counts_who_is_not_ready_as_idle(used: list[float], unready: int, asked: int) -> None:
-    """With a target of one half. More are asked for only if those that come will not do."""
-    assert by_utilization(used, unready, 0.5) == asked
+EVEN = Station.even(100.0, 0.02)
+SCENE = Scene(EVEN, 40.0, worker_start_s=20.0)
+NOBODY = Crowd(at_s=2 * DAY_S)
 
 
-def test_no_more_come_than_policies_allow() -> None:
-    """The most of "twice as many" and "four more", in each period."""
-    autoscaler, current, found = Autoscaler(DEFAULT), 1, []
-    for step in range(5):
-        current = autoscaler.replicas(step * SYNC_S, current, 40)
-        found.append(current)
-    assert found == [5, 10, 20, 40, 40]
+def fixed(workers: int) -> Autoscalers:
+    """Returns autoscalers that change nothing."""
+    return Autoscalers(ScaledObject(1e9, workers, workers), Utilization(0.7, 2, 2))
 
 
-def test_none_go_before_the_window_has_passed() -> None:
-    """What was asked for at most in the last five minutes stays; then all go at once, as the policy allows."""
-    autoscaler, at = Autoscaler(DEFAULT), 0.0
-    assert autoscaler.replicas(at, 6, 6) == 6
-    while at < 300 - SYNC_S:
-        at += SYNC_S
-        assert autoscaler.replicas(at, 6, 1) == 6
-    assert autoscaler.replicas(at + SYNC_S, 6, 1) == 1
+def test_the_peak_is_ten_times_the_night_and_the_crowd_comes_within_its_rise() -> None:
+    """As documented, hour by hour."""
+    hours = np.array([2.0, 14.5, 20.0, 20.5, 20.5 + 10 / HOUR_S, 20.5 + 20 / HOUR_S, 20.9])
+    found = levels(hours * HOUR_S, Crowd())
+    usual = levels(hours * HOUR_S, NOBODY)
+    assert found[1] / found[0] == PEAK
+    assert list(found - usual) == pytest.approx([0, 0, 0, 0, 2.5, 5, 0])
 
 
-def test_they_go_one_by_one_where_the_policy_says_so() -> None:
-    """One pod in two minutes."""
-    slow = replace(DEFAULT, down=Rules(0, [Policy("Pods", 1, 120)]))
-    autoscaler, current, left = Autoscaler(slow), 4, []
-    for step in range(25):
-        before = current
-        current = autoscaler.replicas(step * SYNC_S, current, 1)
-        left += [step * SYNC_S] if current < before else []
-    assert left == [0, 120, 240]
+def test_arrivals_are_as_many_as_expected_and_the_same_for_a_seed() -> None:
+    """To half a per cent over a day."""
+    found = arrivals(40.0, Crowd(), 1)
+    expected = 40.0 * levels(np.arange(DAY_S), Crowd()).sum()
+    assert found.sum() == pytest.approx(expected, rel=0.005)
+    assert (found == arrivals(40.0, Crowd(), 1)).all()
+    assert (found != arrivals(40.0, Crowd(), 2)).any()
 
 
-policies = st.lists(
-    st.builds(Policy, st.sampled_from(["Pods", "Percent"]), st.integers(1, 200), st.sampled_from([15.0, 60.0, 120.0])),
-    min_size=1,
-    max_size=3,
-)
-rules = st.builds(Rules, st.sampled_from([0.0, 60.0, 600.0]), policies)
+def test_a_line_serves_in_order_and_those_who_came_too_fast_wait() -> None:
+    """Twenty within a second, before a server of ten a second: the first ten wait a quarter of a second on average."""
+    line = Line()
+    line.join(Group(0.0, 1.0, 20))
+    ((first, waited_s),) = line.serve(0.0, 1.0, 10.0)
+    assert (first.number, line.number) == (10, 10)
+    assert waited_s == pytest.approx(0.25)
+    line.join(Group(1.0, 1.0, 3))
+    served = line.serve(1.0, 1.0, 10.0)
+    assert [each.group.number for each in served] == [10]
+    assert served[0].waited_s == pytest.approx(0.75)
+    assert line.expire(1.0) == 0
+    assert (line.expire(2.0), line.number) == (3, 0)
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 30)), min_size=1, max_size=30))
+def test_nobody_is_lost_in_a_line(steps: list[tuple[int, float]]) -> None:
+    """All who joined are served or stand in it, nobody waits a negative time, and it never does more than it can."""
+    line, joined, served, can = Line(), 0, 0, 0.0
+    for now, (number, per_s) in enumerate(steps):
+        line.join(Group(now, 1.0, number))
+        found = line.serve(now, 1.0, per_s)
+        joined, served, can = joined + number, served + sum(each.group.number for each in found), can + per_s
+        assert all(each.waited_s >= 0 for each in found)
+        assert joined == served + line.number
+        assert served <= can + 1e-6
+
+
+def test_pods_take_their_time_and_those_that_start_leave_first() -> None:
+    """Three seconds to be ready, two to be gone; and somebody pays meanwhile."""
+    fleet = Fleet(1, 3.0, 2.0)
+    fleet.scale(0.0, 3)
+    fleet.advance(2.9)
+    assert (fleet.ready, fleet.replicas, fleet.starting) == (1, 3, 2)
+    fleet.scale(2.9, 2)
+    assert (fleet.ready, fleet.replicas, fleet.paid) == (1, 2, 2)
+    fleet.advance(3.0)
+    assert (fleet.ready, fleet.starting) == (2, 0)
+    fleet.scale(3.0, 1)
+    assert (fleet.ready, fleet.replicas, fleet.paid) == (1, 1, 2)
+    fleet.advance(5.0)
+    assert fleet.paid == 1
+
+
+def outcome(course: Course) -> int:
+    """Returns the requests whose end, or place in a line, is known."""
+    return course.served + sum(course.refused) + sum(course.expired) + course.waiting
+
+
+@settings(max_examples=25, deadline=None)
 @given(
-    st.builds(Behaviour, st.integers(1, 3), st.integers(4, 30), rules, rules), st.lists(st.integers(0, 60), min_size=2)
+    st.floats(1.0, 60.0),
+    st.integers(1, 5),
+    st.sampled_from([5.0, 60.0]),
+    st.sampled_from([1, 3, 70]),
+    st.integers(1, 9),
 )
-def test_it_stays_within_its_bounds_and_policies(behaviour: Behaviour, asked: list[int]) -> None:
-    """However it is asked: not below the least, not above the most, no further at once than a policy."""
-    autoscaler, found = Autoscaler(behaviour), [behaviour.least]
-    for step, each in enumerate(asked):
-        found.append(autoscaler.replicas(step * SYNC_S, found[-1], each))
-    assert all(behaviour.least <= each <= behaviour.most for each in found)
-    for before, after in pairwise(found):
-        steps = [p.value if p.kind == "Pods" else before * p.value / 100 + 1 for p in behaviour.up.policies]
-        assert after - before <= max(steps)
+def test_each_request_has_one_end(target: float, most: int, start_s: float, inputs: int, seed: int) -> None:
+    """Answered, refused, expired or still waiting; replicas stay within bounds, and no more are ready than ordered."""
+    scene = of_many(replace(SCENE, night_per_s=200.0, worker_start_s=start_s), inputs)
+    autoscalers = Autoscalers(ScaledObject(target, 1, most), Utilization(0.7, 1, 3))
+    came = np.random.default_rng(seed).poisson(scene.night_per_s, 200)
+    course = simulate(scene, autoscalers, came, seed)
+    assert sum(course.arrived) == came.sum() == outcome(course)
+    assert all(1 <= each <= most for each in course.workers)
+    assert all(
+        ready <= workers <= paid for ready, workers, paid in zip(course.ready, course.workers, course.paid, strict=True)
+    )
+    assert all(1 <= each <= 3 for each in course.gateways)
 
 
-def scaled(least: int = 0) -> ScaledObject:
-    """A ScaledObject with a target of ten entries."""
-    return ScaledObject(10, least, 30, 300, DEFAULT)
+def test_the_same_seed_gives_the_same_day() -> None:
+    """Every step and every group, to the last digit."""
+    came = arrivals(40.0, Crowd(600.0), 3, day_s=HOUR_S)
+    autoscalers = Autoscalers(ScaledObject(16.0, 1, 8), Utilization(0.7, 2, 10))
+    noisy = replace(SCENE, station=replace(EVEN, held_spread=np.full(len(EVEN.loads), 3.0)))
+    assert simulate(noisy, autoscalers, came, 3) == simulate(noisy, autoscalers, came, 3)
+    assert simulate(noisy, autoscalers, came, 3) != simulate(noisy, autoscalers, came, 4)
 
 
-def test_the_first_entry_brings_a_worker_and_the_last_takes_it_away() -> None:
-    """At KEDA's next look, and when nothing came for the cooldown; where one is to stay it stays."""
-    scaler = Scaler(scaled())
-    assert scaler.replicas(0, 0, 0) == 0
-    assert scaler.replicas(15, 0, 1) == 0, "it has not looked"
-    assert scaler.replicas(30, 0, 1) == 1
-    assert [scaler.replicas(30 + at, 1, 0) for at in (30, 270, 300)] == [1, 1, 0]
-    stays = Scaler(scaled(least=1))
-    assert {stays.replicas(at, 1, 0) for at in range(0, 3_000, 30)} == {1}
+def test_a_fleet_that_keeps_up_answers_all_in_the_time_of_a_worker() -> None:
+    """Two workers of 100 a second, 80 that come: 20 ms each, two worker-hours an hour."""
+    course = simulate(SCENE, fixed(2), np.full(3_600, 80))
+    found = figures(course, SCENE)
+    assert (found.refused, found.expired, found.slow, found.changes) == (0, 0, 0, 0)
+    assert found.p50_ms == pytest.approx(20, rel=0.03)
+    assert found.p99_ms == pytest.approx(20, rel=0.03)
+    assert found.worker_hours == pytest.approx(2)
 
 
-WORKER = Worker(0.005, 0.002, start_s=30)
+def test_a_fleet_that_does_not_is_bounded_by_the_gateways() -> None:
+    """They refuse what would not be answered in four fifths of its time: so long do the others wait, and no longer."""
+    course = simulate(SCENE, fixed(1), np.full(600, 200))
+    found = figures(course, SCENE)
+    assert found.refused == pytest.approx(0.5, abs=0.03)
+    budget_s = (GatewaySettings().request_timeout_ms + GatewaySettings().request_timeout_per_input_ms) / 1000
+    assert p99_ms(course, SCENE, 60.0)[-1] == pytest.approx(0.8 * 1000 * budget_s, rel=0.15)
+    assert sum(course.expired) == 0
 
 
-@pytest.mark.parametrize("per_s", [50.0, 400.0, 2_000.0])
-def test_every_request_is_accounted_for(per_s: float) -> None:
-    """Served, refused, expired or waiting; and the same seed gives the same day."""
-    outcomes = [Fleet(WORKER, Scaler(scaled(1)).replicas, seed=7).run(lambda _: per_s, 600) for _ in range(2)]
-    first = outcomes[0]
-    assert first.arrived == first.served + first.refused + first.expired + first.waiting
-    assert 0.9 * per_s * 600 < first.arrived < 1.1 * per_s * 600
-    assert first == outcomes[1]
+def test_more_workers_come_when_entries_wait_and_go_when_they_do_not() -> None:
+    """With 250 a second for ten minutes, a worker of 100 gets company; with none for an hour, it is alone again."""
+    came = np.concatenate([np.full(600, 250), np.full(3_600, 10)])
+    workers = from_manifests().workers
+    course = simulate(SCENE, Autoscalers(replace(workers, target=4.0), Utilization(0.7, 2, 2)), came)
+    assert course.workers[0] == 1
+    assert max(course.workers[:600]) >= 3
+    assert course.workers[-1] == 1
+    assert outcome(course) == came.sum()
 
 
-def test_a_fleet_that_keeps_up_needs_a_batch_and_one_that_does_not_a_queue() -> None:
-    """One worker, at a tenth and at twice of what it can do: then others are refused, since they would be too late."""
-
-    def one(per_s: float) -> tuple[float, int]:
-        found = Fleet(WORKER, lambda _now, current, _entries: current).run(lambda _: per_s, 300)
-        return found.percentile(0.99), found.refused
-
-    assert one(WORKER.per_s / 10) == (2 * WORKER.batch_s(1), 0)
-    latency_s, refused = one(WORKER.per_s * 2)
-    assert 7 < latency_s < 10
-    assert refused > 0
+def test_gateways_are_scaled_by_their_cpu() -> None:
+    """5,000 a second of 0.4 ms each need two cores, so three gateways at 70 %; and one when nobody comes."""
+    scene = replace(SCENE, station=Station.even(20_000.0, 0.001), gateway_cpu_s=0.0004)
+    autoscalers = Autoscalers(ScaledObject(1e9, 1, 1), Utilization(0.7, 1, 10))
+    course = simulate(scene, autoscalers, np.concatenate([np.full(600, 5_000), np.zeros(900, dtype=int)]))
+    assert course.gateways[599] == 3
+    assert course.gateways[-1] == 1
+    assert outcome(course) == sum(course.arrived)
 
 
-def test_percentiles_count_those_who_had_them() -> None:
-    """Nine had 1 s and one had 5 s."""
-    assert [percentile([(5.0, 1), (1.0, 9)], share) for share in (0.5, 0.9, 0.95)] == [1.0, 1.0, 5.0]
-    assert percentile([], 0.99) == 0
+def test_it_agrees_with_the_simulator_of_batches() -> None:
+    """Two workers, 10 s of more than they can do between 10 s of less: p99 as batch by batch, to a tenth."""
+    device, path = DEVICES["simulated"], Way(0.0, 0.0, 0.0, 0.0)
+    capacity = 2 * capacity_of(device)
+    rates = np.repeat([0.6, 1.3, 0.6], 10) * capacity
+    came = np.random.default_rng(1).poisson(rates)
+    sent = np.sort(np.concatenate([second + np.random.default_rng(second).random(n) for second, n in enumerate(came)]))
+    batches = simulate_batches(Setup(device, path, workers=2), Traffic(iter(sent.tolist()), 30.0), 1)
+    real = [each.answered_s - each.sent_s for each in batches.requests if each.answered_s is not None]
+
+    scene = Scene(measure(device, path, 500), 0.0, tokens=1.0, gateway_cpu_s=1e-6)
+    found = figures(simulate(scene, fixed(2), came), scene)
+    assert found.p99_ms == pytest.approx(1000 * float(np.quantile(real, 0.99)), rel=0.1)
+    assert found.p50_ms == pytest.approx(1000 * float(np.quantile(real, 0.5)), rel=0.5)
+    assert found.refused == 0
 
 
-def test_the_day_has_a_tenfold_peak_and_a_spike() -> None:
-    """One at night, ten at two in the afternoon, eight half a minute after eight in the evening."""
-    assert [day.level(hour * 3600) for hour in (3, 14, 23)] == [1, 10, 1]
-    assert day.level(20 * 3600 + 30) == 8
-    assert max(day.level(float(at)) for at in range(0, 86_400, 60)) == 10
+def test_a_worker_at_more_load_holds_more_and_takes_longer() -> None:
+    """At every quantile, on average of a load; in between it is between."""
+    station = measure(as_fast(DEVICES["simulated"], 100.0), Way(), 500)
+    assert station.inputs_per_s == pytest.approx(100.0)
+    assert list(station.held) == sorted(station.held)
+    assert station.holds(0.0) == (0.0, 0.0)
+    assert station.holds(0.5)[0] == pytest.approx(station.held[2:4].mean())
+    between = station.latencies(np.array([0.4, 0.5, 0.6, 0.99]))
+    assert between[1] == pytest.approx((between[0] + between[2]) / 2)
+    assert (between[3] == station.latency_s[-1]).all()
 
 
-def test_the_manifests_are_what_is_simulated() -> None:
-    """With their own numbers: the target of both triggers is half of a batch."""
-    found = manifests.scaled_object()
-    assert found.target == WORKER.most / 2
-    assert found.target in scenes.TARGETS
-    assert (found.behaviour.least, found.least) == (1, 1)
-    assert manifests.utilization().behaviour.least == 2
+def test_the_manifests_are_read_whole() -> None:
+    """What k8s/ sets is what is simulated; on CPUs with another target."""
+    spec = next(yaml.safe_load_all((K8S / "components/keda/scaledobject.yaml").read_text(encoding="utf-8")))["spec"]
+    found = from_manifests()
+    assert (found.workers.least, found.workers.most) == (spec["minReplicaCount"], spec["maxReplicaCount"])
+    assert {each["metadata"]["streamLength"] for each in spec["triggers"]} == {f"{found.workers.target:g}"}
+    assert found.workers.fallback is not None
+    assert found.workers.behaviour.down == Rules(900.0, [Policy("Pods", 1, 120.0)])
+    assert on_cpus(found).workers.target < found.workers.target
+    assert (found.gateways.target, found.gateways.least) == (0.7, 2)
 
 
-def test_gateways_follow_the_load() -> None:
-    """No gateway is busy for long: at the peak there are as many as are 70 % busy."""
-    rules = manifests.utilization()
-    found = gateways.run(lambda now: 1_000 * day.level(now), 0.0002, 30, rules)
-    assert found[0].gateways == 2
-    at_peak = found[round(14.5 * 3600 / SYNC_S)]
-    assert at_peak.ready == at_peak.gateways == 3
-    assert at_peak.used == pytest.approx(2 / 3, abs=0.02)
+def test_both_lanes_are_read_without_a_consumer_group() -> None:
+    """A consumerGroup would make it another metric; and with two targets neither would be the one."""
+    manifest = next(yaml.safe_load_all((K8S / "components/keda/scaledobject.yaml").read_text(encoding="utf-8")))
+    triggers = {each["name"]: each["metadata"] for each in manifest["spec"]["triggers"]}
+    assert {name: each["stream"] for name, each in triggers.items()} == {
+        lane: f"rb:{{minilm}}:q:{lane}" for lane in ("interactive", "bulk")
+    }
+    assert not any("consumerGroup" in each for each in triggers.values())
+    triggers["bulk"]["streamLength"] = "64"
+    with pytest.raises(ValueError, match="too many values"):
+        scaled_object(manifest)
 
 
-def test_the_measured_worker_is_what_was_measured() -> None:
-    """Its full batches make the rate that the benchmark found, within what a batch costs besides."""
-    worker = scenes.workers(results.read())["CPU, measured"]
-    assert 0.005 < worker.batch_s(1) < 0.03
-    assert worker.per_s == pytest.approx(1 / worker.each_s, rel=0.05)
+def test_what_a_manifest_leaves_out_is_as_its_software_has_it(tmp_path: Path) -> None:
+    """KEDA polls each 30 s, between 0 and 100 replicas; Kubernetes waits five minutes before it goes down."""
+    scaled = {"spec": {"triggers": [{"metadata": {"streamLength": "7"}}]}, "kind": "ScaledObject"}
+    cpu = {"resource": {"name": "cpu", "target": {"averageUtilization": 50}}}
+    hpa = {"spec": {"maxReplicas": 3, "metrics": [cpu]}, "kind": "HorizontalPodAutoscaler"}
+    for name, manifest in {"components/keda/scaledobject.yaml": scaled, "base/gateway-hpa.yaml": hpa}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(yaml.safe_dump(manifest), encoding="utf-8")
+    found = from_manifests(tmp_path)
+    assert found.workers == ScaledObject(7.0, 0, 100, 0.0, 30.0, 300.0, DEFAULT, None)
+    assert found.gateways == Utilization(0.5, 1, 3, DEFAULT)
+
+
+def test_the_target_can_be_reached_before_gateways_refuse() -> None:
+    """By entries as large as they may be, all workers' share is within what may wait: or the fleet would never grow."""
+    settings_, found = GatewaySettings.model_construct(), from_manifests()
+    entries = settings_.max_queue_inputs / settings_.inputs_per_entry
+    for each in (found, on_cpus(found)):
+        assert each.workers.target * each.workers.most < entries
+
+
+def test_each_variant_differs_and_has_a_name_of_its_own() -> None:
+    """No two rows of a table are called the same, and what is chosen is among the targets."""
+    chosen = from_manifests()
+    scenes_ = {"CPU": SCENE, "GPU": SCENE}
+    found = list(variants(scenes_, {"CPU": on_cpus(chosen), "GPU": chosen}))
+    names = [(each.table, each.device, each.what) for each in found]
+    assert len(names) == len(set(names))
+    for device in scenes_:
+        targets = {each.autoscalers.workers.target for each in found if each.table == "many" and each.device == device}
+        assert (on_cpus(chosen) if device == "CPU" else chosen).workers.target in targets
+
+
+def test_a_day_is_told_in_spans() -> None:
+    """Of five minutes each: what came in a second, what could be done, and how late it was."""
+    found = report.day_of(simulate(SCENE, fixed(2), np.full(1_200, 80)), SCENE, "two")
+    assert found["at_s"] == [0, 300, 600, 900]
+    assert found["offered_per_s"] == [80] * 4
+    assert found["capacity_per_s"] == [200] * 4
+    assert found["p99_ms"] == pytest.approx([20] * 4, rel=0.03)
+    assert found["workers"] == [2] * 4
+
+
+def test_rules_in_both_directions_are_read() -> None:
+    """A behaviour that is given in one direction keeps the default in the other."""
+    manifest = {
+        "spec": {
+            "triggers": [{"metadata": {"streamLength": "7"}}],
+            "advanced": {
+                "horizontalPodAutoscalerConfig": {
+                    "behavior": {
+                        "scaleDown": {
+                            "selectPolicy": "Min",
+                            "policies": [{"type": "Percent", "value": 5, "periodSeconds": 30}],
+                        }
+                    }
+                }
+            },
+        }
+    }
+    assert scaled_object(manifest).behaviour == Behaviour(
+        DEFAULT.up, Rules(300.0, [Policy("Percent", 5, 30)], select="Min")
+    )

@@ -1,0 +1,39 @@
+"""The component for KEDA, for workers on GPUs and on CPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
+from shared.keys import Keys
+from shared.settings import DEFAULT_MODEL, queue_slug
+from tests.deploy.faults import faults
+from tests.deploy.manifests import compose, kustomize_is_missing, named, objects
+
+pytestmark = pytest.mark.skipif(bool(kustomize_is_missing()), reason=kustomize_is_missing() or "it is there")
+
+
+def spec(component: str, folder: Path) -> dict[str, Any]:
+    """Returns what a worker's ScaledObject says with a component, in which nothing is wrong."""
+    manifests = objects(compose("gpu", [component], folder))
+    assert faults(manifests) == []
+    return dict(named(manifests, "ScaledObject", "worker")["spec"])
+
+
+@pytest.mark.parametrize("component", ["keda", "keda-cpu"])
+def test_what_is_simulated_is_what_is_applied(component: str, tmp_path: Path) -> None:
+    """Rendered, it says what the simulator reads."""
+    found = spec(component, tmp_path)
+    chosen = from_manifests()
+    expected = on_cpus(chosen) if component == "keda-cpu" else chosen
+    assert scaled_object({"spec": found}) == expected.workers
+
+
+def test_it_reads_the_lanes_of_the_default_queue(tmp_path: Path) -> None:
+    """Both of them, by the names that keys have."""
+    keys = Keys(queue_slug(DEFAULT_MODEL))
+    streams = [each["metadata"]["stream"] for each in spec("keda", tmp_path)["triggers"]]
+    assert streams == keys.lanes
