@@ -14,6 +14,7 @@ DPI = 120
 SIZE_INCHES = (12.5, 9.0)
 OFFERED, CAPACITY, WORKERS, GATEWAYS, LATE, REFUSED = "#222222", "#4477aa", "#228833", "#997700", "#cc3311", "#aa3377"
 TICKS_H = range(0, 25, 4)
+LEAST_REFUSED = 0.01
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
@@ -63,4 +64,4 @@ def _latency(axes: Axes, hours: Sequence[float], day: Mapping[str, Any]) -> None
 def _refused(axes: Axes, hours: Sequence[float], day: Mapping[str, Any]) -> None:
     shares = [100 * share for share in day["refused_share"]]
     axes.fill_between(hours, shares, step="post", color=REFUSED, linewidth=0)
-    axes.set_ylim(0, max(1.0, *shares) * 1.1)
+    axes.set_ylim(0, max(LEAST_REFUSED, *shares) * 1.1)
