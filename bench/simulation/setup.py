@@ -7,10 +7,11 @@ from typing import Literal
 
 from gpuworker.batching import Limits
 from gpuworker.costs import Costs
+from gpuworker.settings import WorkerSettings
 
 TIMEOUT_S = 10.05
-CLAIM_WINDOW = 256
-MAX_SIZE = 64
+CLAIM_WINDOW: int = WorkerSettings.model_fields["claim_window"].default
+MAX_SIZE: int = WorkerSettings.model_fields["max_batch_size"].default
 
 
 @dataclass(frozen=True, slots=True)
