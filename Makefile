@@ -18,7 +18,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run manifests test test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -40,6 +40,9 @@ test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environmen
 manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, and no cluster
 	@{ printf '# Rendered by `make manifests` from k8s/overlays/gpu: change it there.\n'; \
 	    kubectl kustomize k8s/overlays/gpu; } >k8s/.redbatch.yaml && mv k8s/.redbatch.yaml k8s/redbatch.yaml
+
+test-long: $(READY) ## Run the tests that take too long for each change, but for those of tests/chaos (five minutes)
+	@$(BIN)/pytest -m long --ignore tests/chaos $(ARGS)
 
 test-images: $(READY) ## Install what the images install, in fresh environments, and serve with it (two minutes)
 	@$(BIN)/pytest -m slow tests/deploy $(ARGS)

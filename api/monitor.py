@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 
 import structlog
 
@@ -32,6 +32,9 @@ log = structlog.get_logger()
 EVERY_S = 1.0
 PROBE_EVERY_S = 0.25
 """While Redis is out of reach it is asked more often: nobody waits longer than need be for it to be back."""
+
+FORGOTTEN_S = 5.0
+"""What was seen so long ago is shown no more: a gateway that is cut off must not speak for all."""
 
 SILENT_S = 1.0
 """An answer that takes longer may never come. Redis is out of reach since it was asked for it."""
@@ -98,6 +101,8 @@ class Monitor:
             if self._down_since is None:
                 self._down_since = asked
                 log.warning("Redis is out of reach", reason=error.message)
+            elif asked - self._down_since > FORGOTTEN_S:
+                _hide(self._keys.queue)
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - asked)
             self._saw_workers(self._pulse)
@@ -237,3 +242,10 @@ def _show(queue: str, pulse: Pulse) -> None:
     metrics.REDIS_NOT_WRITTEN.set(not pulse.persists)
     for state in STATES:
         metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))
+
+
+def _hide(queue: str) -> None:
+    """Shows nothing any more of what Redis has said; not a number, where there is no way to show nothing."""
+    metrics.forget(queue)
+    for gauge in metrics.OF_REDIS:
+        gauge.set(nan)

@@ -55,8 +55,13 @@ class _Batch:
     def join(self, entry: Entry) -> None:
         """Counts an entry in, and names its request if that is traced."""
         self.entries += 1
-        if entry.traceparent and len(self.links) < MOST_LINKS and (told := context_of(entry.traceparent)) is not None:
-            self.links.append(Link(told, {"messaging.message.id": entry.ref.entry_id.decode()}))
+        if entry.traceparent and (told := context_of(entry.traceparent)) is not None:
+            link = Link(told, {"messaging.message.id": entry.ref.entry_id.decode()})
+            if len(self.links) < MOST_LINKS:
+                self.links.append(link)
+            elif told.trace_flags.sampled and not self.links[-1].context.trace_flags.sampled:
+                self.links.insert(0, link)  # one that is traced is reason to trace the batch
+                self.links.pop()
 
     def attributes(self) -> dict[str, AttributeValue]:
         """Returns what is said of it: of a single entry not how many there are."""

@@ -192,7 +192,7 @@ class Link:
             self._identity = {}  # nothing was asked over it, so Redis gives nothing to it: nobody need kill it
             await self._close()
         if isinstance(self._connection, SSLConnection):  # with a context that is new: redis-py reads the files once
-            self._connection.ssl_context.context = self._tls.context()
+            self._connection.ssl_context.context = await asyncio.to_thread(self._tls.context)  # the system's are many
         await self._connection.connect()
         if _cancels() > cancels:
             raise asyncio.CancelledError

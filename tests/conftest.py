@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
@@ -44,9 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that run alone come towards the end: amid the others each would have all wait for the longest that runs.
 
-    Those that are `long` are left to those who ask for them with `-m slow`.
+    Those that are `long` are left to those who ask for them, with `-m slow` or `-m long`.
     """
-    if "slow" not in config.getoption("markexpr"):
+    if not re.search(r"\b(slow|long)\b", config.getoption("markexpr")):
         left = [item for item in items if item.get_closest_marker("long") is not None]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item.get_closest_marker("long") is None]

@@ -57,7 +57,7 @@ class Server(LocalRedis):
         """Returns who was refused what by Redis, but for who had no password."""
         try:
             with redis.Redis.from_url(self.url, protocol=2, socket_timeout=5) as client:
-                rows: Any = client.acl_log()
+                rows: Any = client.acl_log(128)
         except redis.RedisError:  # it is frozen, or dying
             return []
         return [f"{row['username']}: {row['reason']} {row['object']}" for row in rows if row["reason"] != "auth"]

@@ -12,7 +12,7 @@ k8s_app = typer.Typer(
     rich_markup_mode="rich",
     help="""Make what a Kubernetes cluster needs before the manifests in k8s/.
 
-    redbatch k8s secrets | kubectl apply -f -
+    redbatch k8s secrets | kubectl apply --server-side -f -
     """,
 )
 swarm_app = typer.Typer(
@@ -59,7 +59,7 @@ def k8s_secrets(
 ) -> None:
     """Print the namespace and new secrets: users of Redis (7 or newer) with minimal rights, and how each gets in.
 
-    redbatch k8s secrets | kubectl apply -f -
+    redbatch k8s secrets | kubectl apply --server-side -f -
 
     Each run makes new passwords. To change them while all goes on: docs/redis.md.
     """

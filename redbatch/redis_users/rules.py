@@ -105,8 +105,8 @@ KEDA = User(
 OPS = User(
     "ops",
     writes=(),
-    # Entries, dead letters and jobs hold texts of clients. Left out is what nobody has to look at: replies, bells, the
-    # cache of vectors, what gateways note for themselves.
+    # Entries, dead letters and jobs hold texts of clients. Left out is what nobody has to look at: replies, bells, what
+    # gateways note for themselves.
     reads=(
         "rb:{*}:q:*",
         "rb:{*}:backlog",
@@ -118,6 +118,7 @@ OPS = User(
         "rb:{*}:dead",
         "rb:{*}:job*",
         "rb:{*}:results",
+        "rb:{*}:cache*",  # what fills the memory
         "rb:{gpu:*}:*",
         "rb:queues",
         "rb:keys",  # digests of secrets that nobody can guess

@@ -163,6 +163,7 @@ async def answered(found: Counter[str], more: int = 100) -> None:
     await wait_until(lambda: found.total() >= until, "calls are answered", timeout_s=30)
 
 
+@pytest.mark.long
 async def test_whoever_stands_by_takes_over_from_the_dead(scene: Scene, tmp_path: Path) -> None:
     """The holder is killed with -9 amid its work, with its engine; the other has the GPU when the lease has run out."""
     cluster = sharing(scene, tmp_path)

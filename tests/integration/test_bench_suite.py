@@ -27,6 +27,7 @@ SLOW_EVERY = 10
 SLOW_S = 0.03
 
 
+@pytest.mark.long
 def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
     """No request fails, every process has worked for them, and Redis has had commands for each."""
     said: list[str] = []

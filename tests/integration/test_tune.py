@@ -66,6 +66,7 @@ def tune(tmp_path: Path) -> Tune:
     return Tune(tmp_path)
 
 
+@pytest.mark.long
 async def test_a_tight_budget_and_a_loose_one(tune: Tune) -> None:
     """No batch takes less than 5 ms, so 4 ms is more than can be had; 5 s is enough for anything. Of the wait alone."""
     search = ("--search", "max_batch_wait_ms", "--max-batch-size", "4")

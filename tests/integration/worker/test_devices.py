@@ -47,6 +47,7 @@ async def test_each_device_has_a_consumer_of_its_own(house: House) -> None:
     assert await house.empty()
 
 
+@pytest.mark.long
 async def test_a_process_ends_when_none_of_its_devices_serves(house: House, tmp_path: Path) -> None:
     """With the exit code of a model that cannot be loaded; and all GPUs are none where there is no driver."""
     broken = await house.worker("./nowhere", devices="cpu,cpu", ready=False)

@@ -102,6 +102,7 @@ def made_in(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.glob("redbatch/onnx/*/model.onnx")}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
 async def test_other_runtimes_serve_the_same_vectors(house: House, graphs: Path, backend: str) -> None:

@@ -215,6 +215,7 @@ def test_openvino_calls_nobody(tmp_path: Path, graphs: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_making_a_graph_is_quiet(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is the libraries that would talk; what is made is a graph and its weights."""
     with caplog.at_level(logging.INFO):
