@@ -174,6 +174,7 @@ async def twice_connected(scene: Scene) -> list[str]:
     return [name for name, number in names.items() if number > 1]
 
 
+@pytest.mark.long
 async def test_everything_is_restarted(scene: Scene) -> None:
     """F19: each gateway and each worker gets a successor and is told to end, under load. Not one call fails."""
     settings = LIVELY | {"drain_delay_s": DRAIN_S}

@@ -52,6 +52,7 @@ async def judge(scene: Scene, fault: str, submitted: Submitted, **figures: objec
     assert int(await scene.raw.xlen(scene.house.keys.results)) == len(submitted.calls)
 
 
+@pytest.mark.long
 @pytest.mark.longest
 async def test_jobs_survive_the_death_of_their_worker(scene: Scene) -> None:
     """F1: between a result and its storage, or anywhere else."""

@@ -42,7 +42,8 @@ TRIES, STILL_S = 3, 0.1
 """It is done again when the machine stood still: what waits has no more than that to spare of its time."""
 
 
-@pytest.mark.parametrize("times", [pytest.param(2, marks=pytest.mark.long), 10])
+@pytest.mark.long
+@pytest.mark.parametrize("times", [2, 10])
 async def test_overload_is_refused_and_the_rest_served(scene: Scene, times: int, tmp_path: Path) -> None:
     """F17: an open loop at twice and ten times what the fleet can do. What is taken is answered in time."""
     await scene.open(gateways=1, workers=1, model=MODEL, max_batch_size=BATCH)

@@ -103,6 +103,7 @@ async def test_an_early_end_shows_what_was_found_and_leaves_nothing(tune: Tune, 
     assert list(tune.temporary.iterdir()) == []
 
 
+@pytest.mark.long
 async def test_a_model_that_cannot_be_loaded_is_a_line(tune: Tune) -> None:
     """Of a wrong name before anything is started; of one that is no model, what the worker said."""
     process = await tune.start("--p95-ms", "10", "--model", "simulated:base=1")
