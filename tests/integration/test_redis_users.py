@@ -171,7 +171,7 @@ MAY_NOT = {
         f"EVALSHA {scripts.SUBMIT.sha} 1 {LANE}",
         f"XGROUP DESTROY {LANE} workers",
         f"LRANGE {Q}reply:a 0 -1",
-        f"HGETALL {Q}cache:0",
+        f"HSET {Q}cache:0 a b",
         "CLIENT KILL ID 1",
         "ACL LOAD",
         "SLOWLOG RESET",
