@@ -82,7 +82,7 @@ class Dispatcher:
             self.gateway,
             Bound(settings.max_queue_inputs, settings.max_queue_tokens),
             Told(
-                submitted=self._expect if sends is None else self._expect_traced,
+                submitted=self._expect if sends is None else partial(self._expect_traced, sends),
                 epoch=self.monitor.saw_epoch,
                 full=self.monitor.full,
                 slow=self.monitor.slow,
@@ -196,9 +196,8 @@ class Dispatcher:
     def _expect(self, request: InFlight) -> None:
         self._replies.expect(request, self._keys)
 
-    def _expect_traced(self, request: InFlight) -> None:
-        if self.sends is not None:
-            self.sends.sent(request)
+    def _expect_traced(self, sends: Sends, request: InFlight) -> None:
+        sends.sent(request)
         self._expect(request)
 
     def _expire(self, request: InFlight) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import statistics
@@ -86,6 +87,26 @@ async def test_without_redis_requests_are_refused_past_a_grace(
     own_redis.start()
     assert digits((await patient).json()["embedding"]) == digits_of("patient")
     await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
+
+
+async def test_a_gateway_without_redis_tells_nothing_of_it(far_house: House, own_redis: LocalRedis) -> None:
+    """For some seconds it shows what it saw last; then neither workers nor memory, until Redis is back."""
+    gateway, _ = await asyncio.gather(far_house.gateway(), far_house.worker())
+    memory = "redbatch_redis_memory_bytes"
+
+    def shows_the_fleet() -> bool:
+        return "redbatch_workers{" in plain_http.get(f"{gateway.admin}/metrics").text
+
+    await wait_until(lambda: gateway.ready_workers(far_house.queue) == 1, "it shows the worker")
+    assert gateway.metric(memory) > 0
+    own_redis.stop()
+    await wait_until(lambda: gateway.metric("redbatch_redis_up") == 0, "it shows that Redis is away")
+    assert shows_the_fleet()
+    await wait_until(lambda: not shows_the_fleet(), "it shows no workers", poll_s=0.1)
+    assert math.isnan(gateway.metric(memory))
+    own_redis.start()
+    await wait_until(lambda: gateway.ready_workers(far_house.queue) == 1, "it shows the worker again")
+    assert gateway.metric(memory) > 0
 
 
 async def test_nobody_waits_longer_for_redis_than_it_has_been_away(
