@@ -1,4 +1,4 @@
-"""`redbatch bench` as a user has it, against a real gateway with a null worker behind it, or with none."""
+"""`redbatch bench` as a user has it, against a real gateway, or a server that answers as the test wants."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from redbatch.bench.arrivals import poisson, schedule
+from tests.bench_server import answer, serving
 from tests.integration.gateway.house import Gateway, House
 from tests.processes import Processes
 from tests.waiting import wait_until
@@ -47,6 +51,11 @@ class Bench:
         assert process.returncode == code, self.complaint
         written: dict[str, Any] = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         return written
+
+    async def interrupt(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        """Presses Ctrl-C, and waits for its end."""
+        process.send_signal(signal.SIGINT)
+        return await self.end(process)
 
     async def run(self, url: str, *arguments: str, code: int = 0) -> dict[str, Any]:
         """Both."""
@@ -123,13 +132,29 @@ async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway
     assert refused["measured"]["errors"] == {"invalid_request": 5}
 
 
-async def test_ctrl_c_shows_what_was_measured(bench: Bench, gateway: Gateway) -> None:
-    """Exit code 0, the table and the file."""
-    process = await bench.start(gateway.url, "--clients", "1", "--duration", "1h", "--warmup", "0s")
-    assert process.stderr is not None
-    await process.stderr.readline()  # the first line of progress
-    process.send_signal(signal.SIGINT)
-    written = await bench.end(process)
-    assert written["interrupted"]
-    assert written["measured"]["ok"] > 0
-    assert "ended by Ctrl-C" in bench.said
+async def test_ctrl_c_shows_what_was_measured(bench: Bench) -> None:
+    """Exit code 0, the table and the file, also while an answer is awaited, which is then no error."""
+    async with serving(lambda n: answer() if n <= 50 else None) as server:
+        process = await bench.start(server.url, "--clients", "2", "--duration", "1h", "--warmup", "0s")
+        await wait_until(lambda: server.requests == 52, "no further answer will come", timeout_s=READY_S)
+        written = await bench.interrupt(process)
+    measured = written["measured"]
+    assert (measured["requests"], measured["ok"], measured["errors"]) == (50, 50, {})
+    assert measured["window_s"] < READY_S
+    assert (written["interrupted"], written["unanswered"]) == (True, 2)
+    assert "ended by Ctrl-C: 2 in flight do not count" in bench.said
+
+
+async def test_ctrl_c_hides_nothing_that_was_due(bench: Bench) -> None:
+    """What an open loop could not send by then is an error; what is in flight is told as a number."""
+    arguments = ["--rate", "1000", "--clients", "2", "--duration", "1h", "--warmup", "0s", "--seed", "1"]
+    async with serving(lambda n: answer() if n <= 20 else None) as server:
+        process = await bench.start(server.url, *arguments)
+        await wait_until(lambda: server.requests == 22, "no further answer will come", timeout_s=READY_S)
+        until = time.monotonic() + 0.05
+        await wait_until(lambda: time.monotonic() > until, "more is due")
+        written = await bench.interrupt(process)
+    measured = written["measured"]
+    due = len(list(schedule(poisson(1_000, Random(1)), 0.0, measured["window_s"], None)))
+    assert (measured["ok"], written["unanswered"], list(measured["errors"])) == (20, 2, ["never_sent"])
+    assert due - 27 <= measured["errors"]["never_sent"] <= due - 22  # some fall due while it ends

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redbatch.bench.settings import BenchSettings, seconds
-from tests.unit.redbatch_cli.bench_server import answer, refusal, serving
+from tests.bench_server import answer, refusal, serving
 
 
 def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from random import Random
 from typing import Any
@@ -21,7 +19,7 @@ from redbatch.bench.session import CannotConnect, Job, Result, measure
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary
 from redbatch.bench.target import body_of, encode, parse_target
-from tests.unit.redbatch_cli.bench_server import answer, refusal, serving
+from tests.bench_server import answer, refusal, serving
 from tests.waiting import wait_until
 
 
@@ -205,40 +203,6 @@ async def test_a_server_that_is_not_there_is_told_at_once() -> None:
         url = server.url
     with pytest.raises(CannotConnect, match=r"[Rr]efused"):
         await run(url, clients=3)
-
-
-async def interrupted(running: asyncio.Task[Result]) -> Result:
-    """Presses Ctrl-C; returns what the run ends with. If it has ended before, nobody takes the signal but the tests."""
-    assert not running.done(), running
-    os.kill(os.getpid(), signal.SIGINT)
-    return await running
-
-
-async def test_ctrl_c_ends_the_run_with_what_there_is() -> None:
-    """Also while an answer is awaited, which is then no error."""
-    async with serving(lambda n: answer() if n <= 50 else None) as server:
-        running = asyncio.create_task(run(server.url, clients=2, duration="1h"))
-        await wait_until(lambda: server.requests == 52, "no further answer will come")
-        result = await interrupted(running)
-    summary = summary_of(result)
-    assert result.interrupted
-    assert (summary.requests, summary.ok, summary.errors) == (50, 50, {})
-    assert result.unanswered == 2
-    assert summary.window_s < 60
-
-
-async def test_ctrl_c_hides_nothing_that_was_due() -> None:
-    """What an open loop could not send by then is an error; what is in flight is told as a number."""
-    async with serving(lambda n: answer() if n <= 20 else None) as server:
-        running = asyncio.create_task(run(server.url, rate=1_000, clients=2, duration="1h"))
-        await wait_until(lambda: server.requests == 22, "no further answer will come")
-        until = time.monotonic() + 0.05
-        await wait_until(lambda: time.monotonic() > until, "more is due")
-        result = await interrupted(running)
-    summary = summary_of(result)
-    due = len(list(schedule(poisson(1_000, Random(1)), 0.0, summary.window_s, None)))
-    assert (summary.ok, result.unanswered, list(summary.errors)) == (20, 2, ["never_sent"])
-    assert due - 27 <= summary.errors["never_sent"] <= due - 22  # some fall due while it ends
 
 
 async def test_an_alarm_rings_when_it_should() -> None:
