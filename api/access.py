@@ -2,6 +2,9 @@
 
 A key is looked up in Redis once in KNOWN_S; so long may one that was revoked still open. While Redis is away, or after
 it has lost its data, one that was good before goes on being good, for STALE_S: a request is to survive that.
+
+Who sends wrong keys is told to wait, and a right one opens all the same: behind a load balancer all clients may have
+one address. So what is not known is asked of Redis each time, and forgotten if there is none.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import structlog
 
@@ -50,13 +53,13 @@ class _Known(NamedTuple):
 
 
 class Failures:
-    """Counts wrong keys by address: who guesses is soon told to wait."""
+    """Counts wrong keys by address: who sends them is soon told to wait."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, address: str, now: float) -> float:
-        """Returns how long an address has to wait before it may try another key."""
+        """Returns how long an address has to wait before it may send another wrong key."""
         return max(0.0, (1.0 - self._tries(address, now)) / FAILURES_PER_S)
 
     def failed(self, address: str, now: float) -> None:
@@ -101,23 +104,21 @@ class Gate:
         key_id, _, secret = _given(headers).partition(".")
         now = time.monotonic()
         known = self._known.get(key_id)
-        if known is None:  # only what nobody has asked for yet can be a guess that costs a question
-            self._may_try(address, now)
         if known is None or now - known.asked > KNOWN_S:
             known = await self._asked(key_id)
         key = None if known is None else known.key
         if key is None or not _opens(key, secret):
-            self._may_try(address, now)
-            self._failures.failed(address, now)
-            raise Unauthorized("This key is not known, or was revoked, or has expired.")
+            self._refuse(address, now)
         if scope is not None and scope not in key.scopes:
             raise Forbidden(f"This key is not for {scope}: its scopes are {', '.join(key.scopes)}.")
         return key
 
-    def _may_try(self, address: str, now: float) -> None:
+    def _refuse(self, address: str, now: float) -> NoReturn:
         wait_s = self._failures.wait_s(address, now)
         if wait_s > 0:
             raise TooManyFailures("Too many wrong keys came from your address.", retry_after_s=wait_s)
+        self._failures.failed(address, now)
+        raise Unauthorized("This key is not known, or was revoked, or has expired.")
 
     async def _asked(self, key_id: str) -> _Known | None:
         """Returns what is known of a key once Redis was asked: by one for all who wait for it, and not for long."""
@@ -145,6 +146,8 @@ class Gate:
             if now - known.seen <= STALE_S:
                 self._known[key_id] = known._replace(asked=now)
                 return
+        if found is None and known is None:
+            return  # guesses must not push out what is known
         self._known[key_id] = _Known(found, now, now)
         self._known.move_to_end(key_id)
         if len(self._known) > MOST_KNOWN:

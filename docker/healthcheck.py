@@ -1,22 +1,37 @@
-"""Exits with 0 if this container's process is healthy: `healthcheck.py PORT [PATH]`. Of the standard library alone."""
+"""Exits with 0 if this container's process is healthy: `healthcheck.py [FIRST]`. Of the standard library alone.
+
+It asks the admin port for /livez. With FIRST it asks for that path until it was answered with 200 once: a process that
+has begun to serve is healthy for as long as it lives.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from http.client import HTTPConnection
+from pathlib import Path
 
 PATIENCE_S = 5.0
+BEGUN = Path.home() / "begun"
+"""In the one place where a container may write."""
 
 
-def main(port: str, path: str = "/livez") -> int:
-    """Asks the admin port."""
-    connection = HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE_S)
+def main(first: str = "") -> int:
+    """Returns the exit code."""
+    path = first if first and not BEGUN.exists() else "/livez"
+    port = int(os.environ["REDBATCH_ADMIN_PORT"])
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", path)
-        return 0 if connection.getresponse().status == 200 else 1  # noqa: PLR2004
+        status = connection.getresponse().status
     except OSError as error:
         print(f"{path} on port {port}: {error}", file=sys.stderr)
         return 1
+    if status != 200:  # noqa: PLR2004
+        print(f"{path} on port {port}: {status}", file=sys.stderr)
+        return 1
+    BEGUN.touch()
+    return 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from redbatch.redis_users.acl import acl_file
 from redbatch.redis_users.rules import USERS
 
 USERS_VARIABLE = "REDBATCH_TEST_USERS"
-OBSERVER, RESULTS = "observer", "results"
+OBSERVER, RESULTS, REPLICA = "observer", "results", "replica"
 PAGE = Path(__file__).parents[1] / "docs" / "redis.md"
 ROLES = {"api": "gateway", "gpuworker": "worker"}
 """Who the programs of the cluster are, by their module."""
@@ -34,12 +34,17 @@ def password_of(user: str) -> str:
 
 
 def suite_acl() -> str:
-    """Returns the file of users, with that of docs/redis.md who follows results, and one for who looks on."""
-    names = [*(user.name for user in USERS), RESULTS, OBSERVER]
+    """Returns the file of users, with those of docs/redis.md that one adds oneself, and one for who looks on."""
+    names = [*(user.name for user in USERS), RESULTS, REPLICA, OBSERVER]
     digests = {name: sha256(password_of(name).encode()).hexdigest() for name in names}
-    (results,) = re.findall(rf"`(user {RESULTS} on #<sha256> .*)`", PAGE.read_text(encoding="utf-8"))
-    others = [results.replace("<sha256>", digests[RESULTS]), f"user {OBSERVER} on #{digests[OBSERVER]} ~* &* +@all"]
+    others = [_of_the_page(name).replace("<sha256>", digests[name]) for name in (RESULTS, REPLICA)]
+    others.append(f"user {OBSERVER} on #{digests[OBSERVER]} ~* &* +@all")
     return acl_file({name: [digest] for name, digest in digests.items()}, others)
+
+
+def _of_the_page(name: str) -> str:
+    (line,) = re.findall(rf"`(user {name} on #<sha256> .*)`", PAGE.read_text(encoding="utf-8"))
+    return str(line)
 
 
 def as_user(url: str, user: str) -> str:

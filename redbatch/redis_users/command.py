@@ -30,7 +30,7 @@ def k8s_secrets(namespace: str, redis: Redis, keep: Path | None, drop_old: Path 
             text = k8s.manifests(namespace, new_access(_read(keep) if keep else None), redis)
     except NoUsers as error:
         return _misused(f"{keep or drop_old}: {error}")
-    return _print(text, "pipe them: | kubectl apply --server-side -f -")
+    return _print(text, "pipe them: | kubectl apply --server-side -f -", others_end=keep is None and drop_old is None)
 
 
 def swarm_secrets(suffix: str, keep: Path | None) -> int:
@@ -41,7 +41,7 @@ def swarm_secrets(suffix: str, keep: Path | None) -> int:
         text = swarm.script(suffix, new_access(_read(keep) if keep else None), Redis("redis", 6379, tls=False))
     except NoUsers as error:
         return _misused(f"{keep}: {error}")
-    return _print(text, "write them to a file, as --help says: docker shows no secret again")
+    return _print(text, "write them to a file, as --help says: docker shows no secret again", others_end=False)
 
 
 def _read(path: Path) -> str:
@@ -51,10 +51,13 @@ def _read(path: Path) -> str:
         raise NoUsers(f"it cannot be read ({type(error).__name__})") from None
 
 
-def _print(text: str, advice: str) -> int:
+def _print(text: str, advice: str, *, others_end: bool) -> int:
+    """Prints what was made, and says what to know of it. `others_end`: applied, it ends the passwords from before."""
     typer.echo(text, nl=False)
     if sys.stdout.isatty():
         complain(f"these are passwords, and they are on your screen now: {advice}")
+    elif others_end:
+        complain("these passwords are new: a cluster that runs already has others, and wants them changed by --keep")
     return 0
 
 

@@ -155,6 +155,7 @@ ADMIN = User(
         *_commands(
             "+acl|load",  # new passwords, from Redis' own file
             "+acl|log",  # who was refused what
+            "+script|kill",  # a script that does not end: ops may call such a one, too
             "+evalsha +eval",
             "+blpop +rpush +del +unlink +pexpire",
             "+hset +hdel +hincrby",

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-import redis
-import redis.exceptions
 import yaml
 from typer.testing import CliRunner
 
+from api.asked import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
-from shared.settings import QueueSettings
 from tests.deploy.dockerfile import ROOT, environment, stages
-from tests.servers import server_binary
-from tests.waiting import wait_until
+from tests.deploy.faults.settings import OURS, settings_from
+from tests.deploy.stack import RESERVE, STACK, made_secrets, resolved
 
-STACK, RESERVE = ROOT / "swarm" / "stack.yml", ROOT / "swarm" / "stack.gpu-reserve.yml"
-OURS: dict[str, type[QueueSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
+USER = "65532"
 
 
 @pytest.fixture(scope="module")
 def stack() -> dict[str, Any]:
-    """The stack as it stands in its file."""
-    found: dict[str, Any] = yaml.safe_load(STACK.read_text(encoding="utf-8"))
-    return found
+    """The stack, as it is without any variable."""
+    return resolved(STACK)
 
 
 def seconds(duration: str) -> int:
@@ -44,50 +41,101 @@ def seconds(duration: str) -> int:
 @pytest.mark.skipif(shutil.which("docker") is None, reason="there is no docker to ask")
 @pytest.mark.parametrize("files", [[STACK], [STACK, RESERVE]], ids=["stack", "with GPUs reserved"])
 def test_docker_reads_it(files: list[Path]) -> None:
-    """By its own schema, without a daemon."""
+    """By its own schema, without a daemon; images and secrets are those of the variables."""
     named = [word for path in files for word in ("-c", path)]
-    ran = subprocess.run(["docker", "stack", "config", *named], check=False, capture_output=True, text=True)
+    own = {
+        "REDBATCH_REGISTRY": "here/",
+        "REDBATCH_VERSION": "9.1",
+        "REDBATCH_WORKER_VERSION": "9.2",
+        "REDBATCH_SECRETS": "_7",
+    }
+    ran = subprocess.run(
+        ["docker", "stack", "config", *named], check=False, capture_output=True, text=True, env=os.environ | own
+    )
     assert ran.returncode == 0, ran.stderr
-    reserved = yaml.safe_load(ran.stdout)["services"]["worker"]["deploy"]["resources"].get("reservations")
+    read = yaml.safe_load(ran.stdout)
+    reserved = read["services"]["worker"]["deploy"]["resources"].get("reservations")
     assert (reserved is None) == (files == [STACK])
+    images = [read["services"][name]["image"] for name in OURS]
+    assert images == ["here/redbatch-gateway:9.1", "here/redbatch-worker:9.2"]
+    assert {each["name"].removesuffix("_7") for each in read["secrets"].values()} == set(read["secrets"])
 
 
 def test_images_have_a_version(stack: dict[str, Any]) -> None:
-    """And ours that of the package."""
-    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert version is not None
-    for name, service in stack["services"].items():
-        image = service["image"].removeprefix("${REDBATCH_REGISTRY:-}")
-        assert re.fullmatch(r"[a-z-]+:\d[\w.-]+", image)
-        assert (name in OURS) == (image == f"redbatch-{name}:{version[1]}") == (image != service["image"])
+    """And ours that of the package, in a registry that a variable names."""
+    images = {name: service["image"] for name, service in stack["services"].items()}
+    ours = {name: f"redbatch-{name}:{version('redbatch')}" for name in OURS}
+    assert images == {"redis": images["redis"], **ours}
+    assert re.fullmatch(r"redis:\d+\.\d+\.\d+", images["redis"])
+    assert STACK.read_text(encoding="utf-8").count("${REDBATCH_REGISTRY:-}redbatch-") == len(ours)
 
 
-def test_what_is_set_is_a_setting(stack: dict[str, Any]) -> None:
-    """Of the process that it is set for; and each file that is named is a secret of that service."""
-    for name, settings in OURS.items():
-        service = stack["services"][name]
-        for variable, value in service["environment"].items():
-            if variable.startswith("REDBATCH_"):
-                field = variable.removeprefix("REDBATCH_").removesuffix("_FILE").lower()
-                assert field in settings.model_fields
-                files = [f"/run/secrets/{each['source']}" for each in service["secrets"]]
-                assert not variable.endswith("_FILE") or value in files
-        assert {each["uid"] for each in service["secrets"]} == {"65532"}
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_set_is_a_setting(stack: dict[str, Any], name: str) -> None:
+    """Of the process that it is set for, which takes the value; each file that is named is a secret of the service."""
+    service = stack["services"][name]
+    ours = {key: value for key, value in service["environment"].items() if key.startswith("REDBATCH_")}
+    for variable, value in ours.items():
+        assert variable.removeprefix("REDBATCH_").removesuffix("_FILE").lower() in OURS[name].model_fields
+        if variable.endswith("_FILE"):
+            assert value in [f"/run/secrets/{each['source']}" for each in service["secrets"]]
+    assert "REDBATCH_REDIS_URL_FILE" in ours
+    settings_from({**ours, "REDBATCH_WORKER_ID": "host-1"}, OURS[name])
+    assert [(each["uid"], each["mode"]) for each in service["secrets"]] == [(USER, 0o400)]
+    assert not {"command", "entrypoint", "stop_signal", "healthcheck"} & set(service)  # the image's
+
+
+def test_who_comes_in_needs_a_key(stack: dict[str, Any]) -> None:
+    """The port is open to all."""
+    assert stack["services"]["gateway"]["environment"]["REDBATCH_AUTH"] == "on"
+
+
+def test_each_worker_has_a_name_of_its_own(stack: dict[str, Any]) -> None:
+    """Of its node and its task."""
+    given = stack["services"]["worker"]["environment"]
+    assert given["REDBATCH_WORKER_ID"] == "{{.Node.Hostname}}-{{.Task.ID}}"
+    assert (given["REDBATCH_DEVICES"], given["NVIDIA_VISIBLE_DEVICES"]) == ("all", "all")
 
 
 def test_there_is_time_to_drain(stack: dict[str, Any]) -> None:
     """Before Swarm kills: longer than each takes by its settings."""
-    given = stack["services"]["gateway"]["environment"]
-    gateway, worker = GatewaySettings(drain_grace_s=given["REDBATCH_DRAIN_GRACE_S"]), WorkerSettings()
+    given = {name: stack["services"][name]["environment"] for name in OURS}
+    gateway = settings_from(given["gateway"], GatewaySettings)
+    worker = settings_from({**given["worker"], "REDBATCH_WORKER_ID": "host-1"}, WorkerSettings)
     grace = {name: seconds(stack["services"][name]["stop_grace_period"]) for name in OURS}
+    assert gateway.drain_grace_s * 1000 >= MAX_TIMEOUT_MS
     assert grace["gateway"] > gateway.drain_delay_s + gateway.drain_grace_s
     assert grace["worker"] > worker.drain_grace_s
+
+
+def test_redis_is_one_and_keeps_what_it_has(stack: dict[str, Any]) -> None:
+    """On the node with its data, with its users' file for itself, and never two of it at once."""
+    service = stack["services"]["redis"]
+    assert service["deploy"]["placement"]["constraints"] == ["node.labels.redis == true"]
+    assert service["deploy"]["update_config"]["order"] == "stop-first"
+    assert service["deploy"]["endpoint_mode"] == "dnsrr"
+    assert service["deploy"].get("replicas", 1) == 1
+    assert seconds(service["stop_grace_period"]) >= 60
+    (users,) = service["secrets"]
+    assert (users["target"], users["uid"], users["mode"]) == (
+        "/run/secrets/redis/users.acl", service["user"].partition(":")[0], 0o400,
+    )  # fmt: skip
+    (config,) = service["configs"]
+    assert (config["target"], config["source"]) == (service["command"][1], "redis")
+    assert "redis:/data" in service["volumes"]
+
+
+def test_a_changed_file_has_another_name(stack: dict[str, Any]) -> None:
+    """A configuration of a Swarm never changes: its name is of its content."""
+    digest = hashlib.sha256((STACK.parent / "redis.conf").read_bytes()).hexdigest()
+    assert stack["configs"] == {"redis": {"name": f"redbatch_redis_conf_{digest[:8]}", "file": "./redis.conf"}}
 
 
 def test_workers_go_where_gpus_are(stack: dict[str, Any]) -> None:
     """One on each labelled node, and the old one leaves before the new one comes: there is no second GPU."""
     deploy = stack["services"]["worker"]["deploy"]
     assert deploy["mode"] == "global"
+    assert (deploy["update_config"]["parallelism"], deploy["update_config"]["failure_action"]) == (1, "rollback")
     assert deploy["placement"] == {"constraints": ["node.labels.gpu == true"]}
     assert deploy["update_config"]["order"] == "stop-first"
     for service in stack["services"].values():
@@ -99,6 +147,7 @@ def test_gateways_are_replaced_without_a_gap(stack: dict[str, Any]) -> None:
     """The new one first; back to the old one if it fails."""
     deploy = stack["services"]["gateway"]["deploy"]
     assert deploy["replicas"] == 2
+    assert deploy["update_config"]["parallelism"] == 1
     assert (deploy["update_config"]["order"], deploy["update_config"]["failure_action"]) == ("start-first", "rollback")
 
 
@@ -116,66 +165,14 @@ def test_nobody_has_more_rights_than_it_needs(stack: dict[str, Any]) -> None:
         "attachable": True,
         "driver_opts": {"encrypted": "true"},
     }
-    for name, secret in stack["secrets"].items():
-        assert secret == {"external": True, "name": f"{name}${{REDBATCH_SECRETS:-}}"}
-    assert sorted(stack["secrets"]) == sorted(made_secrets())
+    assert stack["secrets"] == {name: {"external": True, "name": name} for name in made_secrets()}
 
 
 def test_ports_are_those_of_the_images(stack: dict[str, Any]) -> None:
     """The one that is published is the gateway's; the admin port can be reached from other containers."""
     assert stack["services"]["gateway"]["ports"] == [f"8080:{GatewaySettings().port}"]
+    assert not [name for name, service in stack["services"].items() if name != "gateway" and "ports" in service]
     assert environment("gateway")["REDBATCH_ADMIN_HOST"] == "0.0.0.0"  # noqa: S104 - the image's
-
-
-def made_secrets() -> dict[str, str]:
-    """Returns what `redbatch swarm secrets` has docker keep, by name."""
-    script = CliRunner().invoke(app, ["swarm", "secrets"]).stdout
-    found = re.findall(r"^docker secret create (\S+) - <<'(\w+)'\n(.*?)^\2$", script, re.DOTALL | re.MULTILINE)
-    return {name: text for name, _, text in found}
-
-
-@pytest.mark.redis
-async def test_redis_takes_its_file(tmp_path: Path, needs_redis: Callable[[str], None]) -> None:
-    """It refuses what it has no room for, and writes down the rest. Who has no password may ask whether it lives."""
-    needs_redis("7.0")
-    socket = tmp_path / "redis.sock"
-    acl = tmp_path / "users.acl"
-    made = made_secrets()
-    acl.write_text(f"{made['redbatch_redis_acl']}user observer on nopass +config|get\n", encoding="utf-8")
-    text = (ROOT / "swarm" / "redis.conf").read_text(encoding="utf-8")
-    text = text.replace("dir /data", f"dir {tmp_path}").replace("/run/secrets/redis/users.acl", str(acl))
-    (tmp_path / "redis.conf").write_text(f"{text}\nport 0\nunixsocket {socket}\n", encoding="utf-8")
-    server = subprocess.Popen([server_binary(), tmp_path / "redis.conf"], stdout=subprocess.DEVNULL)
-    try:
-        await wait_until(socket.exists, "Redis listens")
-        for name in OURS:
-            where = urlsplit(made[f"redbatch_{name}_redis_url"].strip())
-            assert (where.scheme, where.username, where.hostname, where.port) == ("redis", name, "redis", 6379)
-            with as_user(socket, name, str(where.password)) as client:
-                assert client.execute_command("TIME")
-        with as_user(socket, "observer", "any") as observer:
-            asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries", "save")
-            found = [observer.config_get(each)[each] for each in asked]
-            assert found == ["noeviction", "yes", "everysec", str(1_400 * 2**20), "4", ""]
-        with as_user(socket, "probe", "probe") as probe:
-            assert probe.ping()
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                probe.get("rb:queues")
-        with (
-            redis.Redis(unix_socket_path=str(socket), protocol=2) as nobody,
-            pytest.raises(redis.AuthenticationError),
-        ):
-            nobody.ping()
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-def as_user(socket: Path, user: str, password: str) -> redis.Redis:
-    """Returns a client of that user."""
-    return redis.Redis(
-        unix_socket_path=str(socket), username=user, password=password, protocol=2, decode_responses=True
-    )
 
 
 def test_the_page_names_what_the_command_makes() -> None:

@@ -30,7 +30,7 @@ def _scaled(manifests: list[Manifest], scaled: Manifest) -> Iterator[str]:
     (queue,) = [
         each["data"]["REDBATCH_QUEUE"] for each in of_kind(manifests, "ConfigMap") if "REDBATCH_QUEUE" in each["data"]
     ]
-    triggers, host = scaled["spec"]["triggers"], f"redis.{scaled['metadata']['namespace']}.svc.cluster.local"
+    triggers, host = scaled["spec"]["triggers"], f"redis.{scaled['metadata']['namespace']}.svc"
     for each in triggers:
         metadata = each["metadata"]
         if each["type"] != "redis-streams" or set(metadata) != STREAMS or each.get("metricType") != "AverageValue":

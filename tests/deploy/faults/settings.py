@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -15,6 +16,7 @@ from tests.deploy.faults.pods import amount
 from tests.deploy.manifests import Manifest, config_of, containers, label, of_kind, pod_labels, pod_of
 
 Ours = GatewaySettings | WorkerSettings
+Kind = TypeVar("Kind", bound=Ours)
 OURS: dict[str, type[Ours]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
 MARGIN_S = 10.0
 REDIS_SHARE = 0.7
@@ -43,16 +45,15 @@ def _unknown(manifests: list[Manifest], container: Manifest, kind: type[Ours]) -
         if not name.startswith("REDBATCH_") or field not in kind.model_fields:
             yield f"{name} is no setting"
     try:
-        _settings(values, kind)
+        settings_from(values, kind)
     except ValidationError as error:
         yield from (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
 
 
-def _settings(values: dict[str, str], kind: type[Ours]) -> Ours:
+def settings_from(values: dict[str, str], kind: type[Kind]) -> Kind:
+    """Returns the settings that variables make, but for what is in files that only a container has."""
     known = {
-        name.removeprefix("REDBATCH_").lower(): value
-        for name, value in values.items()
-        if not value.startswith(MOUNTED)  # a file that only its pod has
+        name.removeprefix("REDBATCH_").lower(): value for name, value in values.items() if not value.startswith(MOUNTED)
     }
     return kind(**{name: value for name, value in known.items() if name in kind.model_fields})  # type: ignore[arg-type]  # as text, as they come
 
@@ -60,7 +61,7 @@ def _settings(values: dict[str, str], kind: type[Ours]) -> Ours:
 def settings_of(manifests: list[Manifest], component: str, container: Manifest) -> Ours | None:
     """Returns the settings of a container; None if one is refused."""
     try:
-        return _settings(config_of(manifests, container), OURS[component])
+        return settings_from(config_of(manifests, container), OURS[component])
     except ValidationError:
         return None
 

@@ -22,7 +22,7 @@ from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
 from tests.processes import Processes
 from tests.servers import Server, parse_version
-from tests.users import OBSERVER, password_of, users_are_on
+from tests.users import REPLICA, password_of, users_are_on
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -380,7 +380,7 @@ async def test_a_job_waits_for_a_replica(house: House, tmp_path_factory: pytest.
     with Server() as server, redis.Redis.from_url(server.url, protocol=2) as raw:
         follow = ["--replicaof", "127.0.0.1", str(server.port)]
         if users_are_on():
-            follow += ["--masteruser", OBSERVER, "--masterauth", password_of(OBSERVER)]
+            follow += ["--masteruser", REPLICA, "--masterauth", password_of(REPLICA)]
         with Server(options=follow) as replica:
             async with Processes(tmp_path_factory.mktemp("replica")) as processes:
                 await wait_until(lambda: is_followed(raw), "the replica has what there is", timeout_s=20)
