@@ -95,7 +95,7 @@ class Scrapes:
 
 def declared() -> dict[str, set[str]]:
     """Returns the labels of each series that there may be, as far as a scrape adds none."""
-    found = {}
+    found: dict[str, set[str]] = {}
     for module in (api.metrics, gpuworker.metrics):
         for metric in vars(module).values():
             if isinstance(metric, MetricWrapperBase):
