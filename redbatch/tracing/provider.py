@@ -29,7 +29,10 @@ class Quiet(SpanExporter):
         self._exporter = exporter
         self._heard = _Heard()
         self._lost = 0
-        # OpenTelemetry has something to say of every batch that is not sent, of every span without room, and of every
+
+    def listen(self) -> None:
+        """Hears from now on what OpenTelemetry would write into the log."""
+        # It has something to say of every batch that is not sent, of every span without room, and of every
         # request whose headers are not as W3C has them, which it quotes: anybody could write into the log.
         everything, sending = logging.getLogger("opentelemetry"), logging.getLogger("opentelemetry.exporter")
         everything.handlers[:], everything.propagate = [logging.NullHandler()], False
@@ -73,7 +76,9 @@ def provider_of(process: str) -> TracerProvider:
     """
     _check_sampler()
     provider = bare_provider(process)
-    provider.add_span_processor(BatchSpanProcessor(Quiet(OTLPSpanExporter())))
+    quiet = Quiet(OTLPSpanExporter())
+    provider.add_span_processor(BatchSpanProcessor(quiet))
+    quiet.listen()  # now that it has read all variables, and warned of those that make no sense
     return provider
 
 

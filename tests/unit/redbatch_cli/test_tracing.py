@@ -75,7 +75,7 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.parametrize("tracestate", ["a text of somebody's", "a=1,a=2", "a=" + "x" * 1000, "a=\xe9"])
 def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tracestate: str) -> None:
     """OpenTelemetry quotes what it cannot read."""
-    Quiet(Moody())
+    Quiet(Moody()).listen()
     for traceparent in (TRACEPARENT, TRACEPARENT + "-" + "x" * 600):
         parent_in([traceparent], [tracestate])
     assert caplog.records == []
@@ -118,6 +118,7 @@ def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture)
     """However often it is tried; with the reason, and what was lost when it is back."""
     moody = Moody()
     quiet = Quiet(moody)
+    quiet.listen()
     spans = cast("list[ReadableSpan]", [None] * 3)
     with capture_logs() as logs:
         for _ in range(5):
@@ -138,6 +139,7 @@ def test_an_exporter_that_raises_is_told_once() -> None:
     moody = Moody()
     moody.to_raise = ValueError("a text")
     quiet = Quiet(moody)
+    quiet.listen()
     with capture_logs() as logs:
         results = [quiet.export(cast("list[ReadableSpan]", [None])) for _ in range(3)]
     assert results == [SpanExportResult.FAILURE] * 3
@@ -213,6 +215,19 @@ def test_variables_that_make_sense_are_taken(monkeypatch: pytest.MonkeyPatch, sa
     started = start_tracing("otlp", "gateway")
     assert started is not None
     started.stop()
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_a_variable_that_is_not_understood_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start OpenTelemetry may still write into the log."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "soon")
+    started = start_tracing("otlp", "gateway")
+    assert started is not None
+    started.stop()
+    assert [record.levelname for record in caplog.records] != []
+    assert logging.getLogger("opentelemetry").propagate is False
 
 
 def test_off_is_nothing() -> None:
