@@ -70,8 +70,6 @@ class Dispatcher:
         self.sends = sends
         self.gateway = secrets.token_hex(8)
         self.queue = Queue(settings, queue, f"gateway:{self.gateway}")
-        if sends is not None:
-            sends.client = self.gateway
         keys = self._keys = self.queue.keys
         self._requests: dict[str, InFlight] = {}
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
