@@ -272,9 +272,19 @@ async def test_what_was_written_survives_a_restart(needs_redis: Callable[[str], 
             os.kill(server.pid, signal.SIGKILL)
             await wait_until(lambda: not server.running(), "the server is dead")
             await asyncio.to_thread(server.start)
+            await wait_until(lambda: has_read_its_file(server), "Redis has read its file")
             assert await submission.cancel(queue.link("cancel"), queue.keys, refs, ()) == 3
         finally:
             await queue.close()
+
+
+def has_read_its_file(server: Server) -> bool:
+    """Whether a Redis that was started has come as far as it answers."""
+    try:
+        with redis.Redis.from_url(server.url, protocol=2) as client:
+            return bool(client.ping())
+    except redis.BusyLoadingError:
+        return False
 
 
 def asked(url: str, *arguments: str) -> tuple[int, str]:
