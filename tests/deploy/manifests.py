@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,23 +11,26 @@ from typing import Any
 import yaml
 
 from tests.deploy.dockerfile import ROOT
+from tests.servers import tool
 
 Manifest = dict[str, Any]
 K8S = ROOT / "k8s"
 RENDERED = K8S / "redbatch.yaml"
 OVERLAYS = sorted(path.parent.name for path in (K8S / "overlays").glob("*/kustomization.yaml"))
-COMPONENTS = ("keda", "monitoring", "tls", "ingress", "ingress/httproute")
-"""In the order in which they are named: the one for TLS changes what the one for KEDA brings."""
-
-
-def kustomize_is_missing() -> str:
-    """Returns why nothing can be rendered here; an empty text if it can."""
-    return "" if shutil.which("kubectl") else "there is no kubectl, whose kustomize makes the manifests"
+COMPONENTS = sorted(
+    (str(path.parent.relative_to(K8S / "components")) for path in (K8S / "components").rglob("kustomization.yaml")),
+    key=lambda name: (name == "tls", name),
+)
+"""In the order in which they are named: the one for TLS, which changes what the one for KEDA brings, is the last."""
 
 
 def render(folder: Path) -> str:
-    """Returns what kustomize makes of a folder, without a cluster. Raises AssertionError: it refuses."""
-    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=False, capture_output=True, text=True)
+    """Returns what kustomize makes of a folder, without a cluster. Raises AssertionError: it refuses.
+
+    Skips the test where there is no kubectl.
+    """
+    words = [tool("kubectl", "its kustomize makes the manifests"), "kustomize", str(folder)]
+    ran = subprocess.run(words, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -91,6 +93,11 @@ def pod_labels(workload: Manifest) -> dict[str, str]:
     return found
 
 
+def component_of(manifest: Manifest) -> str:
+    """Returns which of ours it is part of: gateway, worker or redis; an empty text for none."""
+    return str(manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
+
+
 def containers(pod: Manifest) -> Iterator[Manifest]:
     """Yields its containers, those that run first included."""
     yield from pod.get("initContainers", [])
@@ -117,6 +124,6 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
 def config_of(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
     """Returns the variables that a container has of ConfigMaps and of its own, but for what only its pod knows."""
     values: dict[str, str] = {}
-    for each in container.get("envFrom", []):
+    for each in [each for each in container.get("envFrom", []) if "configMapRef" in each]:
         values |= named(manifests, "ConfigMap", each["configMapRef"]["name"])["data"]
     return values | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}

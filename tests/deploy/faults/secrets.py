@@ -25,7 +25,7 @@ def secrets_of(manifests: list[Manifest]) -> dict[str, set[str]]:
 
 
 def astray(manifests: list[Manifest]) -> list[str]:
-    """Returns files and keys of secrets that there are not, and who has no way to Redis."""
+    """Returns files and keys of secrets that there are not, and URLs that do not lead to Redis."""
     found = [f"{label(each)}: {fault}" for each in workloads(manifests) for fault in _files(manifests, each)]
     found += [
         f"{label(each)}: the secret {target['name']} has no {target['key']}"
@@ -48,8 +48,6 @@ def _files(manifests: list[Manifest], workload: Manifest) -> Iterator[str]:
         values = config_of(manifests, container)
         words = [*values.values(), *container.get("command", []), *container.get("args", [])]
         yield from (f"there is no {word}" for word in words if word.startswith(MOUNTED) and word not in there)
-        if workload["kind"] == "Deployment" and "REDBATCH_REDIS_URL_FILE" not in values:
-            yield f"{container['name']} is not told where Redis is"
 
 
 def _addresses(manifests: list[Manifest]) -> list[str]:
