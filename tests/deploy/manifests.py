@@ -35,19 +35,27 @@ def render(folder: Path) -> str:
     return ran.stdout
 
 
-def compose(overlay: str, components: Iterable[str], folder: Path) -> str:
-    """Returns an overlay with components, by a kustomization such as a user writes, in an empty folder."""
+def near(path: str, folder: Path) -> str:
+    """Returns how a kustomization in a folder names what is in k8s/."""
+    return os.path.relpath(K8S / path, folder.resolve())
 
-    def near(path: str) -> str:
-        return os.path.relpath(K8S / path, folder.resolve())
 
+def compose(overlay: str, components: Iterable[str], folder: Path, beside: Iterable[str] = ()) -> str:
+    """Returns an overlay with components, by a kustomization such as a user writes, in an empty folder.
+
+    Args:
+        overlay: of k8s/.
+        components: of k8s/, in their order.
+        folder: where the kustomization is written to.
+        beside: other folders that it names.
+    """
     text = yaml.safe_dump(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "redbatch",
-            "resources": [near(f"overlays/{overlay}")],
-            "components": [near(f"components/{each}") for each in components],
+            "resources": [near(f"overlays/{overlay}", folder), *beside],
+            "components": [near(f"components/{each}", folder) for each in components],
         }
     )
     (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
@@ -123,7 +131,8 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
 
 def config_of(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
     """Returns the variables that a container has of ConfigMaps and of its own, but for what only its pod knows."""
+    named = [each["configMapRef"]["name"] for each in container.get("envFrom", []) if "configMapRef" in each]
     values: dict[str, str] = {}
-    for each in [each for each in container.get("envFrom", []) if "configMapRef" in each]:
-        values |= named(manifests, "ConfigMap", each["configMapRef"]["name"])["data"]
+    for each in of_kind(manifests, "ConfigMap"):
+        values |= each["data"] if each["metadata"]["name"] in named else {}
     return values | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}

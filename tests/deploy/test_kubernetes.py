@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.deploy.faults import faults
+from tests.deploy.dockerfile import ROOT
+from tests.deploy.faults import faults, pods, schemas
 from tests.deploy.faults.deliberate import OF_BASE, OF_COMPONENTS, OF_SHARED_GPUS, Fault
-from tests.deploy.faults.pods import gpu_of
+from tests.deploy.faults.shapes import ANY, misfits
 from tests.deploy.manifests import (
     COMPONENTS,
     K8S,
@@ -20,6 +24,7 @@ from tests.deploy.manifests import (
     containers,
     label,
     named,
+    near,
     objects,
     of_kind,
     pod_of,
@@ -65,10 +70,12 @@ def test_nothing_is_wrong_with_what_can_be_made(overlay: str, components: list[s
 def test_each_overlay_is_for_a_device_and_asks_for_keys() -> None:
     """A GPU, a share of one, or none; and who tries it on a laptop needs no key."""
     made = {overlay: objects(render(K8S / "overlays" / overlay)) for overlay in OVERLAYS}
-    assert {overlay: gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
+    assert {overlay: pods.gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
         "dev-cpu": "", "gpu": "nvidia.com/gpu", "gpu-shared": "nvidia.com/gpu.shared",
     }  # fmt: skip
-    gateways = {overlay: next(containers(pod_of(named(each, "Deployment", "gateway")))) for overlay, each in made.items()}
+    gateways = {
+        overlay: next(containers(pod_of(named(each, "Deployment", "gateway")))) for overlay, each in made.items()
+    }
     assert {overlay: config_of(made[overlay], gateways[overlay])["REDBATCH_AUTH"] for overlay in OVERLAYS} == {
         overlay: "off" if overlay == "dev-cpu" else "on" for overlay in OVERLAYS
     }
@@ -124,9 +131,93 @@ def notice(manifests: list[Manifest], fault: Fault) -> None:
 
 
 def test_what_is_missing_or_there_twice_is_noticed(rendered: list[Manifest]) -> None:
-    """Each object that is taken away or doubled, but for those that a test by itself would not miss."""
-    assert faults([]) == ["there is nothing in it"]
+    """Each object that is doubled, or taken away: all are needed."""
+    assert "there is nothing in it" in faults([])
     for place, each in enumerate(rendered):
         assert f"{label(each)}: it is there twice" in faults([*rendered, each])
-        without = [*rendered[:place], *rendered[place + 1 :]]
-        assert faults(without) or each["kind"] == "HorizontalPodAutoscaler", label(each)
+        assert faults([*rendered[:place], *rendered[place + 1 :]]), label(each)
+
+
+def page(heading: str) -> str:
+    """Returns what docs/deploy.md says under a heading."""
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    return re.split(r"^##+ ", text.split(f"\n### {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def kustomization(heading: str, folder: Path) -> Path:
+    """Writes the kustomization under a heading into a folder, from which it finds k8s/; returns the folder."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page(heading), re.MULTILINE | re.DOTALL)
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(text.replace("redbatch/k8s", near(".", folder)), encoding="utf-8")
+    return folder
+
+
+def test_the_overlay_of_the_page_is_right(tmp_path: Path) -> None:
+    """A user's own, as docs/deploy.md has it."""
+    assert faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
+
+
+@pytest.mark.parametrize("components", [[], ["keda"], ["keda", "monitoring", "tls"]], ids=" ".join)
+def test_the_second_model_of_the_page_is_right(components: list[str], tmp_path: Path) -> None:
+    """Its workers, their budget and their scaler are beside those of the first, and have none of them in common."""
+    kustomization("A second model", tmp_path / "mpnet")
+    (tmp_path / "own").mkdir()
+    made = objects(compose("gpu", components, tmp_path / "own", ["../mpnet"]))
+    assert faults(made) == []
+    names = [each["metadata"]["name"] for each in of_kind(made, "Deployment")]
+    assert sorted(names) == ["gateway", "worker", "worker-mpnet"]
+
+
+def test_the_pod_that_restores_may_no_more_than_redis(rendered: list[Manifest]) -> None:
+    """The one of docs/deploy.md: the cluster lets it in, and it finds the data."""
+    (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
+    pod = yaml.safe_load(text)
+    container = {
+        "name": ANY,
+        "image": next(containers(pod_of(named(rendered, "StatefulSet", "redis"))))["image"],
+        "command": ("sleep", "infinity"),
+        "securityContext": pods.CONTEXT,
+        "volumeMounts": ({"name": "data", "mountPath": "/data"},),
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "securityContext": pods.pod_context(pods.OF_REDIS),
+        "containers": (container,),
+        "volumes": ({"name": "data", "persistentVolumeClaim": {"claimName": "data-redis-0"}},),
+    }
+    assert (schemas.refused([pod]), [*misfits(pod["spec"], spec, label(pod))]) == ([], [])
+
+
+FREE = {"annotations", "data", "labels", "limits", "matchLabels", "requests", "selector"}
+"""Under these is a mapping with keys of one's own."""
+
+
+def breaks(tree: object, *, free: bool = False) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yields a tree with one thing wrong in it, and where: an unknown field, or a mapping where there was a value."""
+    if isinstance(tree, dict):
+        if not free:
+            yield (), {**tree, "notThere": "it"}
+        for key, value in tree.items():
+            for path, broken in breaks(value, free=key in FREE):
+                yield (key, *path), {**tree, key: broken}
+    elif isinstance(tree, list):
+        for place, each in enumerate(tree):
+            yield from ((path, [*tree[:place], broken, *tree[place + 1 :]]) for path, broken in breaks(each))
+    else:
+        yield ("value",), {"not": "there"}
+
+
+def test_schemas_refuse_what_there_is_not(everything: list[Manifest]) -> None:
+    """In each place of each kind: a typing error is no field that is left out."""
+    tried = set()
+    for each in everything:
+        custom = schemas.is_custom(each)
+        for path, broken in breaks(each):
+            # Both by keys of their own: what KEDA's triggers say, and settings. And by these two a schema is found.
+            theirs = {"metadata"} & {*path} if custom else {"data", "value"} & {*path}
+            if theirs or path[:1] in (("apiVersion",), ("kind",)) or (each["kind"], *path) in tried:
+                continue
+            tried.add((each["kind"], *path))
+            assert isinstance(broken, dict)
+            assert schemas.refused([broken]), (label(each), path)
+    assert len(tried) > 200

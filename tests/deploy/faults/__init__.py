@@ -12,8 +12,8 @@ from tests.deploy.faults import custom, network, numbers, objects, probes, refer
 from tests.deploy.manifests import Manifest
 
 Check = Callable[[list[Manifest]], list[str]]
-FIRST: tuple[Check, ...] = (schemas.refused, objects.unexpected)
 THEN: tuple[Check, ...] = (
+    schemas.refused,
     references.elsewhere,
     references.dangling,
     references.selectors,
@@ -26,13 +26,11 @@ THEN: tuple[Check, ...] = (
     custom.careless,
     network.uncovered,
 )
-"""They read what the first ones have seen to be there."""
 
 
 def faults(manifests: list[Manifest]) -> list[str]:
-    """Returns all that is wrong with them; of what is not even as expected, that alone."""
-    return _told(FIRST, manifests) or _told(THEN, manifests)
+    """Returns all that is wrong with them; of what has other fields than are expected, that alone.
 
-
-def _told(checks: tuple[Check, ...], manifests: list[Manifest]) -> list[str]:
-    return [line for check in checks for line in check(manifests)]
+    The other checks read what the first has seen to be there.
+    """
+    return objects.unexpected(manifests) or [line for check in THEN for line in check(manifests)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from api.asked import MAX_TIMEOUT_MS
 from shared.keys import LANES
 from tests.deploy.faults.shapes import ANY, By, Holds, Shape, between
-from tests.deploy.manifests import Manifest, component_of, label, of_kind
+from tests.deploy.manifests import Manifest, label, of_kind
 
 STREAM = re.compile(rf"rb:\{{([\w.-]+)\}}:q:({'|'.join(LANES)})")
 HOURS = re.compile(r"[1-9]\d*h")
@@ -52,7 +52,11 @@ def _scaled(manifest: Manifest) -> Shape:
         "maxReplicaCount": Holds("as many or more", lambda it: manifest["spec"].get("minReplicaCount", 0) <= it),
         "pollingInterval": between(5, 60),
         "cooldownPeriod": between(300, 86400),
-        "fallback": {"failureThreshold": between(2, 10), "replicas": between(1, 10), "behavior": "currentReplicasIfHigher"},
+        "fallback": {
+            "failureThreshold": between(2, 10),
+            "replicas": between(1, 10),
+            "behavior": "currentReplicasIfHigher",
+        },
         "advanced": {
             "horizontalPodAutoscalerConfig": {
                 "behavior": {
@@ -100,7 +104,10 @@ CERTIFICATES = {
         "redis-ca",
         renewBefore=HOURS,
         usages=("digital signature", "server auth", "client auth"),  # its probes are clients
-        dnsNames=Holds("redis, redis.redbatch.svc and localhost", lambda it: set(it) >= {"redis", "redis.redbatch.svc", "localhost"}),
+        dnsNames=Holds(
+            "redis, redis.redbatch.svc and localhost",
+            lambda it: set(it) >= {"redis", "redis.redbatch.svc", "localhost"},
+        ),
     ),
 }
 ROUTE = {
@@ -130,10 +137,13 @@ MONITOR = {
 def careless(manifests: list[Manifest]) -> list[str]:
     """Returns what these resources say that nothing comes of, or something else than meant."""
     found = [f"{label(each)}: {fault}" for each in of_kind(manifests, "Certificate") for fault in _times(each)]
-    queues = [_queue(each) for each in of_kind(manifests, "ScaledObject")]
-    default = [each["data"].get("REDBATCH_QUEUE") for each in of_kind(manifests, "ConfigMap") if component_of(each) == ""]
-    if queues and (None in queues or len(set(queues)) < len(queues) or not {*default} & {*queues}):
-        found.append(f"what scales workers are the lanes of {queues}: not each of one queue, or not the gateways' own")
+    default = [each["data"].get("REDBATCH_QUEUE") for each in of_kind(manifests, "ConfigMap")]
+    seen = set()
+    for each in of_kind(manifests, "ScaledObject"):
+        queue, main = _queue(each), each["metadata"]["name"] == "worker"
+        if queue is None or queue in seen or main != (queue in default):
+            found.append(f"{label(each)}: its streams are those of {queue}, which is not its queue")
+        seen.add(queue)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.deploy.manifests import Manifest, named
+from tests.deploy.manifests import Manifest
 
 SHORT = {"pod": "spec.template.spec", "container": "spec.template.spec.containers.0"}
 NAMES = ("name", "mountPath", "parameter")
@@ -38,15 +38,9 @@ class Fault(NamedTuple):
     def made(self, manifests: list[Manifest]) -> list[Manifest]:
         """Returns manifests with this fault."""
         found = copy.deepcopy(manifests)
-        # The hash at the end of a name is that of a content.
-        whole = next(
-            each["metadata"]["name"]
-            for each in found
-            if each["kind"] == self.kind and each["metadata"]["name"] in (self.name, self._hashed(each))
-        )
         first, *rest = self.path.split(".")
         *way, last = [*SHORT.get(first, first).split("."), *rest]
-        tree: Any = named(found, self.kind, whole)
+        (tree,) = [each for each in found if self._is_of(each)]
         for step in way:
             tree = tree[_index(tree, step)]
         if not self.value:
@@ -57,9 +51,10 @@ class Fault(NamedTuple):
             tree[_index(tree, last)] = yaml.safe_load(self.value)
         return found
 
-    def _hashed(self, manifest: Manifest) -> str:
+    def _is_of(self, manifest: Manifest) -> bool:
         name = str(manifest["metadata"]["name"])
-        return name if manifest["kind"] == "ConfigMap" and name.startswith(f"{self.name}-") else self.name
+        hashed = self.kind == "ConfigMap" and name.startswith(f"{self.name}-")  # by its content, behind its name
+        return manifest["kind"] == self.kind and (name == self.name or hashed)
 
     def is_told(self, lines: list[str]) -> bool:
         """Whether one of these lines is of it."""
@@ -161,7 +156,7 @@ Deployment worker container.livenessProbe.httpGet.path = /readyz
 Deployment worker container.startupProbe.failureThreshold = 4 -> it may take 20 s to start
 Deployment worker spec.progressDeadlineSeconds = 600 -> its rollout is given up before
 # what schemas take and an API server does not, or nobody wants
-Deployment gateway container.imagePullPolicies = Always -> Kubernetes 1.30 refuses spec.template.spec.containers.0
+Deployment gateway container.imagePullPolicies = Always
 Deployment gateway pod.restartPolicy = Never
 Deployment gateway pod.activeDeadlineSeconds = 60
 Deployment gateway pod.dnsPolicy = Default
@@ -226,14 +221,15 @@ Deployment worker pod.terminationGracePeriodSeconds = 30 -> Deployment worker: a
 OF_COMPONENTS = _read("""
 ScaledObject worker spec.scaleTargetRef.name = gateway
 ScaledObject worker spec.scaleTargetRef.kind = StatefulSet
-ScaledObject worker spec.maxReplicas = 4 -> Additional properties are not allowed
+ScaledObject worker spec.maxReplicas = 4
 ScaledObject worker spec.idleReplicaCount = 0
 ScaledObject worker spec.pollingInterval = 0
 ScaledObject worker spec.fallback
 ScaledObject worker spec.triggers.0.authenticationRef
 ScaledObject worker spec.triggers.0.metadata.streamLenght = "32"
 ScaledObject worker spec.triggers.0.metadata.consumerGroup = workers
-ScaledObject worker spec.triggers.0.metadata.stream = "rb:{mpnet}:q:interactive" -> what scales workers are the lanes of [None]
+ScaledObject worker spec.triggers.0.metadata.stream = "rb:{mpnet}:q:interactive" -> its streams are those of None
+ScaledObject worker metadata.name = worker-2 -> ScaledObject worker-2
 ScaledObject worker spec.advanced.horizontalPodAutoscalerConfig.behavior.scaleDown.stabilizationWindowSeconds = 0
 ScaledObject worker metadata.annotations = {autoscaling.keda.sh/paused: "true"}
 TriggerAuthentication redis spec.secretTargetRef.username.key = password

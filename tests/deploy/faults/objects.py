@@ -18,6 +18,8 @@ LABELS = Holds(
 )
 OURS = {"app.kubernetes.io/name": "redbatch"}
 MB = 10**6
+NEEDED = ("Deployment gateway", "HorizontalPodAutoscaler gateway", "Service gateway", "StatefulSet redis")
+"""What others do not name, so that nobody would miss it. Workers may be of any name."""
 
 
 def unexpected(manifests: list[Manifest]) -> list[str]:
@@ -25,7 +27,9 @@ def unexpected(manifests: list[Manifest]) -> list[str]:
     tls = bool(of_kind(manifests, "Certificate"))
     found = [line for each in manifests for line in _misfits(each, tls=tls)]
     many = Counter((each["apiVersion"], label(each), each["metadata"].get("namespace")) for each in manifests)
-    return found + [f"{name}: it is there twice" for (_, name, _), count in many.items() if count > 1]
+    found += [f"{name}: it is there twice" for (_, name, _), count in many.items() if count > 1]
+    there = {label(each) for each in manifests}
+    return found + [f"there is no {name}" for name in NEEDED if manifests and name not in there]
 
 
 def _misfits(manifest: Manifest, *, tls: bool) -> list[str]:
@@ -103,9 +107,7 @@ def _ingress(_: Manifest) -> Shape:
             "annotations": {f"{nginx}body-size": body, f"{nginx}read-timeout": wait},
         },
         "spec": {
-            "rules": (
-                {"host": hosts, "http": {"paths": ({"path": "/", "pathType": "Prefix", "backend": backend},)}},
-            ),
+            "rules": ({"host": hosts, "http": {"paths": ({"path": "/", "pathType": "Prefix", "backend": backend},)}},),
             "tls": ({"hosts": (hosts,), "secretName": "gateway-tls"},),
         },
     }

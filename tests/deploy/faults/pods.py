@@ -52,7 +52,12 @@ def _http(path: str) -> Shape:
 
 
 def _probe(asks: Shape) -> Shape:
-    return {**asks, "periodSeconds": between(1, 30), "timeoutSeconds?": between(1, 30), "failureThreshold": between(1, 600)}
+    return {
+        **asks,
+        "periodSeconds": between(1, 30),
+        "timeoutSeconds?": between(1, 30),
+        "failureThreshold": between(1, 600),
+    }
 
 
 def _pod(component: str, user: int, container: Shape, volumes: Shape) -> Shape:
