@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import ClientDisconnect
 
 from api.connection import WHOLE
-from shared.errors import BodyTimeout, BodyTooLarge, Overloaded, RedbatchError, UnsupportedMediaType
+from shared.errors import BodyTimeout, BodyTooLarge, RedbatchError, TooManyBodies, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -66,7 +66,7 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
 
     Raises:
         BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), is announced as something
-            other than JSON (UnsupportedMediaType), or finds no room (Overloaded).
+            other than JSON (UnsupportedMediaType), or finds no room (TooManyBodies).
     """
     limit, timeout_s, room = bounds
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -101,7 +101,7 @@ async def _read(request: Request, limit: int, room: Room, pieces: list[bytes]) -
         if size + len(piece) > limit:
             raise _too_large(limit)
         if size + len(piece) > SMALL_BYTES and not room.grow(size, len(piece)):
-            full = Overloaded("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
+            full = TooManyBodies("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
             raise BodyUnread(full)
         size += len(piece)
         pieces.append(piece)

@@ -7,8 +7,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-PEER, WHOLE = "peer", "whole"
-"""What a request finds in its scope's `state`: the Peer, and True if its body had arrived with its head."""
+PEER, WHOLE, QUEUE = "peer", "whole", "queue"
+"""What a request finds in its scope's `state`: the Peer, and True if its body had arrived with its head.
+
+And once that is known, the name of the queue that it is for."""
 
 
 class Peer:

@@ -8,7 +8,12 @@ from prometheus_client import Counter, Gauge, Histogram
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
-REQUESTS = Counter("redbatch_requests", "Answered requests", ["route", "code"])
+REQUESTS = Counter("redbatch_requests", "Answered requests", ["route", "status"])
+ERRORS = Counter(
+    "redbatch_errors",
+    "Those of them that an error answered, by its code; and the queue, where one was found before",
+    ["queue", "code"],
+)
 DURATION = Histogram("redbatch_request_duration_seconds", "From a request's head to its answer", buckets=SECONDS)
 IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answer")
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
@@ -19,7 +24,6 @@ MIXED = Counter(
     "redbatch_mixed_entries", "Entries run again, since workers of several revisions ran parts of a request"
 )
 BEHIND = Counter("redbatch_behind_requests", "Requests put into bulk, since their tenant has had its share")
-LIMITED = Counter("redbatch_limited_requests", "Requests refused, since their tenant has had what it may have")
 LATE_REPLIES = Counter("redbatch_late_replies", "Replies that nobody waits for")
 CACHE_HITS = Counter("redbatch_cache_hits", "Inputs whose vector was in the cache")
 CACHE_MISSES = Counter("redbatch_cache_misses", "Inputs whose vector was not in the cache")
@@ -53,9 +57,9 @@ OF_REDIS = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_NOT_WRITTEN)
 
 
 @cache
-def answered(route: str, code: int) -> Counter:
+def answered(route: str, status: int) -> Counter:
     """Returns the counter of a route's answers with a status: to find it by its labels takes longer than to count."""
-    return REQUESTS.labels(route, code)
+    return REQUESTS.labels(route, status)
 
 
 def forget(queue: str) -> None:

@@ -77,6 +77,7 @@ class ServedQueue:
         await self.desk.stop()
         await self.dispatcher.stop()
         metrics.forget(self.name)
+        metrics.ERRORS.remove_by_labels({"queue": self.name})
 
     def workers(self) -> tuple[Heartbeat, ...]:
         """Returns the live workers, as last seen."""

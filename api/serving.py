@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.body import BodyUnread, Bounds, read_body
-from api.connection import PEER, Peer
+from api.connection import PEER, QUEUE, Peer
 from api.errors import headers_of
 from api.last_words import LastWords
 from api.openapi import JSON
@@ -122,7 +122,7 @@ async def respond(request: Request, state: State, dialect: Dialect) -> Response:
     except Exception:
         log.exception("request failed", request_id=exchange.request_id)
         wrong = InternalError("Something went wrong; the logs say what.")
-        return error_response(exchange.dialect, wrong, exchange.request_id)
+        return counted_error(request, exchange.dialect, wrong, exchange.request_id)
 
 
 def error_response(
@@ -133,10 +133,18 @@ def error_response(
     return kind(body, status, {"x-request-id": request_id, **headers_of(error)}, JSON)
 
 
+def counted_error(
+    request: Request, dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+) -> Response:
+    """Returns an error as `error_response` does, and counts it: those of the routes whose requests are counted."""
+    metrics.ERRORS.labels(request.scope["state"].get(QUEUE, ""), error.code).inc()
+    return error_response(dialect, error, request_id, kind)
+
+
 def _refused(exchange: Exchange, error: RedbatchError, kind: type[Response] = Response) -> Response:
     # Frames in it refer to the error: in such a circle the body would stay in memory for long.
     error.__traceback__ = None
-    response = error_response(exchange.dialect, error, exchange.request_id, kind)
+    response = counted_error(exchange.request, exchange.dialect, error, exchange.request_id, kind)
     log.info("refused", request_id=exchange.request_id, code=error.code, status=response.status_code)
     return response
 
@@ -168,6 +176,7 @@ async def _answer(exchange: Exchange) -> Response:
     if tenant is not NOBODY:
         asked = asked._replace(tenant=tenant)
     queue = state.queues.named(asked.model)
+    request.scope["state"][QUEUE] = queue.name
     peer.watch()
     try:
         if peer.gone:

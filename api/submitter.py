@@ -224,7 +224,6 @@ class Submitter:
         if outcome.status == "slow":
             return self._told.slow(outcome.lane, self._excess(order, outcome))
         if outcome.status == "limited":
-            metrics.LIMITED.inc()
             return limited(outcome.wait_ms, random.random())  # noqa: S311 - spreads clients
         return DeadlineExceeded("The deadline passed before the request reached the queue.")
 

@@ -16,6 +16,7 @@ from gpuworker.retries import keeps
 from shared import delivery
 from shared.delivery import Abandoned
 from shared.errors import RedisUnreachable
+from shared.keys import RELEASED
 from shared.queue import GroupMissing, Link
 
 log = structlog.get_logger()
@@ -108,6 +109,8 @@ class Keeper:
             return
         context.clock.saw(claimed.now_ms)
         if claimed.entries or claimed.malformed:
-            metrics.RECLAIMED.inc(len(claimed.entries))
-            log.info("entries taken over", n=len(claimed.entries))
+            silent = len(claimed.entries) - claimed.released
+            metrics.RECLAIMED.labels(RELEASED).inc(claimed.released)
+            metrics.RECLAIMED.labels(metrics.SILENT).inc(silent)
+            log.info("entries taken over", n=len(claimed.entries), silent=silent)
             self._claimer.accept(claimed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from shared.keys import RELEASED
+
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512)
 TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -26,7 +28,12 @@ DEVICE_BUSY = Counter(
 INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
 FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
 COMMITS = Counter("redbatch_commits", "Entries by what their commit found", ["outcome"])
-RECLAIMED = Counter("redbatch_reclaimed", "Entries taken over from others")
+SILENT = "silent"
+RECLAIMED = Counter(
+    "redbatch_reclaimed", "Entries taken over: released by another, or of one that fell silent", ["origin"]
+)
+for origin in (RELEASED, SILENT):
+    RECLAIMED.labels(origin)  # from the start, or the first to come would be no increase
 DROPPED = Counter("redbatch_dropped", "Entries let go because they were cancelled or taken over")
 HANDED_BACK = Counter("redbatch_handed_back", "Entries given back unbegun")
 DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up: the engine died each time that it ran them")

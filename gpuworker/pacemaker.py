@@ -1,4 +1,4 @@
-"""The heartbeat, which nothing that happens to the engine may stop."""
+"""The heartbeat, which nothing that happens to the engine may stop; and the tick of the event loop beside it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
 
 log = structlog.get_logger()
 
+TICK_S = 1.0
 STUCK_S = 10.0
 """An event loop that did not come round for this long does not live."""
 
@@ -39,13 +40,19 @@ class Pacemaker:
         self._round = time.monotonic()
         self._now = asyncio.Event()
         self.state = LOADING
+        self._show(up=False)  # also while the first engine loads, which may never end
+
+    async def tick(self) -> None:
+        """Notes that the event loop comes round, however long Redis takes for an answer; until cancelled."""
+        while True:
+            self._round = time.monotonic()
+            await asyncio.sleep(TICK_S)
 
     async def run(self) -> None:
         """Beats until cancelled, and at once when the state changes."""
         while True:
-            self._round = time.monotonic()
             self._now.clear()
-            self._context.demand.passed(self._round)
+            self._context.demand.passed(time.monotonic())
             try:
                 now_ms, workers = await delivery.heartbeat(
                     self._context.control, self._context.keys, self._beat(), self._ttl_ms
@@ -76,21 +83,24 @@ class Pacemaker:
         """The engine is ready, with what its frame says of the model."""
         self._engine = engine
         self._become(READY)
-        metrics.UP.labels(self._context.worker, self._context.settings.model).set(1)
+        self._show(up=True)
 
     def loading(self) -> None:
         """The next engine loads."""
         self._become(LOADING)
-        metrics.UP.labels(self._context.worker, self._context.settings.model).set(0)
+        self._show(up=False)
 
     def stand_by(self) -> None:
         """Another worker has the GPU. That is as it should be: probes find nothing wrong with it."""
         self._become(STANDBY)
-        metrics.UP.labels(self._context.worker, self._context.settings.model).set(0)
+        self._show(up=False)
 
     def drain(self) -> None:
         """The worker is on its way out, whatever becomes of its engine."""
         self._become(DRAINING)
+
+    def _show(self, *, up: bool) -> None:
+        metrics.UP.labels(self._context.worker, self._context.settings.model).set(up)
 
     def _become(self, state: str) -> None:
         if self.state != DRAINING:
@@ -104,8 +114,8 @@ class Pacemaker:
         ]
 
     def alive(self) -> bool:
-        """Whether the event loop still comes round."""
-        return time.monotonic() - self._round < STUCK_S + self._context.settings.redis_timeout_s
+        """Whether the event loop still comes round. Redis has no part in it: its outage restarts no engine."""
+        return time.monotonic() - self._round < STUCK_S
 
     def _beat(self) -> Heartbeat:
         context, engine = self._context, self._engine

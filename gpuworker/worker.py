@@ -115,6 +115,7 @@ class Worker:
                 ("heartbeat", self._pacemaker.run()),
             )
         ]
+        ticking = asyncio.create_task(self._pacemaker.tick(), name="tick")  # to the end: to leave may take Redis long
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
             await asyncio.wait([stopping, claiming, *parts], return_when=asyncio.FIRST_COMPLETED)
@@ -131,6 +132,7 @@ class Worker:
                 await self._engine.stop()
                 await self._tenancy.leave()
                 await self._queue.close()
+                await end([ticking])
 
     def _report(self, task: asyncio.Task[None]) -> int:
         error = task.exception()

@@ -35,13 +35,14 @@ class Claimed(NamedTuple):
     """Entries that are now this worker's, and Redis' clock at that moment.
 
     `malformed` ones can only be discarded. `left` entries of each lane, in the order of keys.LANES, wait on: for other
-    workers or for more credit.
+    workers or for more credit. `released` of those that a reclaim took had been handed back: nobody fell silent.
     """
 
     now_ms: int
     entries: tuple[Entry, ...]
     malformed: tuple[Ref, ...] = ()
     left: tuple[int, ...] = (0,) * len(LANES)
+    released: int = 0
 
 
 class Allowance(NamedTuple):
@@ -235,12 +236,15 @@ async def reclaim(link: Link, keys: Keys, worker: str, issued_ms: int, search: A
         GroupMissing: `join` makes the group again.
     """
     args: list[Argument] = [GROUP, worker, search.idle_ms, search.most, search.owner, issued_ms, RECLAIM_LATE_MS]
-    args += (keys.begun(""), keys.worker(""), int(search.reborn), search.revision)
+    args += (keys.begun(""), keys.worker(""), int(search.reborn), search.revision, RELEASED)
     now_ms, *rest = await link.run(scripts.RECLAIM, keys.lanes, args)
     if not rest:
         return None
-    parsed = [parse_entry(lane, raw, count - 1) for lane, rows in enumerate(rest[0]) for raw, count in rows]
-    return _claimed(now_ms, parsed)
+    rows = [(lane, *row) for lane, rows in enumerate(rest[0]) for row in rows]
+    parsed = [parse_entry(lane, raw, count - 1) for lane, raw, count, _ in rows]
+    return _claimed(now_ms, parsed)._replace(
+        released=sum(row[-1] for row, each in zip(rows, parsed, strict=True) if isinstance(each, Entry))
+    )
 
 
 async def hand_back(

@@ -20,7 +20,8 @@ RedbatchError
 ├── Overloaded            try again after `retry_after_s`
 │   ├── QueueFull
 │   ├── RateLimited           the tenant has had what it may have
-│   └── TooManyFailures       wrong keys came from this address
+│   ├── TooManyFailures       wrong keys came from this address
+│   └── TooManyBodies         a gateway reads as many as it may
 ├── Unavailable           the cluster cannot serve now
 │   ├── RedisUnreachable
 │   ├── NoWorker
@@ -166,6 +167,12 @@ class TooManyFailures(Overloaded):
     """Too many wrong keys came from one address."""
 
     code = "too_many_failures"
+
+
+class TooManyBodies(Overloaded):
+    """This gateway has no room for one more large body before it has read those that come in."""
+
+    code = "too_many_bodies"
 
 
 class Unavailable(RedbatchError):

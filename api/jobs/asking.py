@@ -13,12 +13,13 @@ from starlette.requests import ClientDisconnect
 
 from api.asked import MODEL_HEADER, PRIORITY_HEADER, lane_of, malformed, too_many
 from api.body import BodyUnread, Bounds, read_body
+from api.connection import QUEUE
 from api.jobs.body import LINES, JobBody
 from api.jobs.inputs import Given, checked
 from api.jobs.lines import Lines
 from api.jobs.upload import Upload, Wanted
 from api.serving import breathing_space
-from shared.errors import BodyTimeout, BodyTooLarge, InvalidRequest, Overloaded, RedbatchError, RedisUnreachable
+from shared.errors import BodyTimeout, BodyTooLarge, InvalidRequest, RedbatchError, RedisUnreachable, TooManyBodies
 from shared.keys import BULK
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ async def take(request: Request, state: State, tenant: Tenant) -> tuple[ServedQu
     body = await _read(request, state, headers)
     texts = _texts_of(body, state.settings)
     lane = lane_of(body.priority or headers.get(PRIORITY_HEADER), BULK)
-    queue = _queue_of(state, body.model or headers.get(MODEL_HEADER))
+    queue = _queue_of(request, state, body.model or headers.get(MODEL_HEADER))
     upload = Upload(queue.desk, state.settings, _wanted(queue, tenant, lane, key, state.settings))
     return queue, await _finish(upload, _parts(texts, state.settings.max_input_chars), queue)
 
@@ -66,12 +67,12 @@ async def _take_lines(
 ) -> tuple[ServedQueue, str]:
     settings = state.settings
     if state.uploads >= MOST_UPLOADS:
-        full = Overloaded("Too many jobs come in: try again soon.", retry_after_s=UPLOADS_RETRY_S)
+        full = TooManyBodies("Too many jobs come in: try again soon.", retry_after_s=UPLOADS_RETRY_S)
         raise BodyUnread(full)
     state.uploads += 1
     try:
         lane = lane_of(headers.get(PRIORITY_HEADER), BULK)
-        queue = _queue_of(state, headers.get(MODEL_HEADER))
+        queue = _queue_of(request, state, headers.get(MODEL_HEADER))
         upload = Upload(queue.desk, settings, _wanted(queue, tenant, lane, key, settings))
         lines = Lines(settings.max_job_inputs, settings.max_input_chars)
         return queue, await _finish(upload, _texts_in(request, headers, lines, settings), queue)
@@ -99,9 +100,10 @@ async def _finish(upload: Upload, given: AsyncIterator[list[Given]], queue: Serv
         raise
 
 
-def _queue_of(state: State, model: str | None) -> ServedQueue:
+def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
     """Returns the queue of a model. No worker need live now; Redis has to. Raises Unavailable, or ModelNotFound."""
     queue = state.queues.named(model)
+    request.scope["state"][QUEUE] = queue.name
     cluster = queue.dispatcher.monitor.cluster()
     if cluster.redis_down_s > 0:
         raise RedisUnreachable("Redis is out of reach: try again.", retry_after_s=1.0)

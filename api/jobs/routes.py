@@ -17,13 +17,14 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.body import BodyUnread
+from api.connection import QUEUE
 from api.jobs import asking, results
 from api.jobs.pages import PAGES
 from api.jobs.view import MOST_ERRORS, accepted, described, parts_of, public_id
 from api.last_words import LastWords
 from api.native import Native
 from api.openapi import JSON
-from api.serving import CLIENT_CLOSED_REQUEST, address_of, error_response, request_id_of
+from api.serving import CLIENT_CLOSED_REQUEST, address_of, counted_error, request_id_of
 from api.tenants import by_header, by_key
 from shared import jobs
 from shared.errors import (
@@ -71,15 +72,16 @@ def _answering(route: Route) -> Route:
         try:
             response = await route(request)
         except BodyUnread as unread:
-            response = error_response(NATIVE, unread.error, request_id, LastWords)
+            response = counted_error(request, NATIVE, unread.error, request_id, LastWords)
         except RedbatchError as error:
             error.__traceback__ = None  # or the body would stay in memory for long
-            response = error_response(NATIVE, error, request_id)
+            response = counted_error(request, NATIVE, error, request_id)
         except ClientDisconnect:
             response = Response(status_code=CLIENT_CLOSED_REQUEST)
         except Exception:
             log.exception("request failed", request_id=request_id)
-            response = error_response(NATIVE, InternalError("Something went wrong; the logs say what."), request_id)
+            wrong = InternalError("Something went wrong; the logs say what.")
+            response = counted_error(request, NATIVE, wrong, request_id)
         response.headers.setdefault("x-request-id", request_id)
         metrics.answered("/jobs", response.status_code).inc()
         return response
@@ -166,6 +168,8 @@ async def _found(request: Request) -> tuple[Desk, Job, str]:
     public = request.path_params["id"]
     queue_name, job_id = parts_of(public)
     queue = state.queues.of_name(queue_name)
+    if queue is not None:
+        request.scope["state"][QUEUE] = queue.name
     job = await queue.desk.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
     if queue is None or job is None or job.owner != tenant.name:
         raise JobNotFound("There is no such job: it never was, or it was too long ago.")

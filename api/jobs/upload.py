@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from api import metrics
 from api.admission import limited
 from api.drafts import estimate_tokens
 from api.jobs.inputs import Given
@@ -120,7 +119,6 @@ class Upload:
         if made.status == "lost":
             raise Unavailable("Redis has lost what came before: send the job again.")
         if made.status == "limited":
-            metrics.LIMITED.inc()
             raise limited(made.wait_ms, random.random())  # noqa: S311 - spreads clients
         if made.status == "full":
             raise JobsFull("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)

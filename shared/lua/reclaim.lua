@@ -9,10 +9,12 @@
 -- ARGV[10]  "1" if this consumer has only just come to life, so that it may have died under its name before
 -- ARGV[11]  revision of the model that it has, or "" to take what is for any: an entry whose field `revision` names
 --           another is left to others, until its deadline has passed
+-- ARGV[12]  consumer that keeps what was handed back
 -- Also reads these two keys for each consumer that it finds, of the same slot.
 --
--- Returns {now_ms, {{{id, {field, value, ...}}, retry count}, ... } for each lane}, or {now_ms} when it came too late:
--- after a stall of Redis every entry looks abandoned, and whoever asked before the stall must not have them.
+-- Returns {now_ms, {{{id, {field, value, ...}}, retry count, 1 if it was handed back}, ... } for each lane}, or {now_ms}
+-- when it came too late: after a stall of Redis every entry looks abandoned, and whoever asked before the stall must not
+-- have them.
 -- Needs no cursor: what is taken is no longer idle, and what has no body is acknowledged away.
 local group, me, idle, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = redis.call('TIME')
@@ -81,7 +83,7 @@ for i, lane in ipairs(KEYS) do
           count = count + 1
         end
         redis.call('XCLAIM', lane, group, me, 0, id, 'RETRYCOUNT', count, 'JUSTID')
-        taken[#taken + 1] = {found[1], count}
+        taken[#taken + 1] = {found[1], count, owner == ARGV[12] and 1 or 0}
       end
     end
     pages = pages + 1

@@ -53,7 +53,7 @@ VARIANTS = {
     ),
     "what is taken over is never run": Broken(
         "shared/lua/reclaim.lua",
-        "taken[#taken + 1] = {found[1], count}",
+        "taken[#taken + 1] = {found[1], count, owner == ARGV[12] and 1 or 0}",
         "taken[#taken + 1] = nil",
         lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
     ),

@@ -81,5 +81,5 @@ async def load(scene: Scene, times: int, out: Path) -> tuple[dict[str, Any], flo
 
 async def counts(scene: Scene) -> tuple[float, float]:
     """Returns how many inputs were run so far, and how many requests answered with a vector."""
-    answered = await metric(scene.gateways[0].program, 'redbatch_requests_total{code="200",route="/embed"}')
+    answered = await metric(scene.gateways[0].program, 'redbatch_requests_total{route="/embed",status="200"}')
     return await scene.total("redbatch_inputs_total"), answered

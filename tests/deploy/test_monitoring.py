@@ -6,17 +6,25 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.metrics import MetricWrapperBase
 
+import api.metrics
+import gpuworker.metrics
+from api.errors import status_of
+from shared.errors import JobsFull, error_tree
+from shared.keys import LANES, RELEASED
+from shared.messages import STATES
 from tests import plain_http
 from tests.deploy.custom_resources import faults
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.promql import groups_in, joins_in, matchers_in, metrics_in
 from tests.deploy.promtool import check_rules, promtool
 from tests.integration.gateway.house import Gateway, House, metrics_url
 from tests.processes import Processes, Program
@@ -25,8 +33,19 @@ from tests.waiting import wait_until
 COMPONENT = ROOT / "k8s" / "components" / "monitoring"
 RULES_TEST = Path(__file__).with_name("rules_test.yml")
 RUNBOOKS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-OF_PROMETHEUS = {"namespace", "pod", "instance", "job", "le"}
-"""Labels that a scrape adds, and that of a histogram's buckets."""
+OF_PROMETHEUS = {"namespace", "pod", "instance", "job"}
+"""Labels that a scrape adds."""
+
+STATUSES = {cls.code: status_of(cls("")) for cls in error_tree()}
+VALUES = {
+    "job": {"redbatch-gateway", "redbatch-worker"},
+    "lane": set(LANES),
+    "state": set(STATES),
+    "code": set(STATUSES),
+    "status": {"200", "202", "499", *map(str, STATUSES.values())},
+    "origin": {RELEASED, gpuworker.metrics.SILENT},
+}
+"""What labels may say, whether it has been said or not."""
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -68,10 +87,36 @@ class Scrapes:
                 found |= {name + part for part in parts}
         return found
 
-    def labels(self, name: str) -> set[str]:
-        """The labels of a series, as far as there is one."""
+    def values(self, name: str, label: str) -> set[str]:
+        """The values that a label of a series has been seen with."""
         rows = re.findall(rf"^{name}\{{(.*)\}} ", "\n".join(self.pages), re.MULTILINE)
-        return {label for row in rows for label in re.findall(r'(\w+)="', row)}
+        return {value for row in rows for value in re.findall(rf'\b{label}="([^"]*)"', row)}
+
+
+def declared() -> dict[str, set[str]]:
+    """Returns the labels of each series that there may be, as far as a scrape adds none."""
+    found: dict[str, set[str]] = {}
+    for module in (api.metrics, gpuworker.metrics):
+        for metric in vars(module).values():
+            if isinstance(metric, MetricWrapperBase):
+                (family,) = metric.describe()
+                labels = set(metric._labelnames)
+                ends = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}.get(family.type, ("",))
+                found |= {family.name + end: labels | ({"le"} if end == "_bucket" else set()) for end in ends}
+    return found
+
+
+LABELS = declared()
+
+
+def labels_of(names: Iterable[str]) -> set[str]:
+    """Returns the labels that each of these series has."""
+    return set.intersection(*(LABELS.get(name, set()) | OF_PROMETHEUS for name in names))
+
+
+def codes_in(expression: str) -> set[str]:
+    """Returns the errors that an expression is about."""
+    return {code for each in matchers_in(expression) if each.label == "code" for code in each.value.split("|")}
 
 
 @pytest.fixture(scope="module")
@@ -155,20 +200,60 @@ def test_promtool_finds_nothing_wrong_with_the_metrics(scrapes: Scrapes, which: 
     assert promtool("check", "metrics", text=scrapes.pages[which]) == ""
 
 
+ASKED = [*(alert["expr"] for alert in ALERTS.values()), *expressions()]
+
+
 @pytest.mark.redis
 def test_what_is_asked_for_is_exported(scrapes: Scrapes) -> None:
-    """Every metric that a rule or a panel names, by the labels that it has; only those of the GPU are others'."""
-    exported = scrapes.names()
-    asked = [*(alert["expr"] for alert in ALERTS.values()), *expressions()]
-    named = {
-        name for each in asked for name in re.findall(r"\b(?:redbatch|process)_\w+", re.sub(r'"[^"]*"', '""', each))
-    }
+    """Every metric that a rule or a panel names; only those of the GPU are others'."""
+    named = {name for each in ASKED for name in metrics_in(each)} - {"up"}
     assert len(named) > 40
-    assert named - exported == set()
-    for each in asked:
-        for name, matchers in re.findall(r"(\w+)\{([^}]*)\}", each):
-            labels = set(re.findall(r'(\w+)\s*[=!]~?"', matchers)) - OF_PROMETHEUS
-            assert name == "up" or labels <= scrapes.labels(name), f"{name} has no such label"
+    assert named - scrapes.names() == set()
+
+
+@pytest.mark.redis
+def test_values_that_are_asked_for_may_come(scrapes: Scrapes) -> None:
+    """Of a label that the metric has: what a process has exported, or may yet. Nothing else ever fires an alert."""
+    checked = set()
+    for expression in ASKED:
+        for each in matchers_in(expression):
+            assert each.label in labels_of([each.metric]), each
+            if each.label not in {"namespace", "queue"}:
+                values = scrapes.values(each.metric, each.label) | VALUES.get(each.label, set())
+                checked |= {each.label}
+                for pattern in each.wanted():
+                    assert any(re.fullmatch(pattern, value) for value in values), each
+    assert checked == set(VALUES)
+
+
+def test_labels_that_are_asked_for_are_there() -> None:
+    """Those by which series are put together are on each of them; those by which two sides are joined, on some."""
+    for expression in ASKED:
+        for labels, inside in groups_in(expression):
+            if "DCGM_" not in inside:
+                assert set(labels) <= labels_of(metrics_in(inside)), (labels, inside)
+        any_of = set.union(OF_PROMETHEUS, *(LABELS.get(name, set()) for name in metrics_in(expression)))
+        for labels in joins_in(expression):
+            assert set(labels) <= any_of, (labels, expression)
+
+
+def test_labels_that_are_shown_are_there() -> None:
+    """In legends, and in what alerts say."""
+    shown = [(alert["expr"], alert["annotations"]["description"]) for alert in ALERTS.values()]
+    shown += [(it["expr"], it.get("legendFormat", "")) for panel in PANELS for it in panel.get("targets", [])]
+    for expression, text in shown:
+        kept = {label for labels, _ in groups_in(expression) for label in labels}
+        names = re.findall(r"\$labels\.(\w+)|\{\{(\w+)\}\}", text)
+        assert {one or other for one, other in names} <= (kept or OF_PROMETHEUS), (expression, text)
+
+
+def test_what_counts_as_failed_and_as_shed() -> None:
+    """All that is a 5xx, but for the bound of jobs; of what is a 429, what the fleet has no time or room for."""
+    failed = {code for code, status in STATUSES.items() if status >= 500} - {JobsFull.code}
+    shed = {"overloaded", "queue_full"}
+    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS if panel["type"] == "stat"}
+    assert codes_in(ALERTS["RedbatchErrors"]["expr"]) == codes_in(panels["Errors"]) == failed
+    assert codes_in(ALERTS["RedbatchShedding"]["expr"]) == codes_in(panels["Refused"]) == shed
 
 
 def test_the_dashboard_explains_itself() -> None:

@@ -9,23 +9,26 @@ import shlex
 import shutil
 import subprocess
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 import redis
 import yaml
 
-from redbatch.local_redis import LocalRedis, bundled
+from redbatch.local_redis import bundled
 from shared import delivery
 from shared.queue import Queue
 from shared.settings import QueueSettings
 from tests.deploy.custom_resources import faults, known
 from tests.deploy.dockerfile import ROOT
-from tests.integration.queue.actors import Gateway, Worker, request
-from tests.servers import server_binary
+from tests.integration.queue.actors import Gateway, Worker
+from tests.integration.queue.actors import request as asked
+from tests.servers import Server
+from tests.users import password_of
 
 COMPONENT = ROOT / "k8s" / "components" / "monitoring"
 POD = """
@@ -78,31 +81,42 @@ def test_an_overlay_gets_all_of_it(rendered: list[dict[str, Any]]) -> None:
     assert json.loads(dashboard["data"]["redbatch.json"]) == json.loads((COMPONENT / "dashboard.json").read_text())
 
 
-@pytest_asyncio.fixture
-async def server() -> AsyncIterator[LocalRedis]:
+@pytest_asyncio.fixture(params=[False, True], ids=["without users", "with users"])
+async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], None]) -> AsyncIterator[Server]:
     """A Redis with the queue of the page: one entry that a worker holds, one that waits, and a dead letter."""
-    with LocalRedis(server_binary()) as server:
+    if request.param:
+        needs_redis("7.0")
+    with Server(users=request.param) as server:
         queue = Queue(QueueSettings(redis_url=server.url), "minilm", "test")
         gateway, worker = Gateway(queue.link("submit"), queue.keys), Worker(queue.link("work"), queue.keys, "worker-1")
         await delivery.join(worker.link, queue.keys)
-        await gateway.add(request(), request(), request())
+        await gateway.add(asked(), asked(), asked())
         assert await worker.bury(await worker.claim(entries=1)) == [True]
         assert len(await worker.claim(entries=1)) == 1
         yield server
         await queue.close()
 
 
+def login(server: Server, command: list[str]) -> list[str]:
+    """Returns with which name to ask, where there are users: replies are the admin's to see, all else is the ops'."""
+    if urlsplit(server.url).username is None:
+        return []
+    user = "admin" if any(":reply:" in word for word in command) and command[0] != "--scan" else "ops"
+    return ["--no-auth-warning", "--user", user, "--pass", password_of(user)]
+
+
 @pytest.mark.redis
-async def test_the_commands_of_the_page_work(server: LocalRedis) -> None:
-    """Each line of docs/operations.md that asks Redis gets an answer, and takes nothing away."""
+async def test_the_commands_of_the_page_work(server: Server) -> None:
+    """Each line of docs/operations.md that asks Redis gets an answer, as who it says, and takes nothing away."""
     client = bundled("redis-cli")
     assert client is not None
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in re.findall(r"^\$ (redis-cli .*)$", page, re.MULTILINE)]
     assert len(commands) > 15
     for command in commands:
-        line = [str(client), "-e", "--no-raw", "-p", str(server.port), *command]
+        line = [str(client), "-e", "--no-raw", "-p", str(server.port), *login(server, command), *command]
         ran = subprocess.run(line, check=False, capture_output=True, text=True)
         assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
+    assert server.refused() == []
     with redis.Redis.from_url(server.url, protocol=2) as raw:
         assert [raw.xlen(key) for key in ("rb:{minilm}:q:interactive", "rb:{minilm}:dead")] == [2, 1]

@@ -88,6 +88,10 @@ class Gateway:
         """Returns the value of a metric, which is named with its labels."""
         return metric(self.program, name)
 
+    def errors(self, code: str, queue: str = "") -> float:
+        """Returns how many errors of a code it has counted, of a queue or before one was found."""
+        return self.metric(f'redbatch_errors_total{{code="{code}",queue="{queue}"}}')
+
     def ready_workers(self, queue: str) -> float:
         """Returns how many workers of a queue it knows to be ready."""
         return self.metric(f'redbatch_workers{{queue="{queue}",state="ready"}}')

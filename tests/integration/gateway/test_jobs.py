@@ -426,8 +426,7 @@ async def test_a_job_counts_for_its_tenant(house: House) -> None:
     assert bob.ended(bob.taken(bob.post(many)))["done"] == 1_000
     after = plain_http.post(f"{gateways[0].url}/embed", json={"text": "a"}, headers={"x-tenant": "bob"}, timeout=30)
     assert (after.status_code, error_of(after)["code"]) == (429, "rate_limited")
-    assert gateways[0].metric("redbatch_limited_requests_total") == 1
-    assert gateways[1].metric("redbatch_limited_requests_total") == 1
+    assert [each.errors("rate_limited", house.queue) for each in gateways] == [1, 1]
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
@@ -468,6 +467,7 @@ async def test_redis_full_or_down(house: House, tmp_path_factory: pytest.TempPat
                 assert full.status_code == 503, full.text
                 more = client.post_lines(["x" * 10] * 40_000)
                 assert (more.status_code, error_of(more)["code"]) == (503, "jobs_full")
+                assert gateway.errors("jobs_full", there.queue) >= 1
                 assert raw.zcard(there.keys.jobs) == 0
             server.stop()
             away = client.post({"text": "a"})

@@ -92,6 +92,7 @@ async def test_before_a_worker_was_seen_no_model_is_taken_for_another(far_house:
     answer = gateway.embed({"text": "a", "model": "sentence-transformers/any"})
     assert (answer.status_code, error_of(answer)["code"]) == (503, "no_worker")
     assert int(answer.headers["retry-after-ms"]) > 0
+    assert gateway.errors("no_worker") == 1, "of no queue that is known"
     assert plain_http.get(f"{gateway.url}/v1/models/any").status_code == 404
     assert plain_http.get(f"{gateway.url}/info", headers={"x-model": "any"}).status_code == 503
     slow = "simulated:base_ms=1,item_ms=0"

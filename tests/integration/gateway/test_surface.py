@@ -55,7 +55,7 @@ def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
     """They count what was answered; the main port, which the world sees, has none."""
     served.embed({"texts": ["a", "b"]})
     text = plain_http.get(f"{served.admin}/metrics").text
-    assert re.search(r'^redbatch_requests_total\{code="200",route="/embed"\} [1-9]', text, re.MULTILINE)
+    assert re.search(r'^redbatch_requests_total\{route="/embed",status="200"\} [1-9]', text, re.MULTILINE)
     assert "redbatch_redis_up 1.0" in text
     assert re.search(r'^redbatch_workers\{queue="served-\w+",state="ready"\} 1.0$', text, re.MULTILINE)
     assert plain_http.get(f"{served.url}/metrics").status_code == 404

@@ -32,7 +32,7 @@ async def limited(house: House) -> AsyncIterator[list[Gateway]]:
     yield [one, two]
 
 
-async def test_a_tenant_has_one_bucket_at_all_gateways(limited: list[Gateway]) -> None:
+async def test_a_tenant_has_one_bucket_at_all_gateways(house: House, limited: list[Gateway]) -> None:
     """What it had here it has not there; it hears when there is enough again, and then there is."""
     one, two = limited
     assert [each.embed({"text": TEXT}, x_tenant="a").status_code for each in limited] == [200, 200]
@@ -44,7 +44,7 @@ async def test_a_tenant_has_one_bucket_at_all_gateways(limited: list[Gateway]) -
     assert one.embed({"text": TEXT}).status_code == 200, "who says no name is another"
     await asyncio.sleep(wait_ms / 1000)
     assert one.embed({"text": TEXT}, x_tenant="a").status_code == 200
-    assert two.metric("redbatch_limited_requests_total") == 1
+    assert two.errors("rate_limited", house.queue) == 1
 
 
 async def test_what_is_no_name_of_a_tenant_is_refused(limited: list[Gateway]) -> None:

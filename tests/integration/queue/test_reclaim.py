@@ -292,6 +292,24 @@ async def test_what_is_handed_back_is_taken_at_once(
 
 
 @pytest.mark.leaves(RELEASED)
+async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """From what somebody let lie: the one is every day's, the other a worker that died or stalled."""
+    bulk = [request(lane=BULK) for _ in range(2)]
+    await gateway.add(*(request() for _ in range(3)), *bulk)
+    entries = await worker.claim()
+    by_lane = [[each for each in entries if each.ref.lane == lane] for lane in range(2)]
+    handed = [by_lane[0][0], by_lane[0][2], by_lane[1][0]]
+    assert await worker.hand_back(handed) == 3
+    claimed = await other.reclaim_at(await other.now_ms())
+    assert claimed is not None
+    assert (len(claimed.entries), claimed.released) == (5, 3)
+    again = await worker.reclaim_at(await worker.now_ms())
+    assert again is not None
+    assert (len(again.entries), again.released) == (5, 0)
+    await worker.commit(again.entries)
+
+
+@pytest.mark.leaves(RELEASED)
 async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
     """An entry that had been tried keeps its count when its next worker hands it back, and is not charged again."""
     await gateway.add(request())

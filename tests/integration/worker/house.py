@@ -201,9 +201,17 @@ async def admin(program: Program, path: str) -> httpx.Response:
 
 
 async def metric(program: Program, name: str) -> float:
-    """Returns the sum of a metric's values over its labels; 0 when it was never set."""
+    """Returns the value of a metric, the sum over its labels if it is named without; 0 when it was never set."""
     lines = (await admin(program, "/metrics")).text.splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+
+
+async def taken_over(program: Program) -> tuple[float, float]:
+    """Returns how many entries a worker has taken over of what others had released, and of those that fell silent."""
+    released, silent = [
+        await metric(program, f'redbatch_reclaimed_total{{origin="{each}"}}') for each in ("released", "silent")
+    ]
+    return released, silent
 
 
 async def gather_checked(house: House, batches: Iterable[Sequence[Sequence[str]]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +187,11 @@ async def test_tells_its_health_and_its_measures(house: House) -> None:
 
 
 async def test_is_not_ready_before_its_engine_is(house: House) -> None:
-    """It says what is missing, and lives."""
+    """It says what is missing, and lives; to Prometheus it is not up, which is more than no sign of it."""
     worker = await house.worker("minilm", ready=False)
     await wait_until(lambda: bool(worker.logged("worker starts")), "the admin port is open", timeout_s=20)
+    told = (await admin(worker, "/metrics")).text
+    assert re.findall(r"^redbatch_worker_up\{.*\} (.*)$", told, re.MULTILINE) == ["0.0"]
     answer = await admin(worker, "/readyz")
     assert answer.status_code == 503
     assert "engine" in answer.text

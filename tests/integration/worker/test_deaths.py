@@ -18,7 +18,7 @@ from redbatch.commands import app
 from shared import dead_letters
 from shared.keys import GROUP
 from shared.messages import Failure
-from tests.integration.worker.house import Asked, House, metric
+from tests.integration.worker.house import Asked, House, metric, taken_over
 from tests.processes import Program
 from tests.users import as_user
 from tests.waiting import wait_until
@@ -102,11 +102,11 @@ async def test_another_worker_answers_for_a_dead_one(house: House) -> None:
     first.kill()
     second = await house.worker(SLOW, ready=False, **LIVELY)
 
-    async def taken_over() -> bool:
+    async def elsewhere() -> bool:
         rows = await house.pending()
         return bool(rows) and {row["consumer"] for row in rows}.isdisjoint(mine)
 
-    await wait_until(taken_over, "the other worker has taken them", timeout_s=60, poll_s=0.002)
+    await wait_until(elsewhere, "the other worker has taken them", timeout_s=60, poll_s=0.002)
     attempts = {row["message_id"].decode(): row["times_delivered"] - 1 for row in await house.pending()}
     assert begun
     assert attempts == {name: int(name in begun) for name in held & attempts.keys()}
@@ -114,6 +114,8 @@ async def test_another_worker_answers_for_a_dead_one(house: House) -> None:
     assert await house.empty()
     await wait_until(lambda: first.session() == [], "engine and fork server of the dead worker are gone")
     await wait_until(house.only_living_names, "the dead worker's name has left the group", timeout_s=10)
+    released, silent = await taken_over(second)
+    assert (released, silent > 0) == (0, True)
     assert second.running
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.integration.worker.house import House, metric
+from tests.integration.worker.house import House, taken_over
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -48,7 +48,9 @@ async def test_what_has_begun_is_finished_and_the_rest_given_back(house: House) 
     await house.check(asked)
     assert time.monotonic() - left_at < 20
     assert await house.empty()
-    assert 0 < await metric(second, "redbatch_reclaimed_total") < 400
+    released, silent = await taken_over(second)
+    assert 0 < released < 400
+    assert silent == 0
     assert first.logged("worker drained")[0]["left"] == 0
     await wait_until(house.only_living_names, "the group names nobody who has left")
 

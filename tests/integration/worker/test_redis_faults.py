@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
+from gpuworker.pacemaker import STUCK_S
 from shared.keys import GROUP
-from tests.integration.worker.house import House
+from tests.integration.worker.house import House, admin
+from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -63,3 +66,19 @@ async def test_connections_are_killed_all_the_time(house: House) -> None:
         await house.check(asked)
     assert worker.running
     await wait_until(house.empty, "nothing is left")
+
+
+async def test_redis_hangs_for_long(house: House) -> None:
+    """A worker that waits for it, longer than a stuck one would be let be, is alive all the time, and serves after."""
+    async with FaultProxy(house.url) as proxy:
+        house.url = proxy.url
+        worker = await house.worker(redis_timeout_s=60)
+        proxy.silent = True
+        ends = time.monotonic() + STUCK_S + 2
+        while time.monotonic() < ends:
+            assert (await admin(worker, "/livez")).status_code == 200
+            await asyncio.sleep(0.5)
+        proxy.silent = False
+        proxy.cut()  # or it would wait for what was swallowed
+        await heals(house, 1)
+        await worker.stop()

@@ -43,6 +43,7 @@ EXPECTED = {
     "Overloaded": 429,
     "QueueFull": 429,
     "TooManyFailures": 429,
+    "TooManyBodies": 429,
     "RateLimited": 429,
     "Unavailable": 503,
     "RedisUnreachable": 503,

@@ -25,6 +25,8 @@ REQUESTS = 50
 class Late:
     """Queues in which all answers are errors, as those that come too late are."""
 
+    name = "q"
+
     def named(self, _model: str | None) -> Late:
         """Returns itself."""
         return self
