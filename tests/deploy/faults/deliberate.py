@@ -1,8 +1,8 @@
 """Faults made on purpose: a line for each, of an object, where in it, and what is there instead.
 
-`pod` and `container` stand for the way there in a workload. A step into a list is its place, or what an element of it is
-called; `+` is one more. Without a value what is there is taken away. Behind `->` is what the fault is told to be, where
-that is not the object's name and the last step.
+`pod` and `container` stand for the way there in a workload. A step into a list is a place in it, or what an element of
+it is called; `+` is one more. Without a value what is there is taken away. Behind `->` is what the fault is told to be,
+where that is not the object's name and the last step. A line that begins with spaces belongs to the one before.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
         found = copy.deepcopy(manifests)
         first, *rest = self.path.split(".")
         *way, last = [*SHORT.get(first, first).split("."), *rest]
-        (tree,) = [each for each in found if self._is_of(each)]
+        tree: Any = next(each for each in found if self._is_of(each))
         for step in way:
             tree = tree[_index(tree, step)]
         if not self.value:
@@ -75,7 +75,8 @@ def _index(tree: Any, step: str) -> Any:  # noqa: ANN401 - a tree of YAML
 
 
 def _read(text: str) -> list[Fault]:
-    return [Fault.of(line) for line in text.strip().splitlines() if not line.startswith("#")]
+    lines = text.strip().replace("\n    ", " ").splitlines()
+    return [Fault.of(line) for line in lines if not line.startswith("#")]
 
 
 OF_BASE = _read("""
@@ -132,12 +133,16 @@ StatefulSet redis pod.volumes.+ = {name: data, emptyDir: {}}
 ConfigMap redis data = {valkey.conf: ""}
 # network policies
 NetworkPolicy gateway spec.ingress.0.ports.0.endPort = 9090 -> open, and not needed: default to gateway at 9090 (TCP)
-NetworkPolicy redis spec.ingress.0.from.0 = {podSelector: {}} -> Ingress open, and not needed: stranger to redis at 6379 (TCP)
+NetworkPolicy redis spec.ingress.0.from.0 = {podSelector: {}}
+    -> Ingress open, and not needed: stranger to redis at 6379 (TCP)
 NetworkPolicy redis spec.ingress.0.ports.0.port = 6380 -> closed, and needed: gateway to redis at 6379 (TCP)
 NetworkPolicy worker spec.egress.+ = {ports: [{port: 80}]} -> open, and not needed: worker to default at 80 (TCP)
 NetworkPolicy gateway spec.egress.+ = {ports: [{port: 443}]} -> open, and not needed: gateway to default at 443 (TCP)
-NetworkPolicy gateway spec.ingress.0.from = [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}] -> closed, and needed: ingress to gateway at 8080 (TCP)
-NetworkPolicy dns spec.egress.0.to = [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}] -> closed, and needed: worker to kube-system at 53 (UDP)
+NetworkPolicy gateway spec.ingress.0.from = [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name:
+    default}}}]
+    -> closed, and needed: ingress to gateway at 8080 (TCP)
+NetworkPolicy dns spec.egress.0.to = [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}]
+    -> closed, and needed: worker to kube-system at 53 (UDP)
 NetworkPolicy default-deny spec.policyTypes = [Egress] -> open, and not needed: stranger to worker at 53 (TCP)
 # probes
 Deployment gateway container.livenessProbe.httpGet.scheme = HTTPS
@@ -165,9 +170,11 @@ Deployment gateway pod.priorityClassName = mine
 Deployment gateway pod.runtimeClassName = nvidia
 Deployment gateway pod.initContainers = [{name: first, image: "busybox:1.36"}]
 Deployment gateway pod.volumes.+ = {name: tmp, emptyDir: {sizeLimit: 1Gi}} -> volumes: tmp is there twice
-Deployment gateway container.env.+ = {name: REDBATCH_REDIS_URL_FILE, value: /run/secrets/redis/url} -> env: REDBATCH_REDIS_URL_FILE is there twice
+Deployment gateway container.env.+ = {name: REDBATCH_REDIS_URL_FILE, value: /run/secrets/redis/url}
+    -> env: REDBATCH_REDIS_URL_FILE is there twice
 Deployment gateway container.volumeMounts.+ = {name: tmp, mountPath: /tmp} -> volumeMounts: /tmp is there twice
-Deployment gateway pod.containers.+ = {name: gateway, image: "redbatch-gateway:0.1.0"} -> containers: gateway is there twice
+Deployment gateway pod.containers.+ = {name: gateway, image: "redbatch-gateway:0.1.0"}
+    -> containers: gateway is there twice
 Deployment gateway pod.topologySpreadConstraints.0.maxSkew = 0
 Deployment gateway pod.volumes.tmp.emptyDir.sizeLimit = banana
 Deployment gateway spec.strategy.type = Recreate
@@ -255,8 +262,10 @@ HTTPRoute gateway spec.rules.0.timeouts.request = 30sec
 HTTPRoute gateway spec.rules.0.backendRefs.0.name = redis
 HTTPRoute gateway spec.parentRefs
 PodMonitor worker spec.podMetricsEndpoints.0.path = /metric
-NetworkPolicy keda spec.ingress.0.from.0.namespaceSelector.matchLabels = {kubernetes.io/metadata.name: default} -> closed, and needed: keda to redis at 6379
-NetworkPolicy monitoring spec.ingress.0.from.0.podSelector = {matchLabels: {app: prometheus}} -> closed, and needed: monitoring to gateway
+NetworkPolicy keda spec.ingress.0.from.0.namespaceSelector.matchLabels = {kubernetes.io/metadata.name: default}
+    -> closed, and needed: keda to redis at 6379
+NetworkPolicy monitoring spec.ingress.0.from.0.podSelector = {matchLabels: {app: prometheus}}
+    -> closed, and needed: monitoring to gateway
 """)
 
 OF_SHARED_GPUS = _read("""

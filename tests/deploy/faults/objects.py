@@ -74,13 +74,13 @@ def _autoscaler(manifest: Manifest) -> Shape:
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gateway"},
             "minReplicas": between(1, 10),
-            "maxReplicas": Holds("as many or more", lambda it: manifest["spec"]["minReplicas"] <= it <= 100),
+            "maxReplicas": Holds("as many or more", lambda it: manifest["spec"].get("minReplicas", 1) <= it <= 100),
             "metrics": (
                 {
                     "type": "Resource",
                     "resource": {
                         "name": "cpu",
-                        "target": {"type": "Utilization", "averageUtilization": between(50, 80)},
+                        "target": {"type": "Utilization", "averageUtilization": between(30, 80)},
                     },
                 },
             ),
@@ -119,7 +119,7 @@ def _number(text: object, unit: str) -> int:
 
 
 def _selected(manifest: Manifest) -> Shape:
-    return {"matchLabels": {**manifest["metadata"]["labels"]}}
+    return {"matchLabels": {**manifest["metadata"].get("labels", {})}}
 
 
 PORTS = [{"port": between(1, 65535), "protocol?": {"TCP", "UDP"}, "endPort?": between(1, 65535)}]

@@ -171,10 +171,17 @@ def _deployment(component: str, pod: Shape) -> Shape:
     }
 
 
-def _redis(*, tls: bool) -> Shape:
+def _redis_container(*, tls: bool) -> Shape:
     cli = re.compile(rf"redis-cli -e {'--tls ' if tls else ''}.*ping \| grep -qx PONG")
     asks = _probe({"exec": {"command": ("sh", "-c", cli)}})
-    container = {
+    mounts = {
+        **MOUNTS,
+        "/data": {"name": "data"},
+        "/etc/redis": {"name": "config", "readOnly": True},
+        "/run/secrets/redis": {"name": "users", "readOnly": True},
+        **({TLS.removesuffix("/"): {"name": "tls", "readOnly": True}} if tls else {}),
+    }
+    return {
         "image": re.compile(r"redis:7\.\d+\.\d+"),
         "command": ANY,  # tests/deploy/test_redis_pod.py runs them
         "args": ANY,
@@ -186,17 +193,11 @@ def _redis(*, tls: bool) -> Shape:
             "requests": {"cpu": cores("0.1", "4"), "memory": quantity("512Mi", "64Gi")},
             "limits": {"memory": quantity("512Mi", "64Gi")},
         },
-        "volumeMounts": By(
-            "mountPath",
-            {
-                **MOUNTS,
-                "/data": {"name": "data"},
-                "/etc/redis": {"name": "config", "readOnly": True},
-                "/run/secrets/redis": {"name": "users", "readOnly": True},
-                **({TLS.removesuffix("/"): {"name": "tls", "readOnly": True}} if tls else {}),
-            },
-        ),
+        "volumeMounts": By("mountPath", mounts),
     }
+
+
+def _redis(*, tls: bool) -> Shape:
     volumes = {
         "config": {"configMap": {"name": re.compile(r"redis-[a-z0-9]+")}},
         "users": _secret("redis-users"),
@@ -204,17 +205,15 @@ def _redis(*, tls: bool) -> Shape:
     }
     claim = {
         "metadata": {"name": "data", "labels?": {"app.kubernetes.io/name": "redbatch"}},
-        "spec": {
-            "accessModes": ("ReadWriteOnce",),
-            "resources": {"requests": {"storage": quantity("1Gi", "1Ti")}},
-        },
+        "spec": {"accessModes": ("ReadWriteOnce",), "resources": {"requests": {"storage": quantity("1Gi", "1Ti")}}},
     }
+    pod = _pod("redis", OF_REDIS, _redis_container(tls=tls), volumes)
     return {
         "serviceName": "redis-pods",
         "replicas": 1,
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": _labels("redis")},
-        "template": {"metadata": {"labels": _labels("redis")}, "spec": _pod("redis", OF_REDIS, container, volumes)},
+        "template": {"metadata": {"labels": _labels("redis")}, "spec": pod},
         "volumeClaimTemplates": (claim,),
     }
 

@@ -1,7 +1,7 @@
 """What a tree of YAML may look like: the keys that it has and no others, and what each of them may be.
 
-Schemas take whatever Kubernetes can do, and an API server's defaults and admission more than that. Here is what is used,
-so a new key is a decision. A shape is one of these:
+Schemas take whatever Kubernetes can do, and things that an API server refuses. Here is what is used of it: a new key is
+a decision. A shape is one of these:
 
 - a mapping: has these keys and no others; without those that end in `?` it may be;
 - a list of one shape: each element has it;
