@@ -103,7 +103,9 @@ def test_what_is_broken_is_noticed(rendered: list[Manifest], fault: Fault) -> No
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     """An overlay with all components."""
-    return objects(compose("gpu", TOGETHER, tmp_path_factory.mktemp("everything")))
+    made = objects(compose("gpu", TOGETHER, tmp_path_factory.mktemp("everything")))
+    assert {each["kind"] for each in made} > {"ScaledObject", "PodMonitor", "PrometheusRule", "Ingress", "HTTPRoute"}
+    return made
 
 
 @pytest.mark.parametrize("fault", OF_COMPONENTS, ids=lambda fault: " ".join(fault[:4]))

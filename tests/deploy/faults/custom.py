@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from api.asked import MAX_TIMEOUT_MS
 from shared.keys import LANES
-from tests.deploy.faults.shapes import ANY, By, Holds, Shape, between
+from tests.deploy.faults.shapes import ANY, BEHAVIOR, By, Holds, Shape, between
 from tests.deploy.manifests import Manifest, label, of_kind
 
 STREAM = re.compile(rf"rb:\{{([\w.-]+)\}}:q:({'|'.join(LANES)})")
@@ -49,7 +49,7 @@ def _scaled(manifest: Manifest) -> Shape:
     return {
         "scaleTargetRef": {"name": manifest["metadata"]["name"], "kind?": "Deployment"},
         "minReplicaCount": between(0, 100),
-        "maxReplicaCount": Holds("as many or more", lambda it: manifest["spec"].get("minReplicaCount", 0) <= it),
+        "maxReplicaCount": between(manifest["spec"].get("minReplicaCount", 0), 1000),
         "pollingInterval": between(5, 60),
         "cooldownPeriod": between(300, 86400),
         "fallback": {
@@ -57,14 +57,7 @@ def _scaled(manifest: Manifest) -> Shape:
             "replicas": between(1, 10),
             "behavior": "currentReplicasIfHigher",
         },
-        "advanced": {
-            "horizontalPodAutoscalerConfig": {
-                "behavior": {
-                    "scaleUp": ANY,
-                    "scaleDown": {"stabilizationWindowSeconds": between(300, 3600), "policies": ANY},
-                }
-            }
-        },
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": BEHAVIOR}},
         "triggers": (trigger,) * len(LANES),
     }
 

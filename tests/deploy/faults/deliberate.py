@@ -84,6 +84,8 @@ OF_BASE = _read("""
 HorizontalPodAutoscaler gateway spec.scaleTargetRef.name = worker
 HorizontalPodAutoscaler gateway spec.scaleTargetRef.kind = StatefulSet
 HorizontalPodAutoscaler gateway spec.minReplicas = 20
+HorizontalPodAutoscaler gateway spec.maxReplicas = "10"
+HorizontalPodAutoscaler gateway spec.behavior.scaleUp.selectPolicy = Disabled
 PodDisruptionBudget gateway spec.selector.matchLabels = {app.kubernetes.io/component: worker}
 PodDisruptionBudget gateway metadata.name = gateways -> Deployment gateway: no PodDisruptionBudget
 PodDisruptionBudget gateway spec.minAvailable = 1
@@ -132,7 +134,7 @@ StatefulSet redis pod.volumes.users.secret.secretName = gateway-redis
 StatefulSet redis pod.volumes.+ = {name: data, emptyDir: {}}
 ConfigMap redis data = {valkey.conf: ""}
 # network policies
-NetworkPolicy gateway spec.ingress.0.ports.0.endPort = 9090 -> open, and not needed: default to gateway at 9090 (TCP)
+NetworkPolicy gateway spec.ingress.0.ports.0.endPort = 9090
 NetworkPolicy redis spec.ingress.0.from.0 = {podSelector: {}}
     -> Ingress open, and not needed: stranger to redis at 6379 (TCP)
 NetworkPolicy redis spec.ingress.0.ports.0.port = 6380 -> closed, and needed: gateway to redis at 6379 (TCP)
@@ -155,6 +157,8 @@ Deployment gateway container.livenessProbe.successThreshold = 2
 Deployment gateway container.startupProbe.initialDelaySeconds = 3600
 Deployment gateway container.readinessProbe.httpGet.path = /readyz?exclude=draining
 Deployment gateway container.readinessProbe.httpGet.port = metrics
+Deployment gateway container.readinessProbe.failureThreshold = 100 -> it is asked for long when it is not ready
+Deployment gateway container.ports.admin.hostPort = 9090
 Deployment gateway container.ports.admin.containerPort = 9099 -> its ports are {'admin': 9090, 'http': 8080}
 Deployment worker container.readinessProbe.httpGet.path = /readyz?exclude=engine
 Deployment worker container.livenessProbe.httpGet.path = /readyz
@@ -221,6 +225,7 @@ Deployment gateway container.resources.limits.cpu = 1
 # settings
 ConfigMap worker data.REDBATCH_BATCH_SIZE = "64" -> REDBATCH_BATCH_SIZE is no setting
 ConfigMap worker data.REDBATCH_MAX_BATCH_SIZE = "0" -> max_batch_size: Input should be greater
+ConfigMap gateway data.REDBATCH_REDIS_URL = redis://redis -> REDBATCH_REDIS_URL is its pod's own
 ConfigMap worker metadata.name = workers -> ConfigMap workers: nobody expects it
 Deployment worker pod.terminationGracePeriodSeconds = 30 -> Deployment worker: a grace of 30 s
 """)

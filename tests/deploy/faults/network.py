@@ -107,10 +107,7 @@ def _passes(rule: Manifest, way: Way, direction: str) -> bool:
 
 
 def _port(rule: Manifest, way: Way) -> bool:
-    return any(
-        each["port"] <= way.port <= each.get("endPort", each["port"]) and each.get("protocol", "TCP") == way.protocol
-        for each in rule["ports"]
-    )
+    return any((each["port"], each.get("protocol", "TCP")) == (way.port, way.protocol) for each in rule["ports"])
 
 
 def _peer(peers: list[Manifest] | None, peer: End) -> bool:

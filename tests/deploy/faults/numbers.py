@@ -10,8 +10,9 @@ from tests.deploy.manifests import Manifest, component_of, containers, label, po
 STARTS_S = {"gateway": 30, "worker": 600, "redis": 600}
 """So long each may take at least: to load a model, or the file of Redis."""
 
-HANGS_S, PATIENCE_S = 30, 3
-"""So long a process may not come round before it is killed, and so long it may take for one answer, at least."""
+HANGS_S, PATIENCE_S, AWAY_S = (30, 120), 3, 30
+"""So long a process may not come round before it is killed, at least and at most; so long it may take for one answer,
+at least; and so long it may be asked by others when it is not ready."""
 
 
 def unfit(manifests: list[Manifest]) -> list[str]:
@@ -44,10 +45,11 @@ def _times(workload: Manifest, container: Manifest) -> Iterator[str]:
     deadline_s = spec.get("progressDeadlineSeconds", 600)
     if workload["kind"] == "Deployment" and deadline_s <= starts_s + spec.get("minReadySeconds", 0):
         yield f"it may take {starts_s} s to start, and its rollout is given up before"
-    if hangs_s < HANGS_S or container["livenessProbe"].get("timeoutSeconds", 1) < PATIENCE_S:
+    if not HANGS_S[0] <= hangs_s <= HANGS_S[1] or container["livenessProbe"].get("timeoutSeconds", 1) < PATIENCE_S:
         yield f"it is killed after {hangs_s} s, whatever it does"
-    if container["readinessProbe"]["failureThreshold"] < 2:
-        yield "one answer that is late makes it unready"
+    ready = container["readinessProbe"]
+    if ready["failureThreshold"] < 2 or _takes_s(ready) > AWAY_S:
+        yield "it is asked for long when it is not ready, or not for one answer that is late"
 
 
 def _takes_s(probe: Manifest) -> int:

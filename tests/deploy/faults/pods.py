@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 
-from tests.deploy.faults.shapes import ANY, By, Shape, between, cores, quantity
+from tests.deploy.faults.shapes import By, Shape, between, cores, quantity
 from tests.deploy.manifests import Manifest, component_of, containers, pod_of
 
 OURS, OF_REDIS = 65532, 999
@@ -91,7 +91,7 @@ def _ours(component: str, probes: tuple[str, str], container: Shape, pod: Shape,
     its = {
         "envFrom": ({"configMapRef": {"name": re.compile(rf"{component}-[a-z0-9-]+")}},),
         "env": By("name", files | container.pop("env", {})),
-        "ports": ANY,  # settings have them
+        "ports": By("name", {name: {"containerPort": between(1024, 65535)} for name in container.pop("ports")}),
         "startupProbe": _http(probes[0]),
         "livenessProbe": _http("/livez"),
         "readinessProbe": _http(probes[1]),
@@ -107,6 +107,7 @@ def _image(component: str, tag: str) -> Shape:
 def _gateway(*, tls: bool) -> Shape:
     container = {
         "image": _image("gateway", ""),
+        "ports": ("http", "admin"),
         "lifecycle": {"preStop": {"sleep": {"seconds": between(1, 30)}}},
         "resources": {
             "requests": {"cpu": cores("0.1", "2"), "memory": quantity("256Mi", "2Gi")},
@@ -148,6 +149,7 @@ def _worker(gpu: str, *, tls: bool) -> Shape:
     container = {
         "image": _image("worker", r"(-(?!cpu$)\w+)?" if gpu else "-cpu"),
         "env": env,
+        "ports": ("admin",),
         "mounts": {"/dev/shm": {"name": "shm"}},  # noqa: S108 - the pod's own
         "resources": {
             "requests": {"cpu": cores("1", "16"), "memory": quantity(*memory[::2])},
@@ -162,7 +164,11 @@ def _worker(gpu: str, *, tls: bool) -> Shape:
 def _deployment(component: str, pod: Shape) -> Shape:
     """No `replicas`: applying it again would undo what has scaled it."""
     surge, unavailable = {"gateway": (1, 0), "worker": (0, 1)}[component]  # no second GPU may be there
-    wait = {"minReadySeconds": between(1, 60)} if component == "gateway" else {"progressDeadlineSeconds": ANY}
+    wait = (
+        {"minReadySeconds": between(1, 60)}
+        if component == "gateway"
+        else {"progressDeadlineSeconds": between(600, 7200)}
+    )
     return {
         **wait,
         "strategy": {"type?": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}},
@@ -171,8 +177,18 @@ def _deployment(component: str, pod: Shape) -> Shape:
     }
 
 
+OF_TLS = (
+    *("--port", "0", "--tls-port", "6379"),
+    *("--tls-ca-cert-file", f"{TLS}ca.crt", "--tls-cert-file", f"{TLS}tls.crt", "--tls-key-file", f"{TLS}tls.key"),
+    *("--tls-auth-clients", "yes"),
+)
+
+
 def _redis_container(*, tls: bool) -> Shape:
-    cli = re.compile(rf"redis-cli -e {'--tls ' if tls else ''}.*ping \| grep -qx PONG")
+    # Without -e redis-cli exits with 0 whatever the answer says; its certificate is for localhost.
+    files = {"cacert": "ca.crt", "cert": "tls.crt", "key": "tls.key"}
+    way = f"--tls {' '.join(f'--{name} {TLS}{file}' for name, file in files.items())} -h localhost " if tls else ""
+    cli = f"redis-cli -e {way}--user probe --pass probe --no-auth-warning ping | grep -qx PONG"
     asks = _probe({"exec": {"command": ("sh", "-c", cli)}})
     mounts = {
         **MOUNTS,
@@ -183,8 +199,8 @@ def _redis_container(*, tls: bool) -> Shape:
     }
     return {
         "image": re.compile(r"redis:7\.\d+\.\d+"),
-        "command": ANY,  # tests/deploy/test_redis_pod.py runs them
-        "args": ANY,
+        "command": ("redis-server", "/etc/redis/redis.conf", *(OF_TLS if tls else ())),
+        "args": ("--maxmemory", re.compile(r"\d+mb")),
         "ports": ({"name": "redis", "containerPort": 6379},),
         "startupProbe": asks,
         "readinessProbe": asks,

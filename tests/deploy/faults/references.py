@@ -41,6 +41,7 @@ def dangling(manifests: list[Manifest]) -> list[str]:
 _REFERENCES = {
     "authenticationRef": ("TriggerAuthentication", "name"),
     "backendRefs": ("Service", "name"),
+    "ca": ("Secret", "secretName"),
     "configMap": ("ConfigMap", "name"),
     "configMapKeyRef": ("ConfigMap", "name"),
     "configMapRef": ("ConfigMap", "name"),

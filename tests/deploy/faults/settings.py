@@ -39,8 +39,11 @@ def _ours(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest, type[
 
 
 def _unknown(manifests: list[Manifest], container: Manifest, kind: type[Ours]) -> Iterator[str]:
-    values = config_of(manifests, container)
-    for name in [*values, *(each["name"] for each in container.get("env", []))]:
+    values, own = config_of(manifests, container), [each["name"] for each in container.get("env", [])]
+    shared = config_of(manifests, {**container, "env": []})
+    for name in {name.removesuffix("_FILE") for name in own} & {name.removesuffix("_FILE") for name in shared}:
+        yield f"{name} is its pod's own, and set for all"
+    for name in [*values, *own]:
         field = name.removeprefix("REDBATCH_").removesuffix("_FILE").lower()
         if not name.startswith("REDBATCH_") or field not in kind.model_fields:
             yield f"{name} is no setting"

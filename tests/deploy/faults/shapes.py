@@ -71,6 +71,13 @@ def amount(quantity: str | int) -> float:
     return float(number) * UNITS[unit or ""]
 
 
+BEHAVIOR = {
+    "scaleUp": {"stabilizationWindowSeconds": between(0, 60), "policies": ANY, "selectPolicy?": "Max"},
+    "scaleDown": {"stabilizationWindowSeconds": between(300, 3600), "policies": ANY},
+}
+"""Of autoscalers: at once when there is more to do, and much later when there is less."""
+
+
 def misfits(value: object, shape: Shape, where: str) -> Iterator[str]:
     """Yields where a value is not of a shape."""
     if isinstance(shape, dict):
@@ -85,7 +92,10 @@ def misfits(value: object, shape: Shape, where: str) -> Iterator[str]:
 
 def _is(value: object, shape: Shape) -> bool:
     if isinstance(shape, Holds):
-        return shape.of(value)
+        try:
+            return shape.of(value)
+        except (TypeError, ValueError, AttributeError):  # it is of another kind
+            return False
     if isinstance(shape, re.Pattern):
         return isinstance(value, str) and shape.fullmatch(value) is not None
     if isinstance(shape, set):
