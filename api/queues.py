@@ -59,6 +59,8 @@ class ServedQueue:
     def __init__(self, settings: GatewaySettings, name: str, sends: Sends | None = None) -> None:
         self.name = name
         self.dispatcher = Dispatcher(settings, name, sends)
+        if sends is not None:
+            sends.client = self.dispatcher.gateway
         self.desk = Desk(self.dispatcher.queue)
         self._most_memory = settings.redis_memory_ratio
         self._cached = cached_of(settings, self.dispatcher)

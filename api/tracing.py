@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import Future
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +14,21 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_
 
 from api.inflight import InFlight
 from api.routes import SERVED
+from redbatch.tracing.harmless import harmless
 from redbatch.tracing.traceparent import parent_in, traceparent_of
 from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
-W3C = (b"traceparent", b"tracestate")
+HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d{1,5}))?")
 SERVER_ERROR = 500
+TIMES = ("queue_ms", "tokenize_ms", "inference_ms", "batch_size")
 
 
 class TracedFront:
@@ -53,12 +57,11 @@ class TracedFront:
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in W3C}
         with self._tracer.start_as_current_span(
             _name(method, scope),
-            parent_in(headers),
+            _parent(scope),
             SpanKind.SERVER,
-            {"http.request.method": method, "url.scheme": scope.get("scheme", "http"), "url.path": scope["path"]},
+            _asked(method, scope),
             record_exception=False,  # its message may hold anything
             set_status_on_exception=False,
         ) as span:
@@ -66,10 +69,39 @@ class TracedFront:
             with structlog.contextvars.bound_contextvars(
                 trace_id=format_trace_id(told.trace_id), span_id=format_span_id(told.span_id)
             ):
-                await self._app(scope, receive, sending)
-            if route := _route(scope):
-                span.set_attribute("http.route", route)
-                span.update_name(_name(method, scope))
+                try:
+                    await self._app(scope, receive, sending)
+                except Exception as error:
+                    _failed(span, error)
+                    raise
+                finally:
+                    if route := _route(scope):
+                        span.set_attribute("http.route", route)
+                        span.update_name(_name(method, scope))
+
+
+def _headers(scope: Scope, wanted: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+
+
+def _parent(scope: Scope) -> Context:
+    return parent_in(_headers(scope, b"traceparent"), _headers(scope, b"tracestate"))
+
+
+def _asked(method: str, scope: Scope) -> dict[str, AttributeValue]:
+    """Returns what is asked for. The query is left out: it may hold anything."""
+    told: dict[str, AttributeValue] = {
+        "http.request.method": method,
+        "url.scheme": scope.get("scheme", "http"),
+        "url.path": scope["path"],
+        "network.protocol.version": scope["http_version"],
+    }
+    if method != scope["method"]:
+        told["http.request.method_original"] = scope["method"]
+    if host := HOST.fullmatch("".join(_headers(scope, b"host"))):
+        told |= {"server.address": host[1].strip("[]")} if host[1] else {}
+        told |= {"server.port": int(host[2])} if host[2] else {}
+    return told
 
 
 def _route(scope: Scope) -> str:
@@ -83,6 +115,7 @@ def _name(method: str, scope: Scope) -> str:
     return f"{'HTTP' if method == '_OTHER' else method} {_route(scope)}".rstrip()
 
 
+@harmless
 def _answered(span: Span, message: Message) -> None:
     status = message["status"]
     span.set_attribute("http.response.status_code", status)
@@ -95,13 +128,19 @@ def _answered(span: Span, message: Message) -> None:
 
 
 class Sends:
-    """The spans of what goes into one queue: from when a request is ready for it, to when it is in the stream."""
+    """The spans of what goes into one queue: from when a request is ready for it, to when it is in the stream.
+
+    Attributes:
+        client: what the gateway is called there.
+    """
 
     def __init__(self, tracer: Tracer, queue: str) -> None:
         self._tracer = tracer
         self._queue = queue
+        self.client = ""
         self._open: dict[str, Span] = {}
 
+    @harmless
     def begin(self, request: InFlight) -> None:
         """A request is on its way; its entries are to name this span."""
         drafts = request.drafts.values()
@@ -116,6 +155,7 @@ class Sends:
         self._open[request.request_id] = span
         request.answer.add_done_callback(partial(self._done, request.request_id, get_current_span()))
 
+    @harmless
     def sent(self, request: InFlight) -> None:
         """It is in the stream; what is said again of one that was added again changes nothing."""
         if span := self._open.pop(request.request_id, None):
@@ -133,7 +173,7 @@ class Sends:
         ) as span:
             try:
                 yield traceparent_of(span)
-            except RedbatchError as error:
+            except Exception as error:
                 _failed(span, error)
                 raise
 
@@ -143,14 +183,16 @@ class Sends:
             "messaging.operation.name": "send",
             "messaging.operation.type": "send",
             "messaging.destination.name": self._queue,
+            "messaging.client.id": self.client,
             "redbatch.lane": LANES[lane],
         }
 
+    @harmless
     def _done(self, request_id: str, server: Span, answer: Future[list[Reply]]) -> None:
         """It has its answer, or nobody waits for that any more. Refused, it never was in the stream."""
         error = None if answer.cancelled() else answer.exception()
         if span := self._open.pop(request_id, None):
-            if isinstance(error, RedbatchError):
+            if error is not None:
                 _failed(span, error)
             span.end()
         if isinstance(error, RedbatchError):
@@ -159,8 +201,8 @@ class Sends:
             _timed(server, answer.result())
 
 
-def _failed(span: Span, error: RedbatchError) -> None:
-    span.set_attribute("error.type", error.code)
+def _failed(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", error.code if isinstance(error, RedbatchError) else type(error).__qualname__)
     span.set_status(StatusCode.ERROR)
 
 
@@ -168,7 +210,5 @@ def _timed(server: Span, replies: list[Reply]) -> None:
     """Tells, in the trace of the request itself, how long the slowest of its entries took in the worker."""
     times = [each.timing for each in replies if not isinstance(each, Failure)]
     if times:
-        server.set_attribute("redbatch.queue_ms", max(each.queue_ms for each in times))
-        server.set_attribute("redbatch.inference_ms", max(each.inference_ms for each in times))
-        server.set_attribute("redbatch.tokenize_ms", max(each.tokenize_ms for each in times))
-        server.set_attribute("redbatch.batch_size", max(each.batch_size for each in times))
+        slowest = max(times, key=lambda each: each.queue_ms + each.inference_ms)
+        server.set_attributes({f"redbatch.{name}": getattr(slowest, name) for name in TIMES})

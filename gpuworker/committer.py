@@ -53,6 +53,8 @@ class Committer:
         Of a job, those inputs are to fail alone that cannot run: the others get entries of their own instead.
         """
         entry = holding.entry
+        if self._context.spans is not None:
+            self._context.spans.failed(key_of(entry), code)
         if entry.job and len(holding.inputs) > 1 and code != DeadlineExceeded.code:
             holding.answered = True
             self._split.append(holding)

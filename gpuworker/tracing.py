@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 
 from gpuworker.frames import Header
 from gpuworker.holding import Hands, key_of
+from redbatch.tracing.harmless import harmless
 from redbatch.tracing.traceparent import context_of
 from shared.keys import GROUP
 from shared.messages import Entry
@@ -47,7 +48,7 @@ class _Batch:
     links: list[Link] = field(default_factory=list)
     reads: dict[float, float] = field(default_factory=dict)
     error: str = ""
-    ran: Header = field(default_factory=dict)
+    ran: Header = field(default_factory=lambda: {"size": 0})
     whole: bool = False
     commits: bool = False
     heard: float = 0.0
@@ -55,13 +56,8 @@ class _Batch:
     def join(self, entry: Entry) -> None:
         """Counts an entry in, and names its request if that is traced."""
         self.entries += 1
-        if entry.traceparent and (told := context_of(entry.traceparent)) is not None:
-            link = Link(told, {"messaging.message.id": entry.ref.entry_id.decode()})
-            if len(self.links) < MOST_LINKS:
-                self.links.append(link)
-            elif told.trace_flags.sampled and not self.links[-1].context.trace_flags.sampled:
-                self.links.insert(0, link)  # one that is traced is reason to trace the batch
-                self.links.pop()
+        if entry.traceparent and len(self.links) < MOST_LINKS and (told := context_of(entry.traceparent)) is not None:
+            self.links.append(Link(told, {"messaging.message.id": entry.ref.entry_id.decode()}))
 
     def attributes(self) -> dict[str, AttributeValue]:
         """Returns what is said of it: of a single entry not how many there are."""
@@ -86,22 +82,21 @@ class Spans:
 
     def __init__(self, tracer: Tracer, queue: str, worker: str, hands: Hands) -> None:
         self._tracer = tracer
-        self._name = f"process {queue}"
+        self._queue = queue
         self._hands = hands
         self._common: dict[str, AttributeValue] = {
             "messaging.system": "redis",
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
             "messaging.destination.name": queue,
             "messaging.consumer.group.name": GROUP,
             "messaging.client.id": worker,
         }
-        self._batch = _Batch()
+        self._batches: dict[int, _Batch] = {}
         self._open: dict[str, _Batch] = {}
 
+    @harmless
     def ran(self, header: Header) -> None:
         """Takes in a `ran` frame, before what is in it is answered."""
-        batch = self._batch
+        batch = self._batches.setdefault(header["batch"], _Batch())
         batch.heard = batch.heard or time.monotonic()
         for done in header["done"]:
             if self._answers(batch, done["key"]):
@@ -114,11 +109,24 @@ class Spans:
                 batch.join(holding.entry)
         if header["more"]:
             return
-        self._batch = _Batch()
+        del self._batches[header["batch"]]
         batch.ran, batch.whole = {name: header[name] for name in MEASURES}, True
         if not batch.waits and header["size"]:
             self._tell(batch)
 
+    @harmless
+    def failed(self, key: str, code: str) -> None:
+        """Takes in that an entry fails, before that is answered. One that is of no batch is told as one of its own."""
+        batch = _Batch(error=code, whole=True, heard=time.monotonic())
+        if key not in self._open:
+            self._answers(batch, key)
+
+    @harmless
+    def interrupted(self) -> None:
+        """The engine died: what it had begun to tell has no end."""
+        self._batches.clear()
+
+    @harmless
     def answered(self, entries: Iterable[Entry]) -> None:
         """Takes in that Redis has the answers to some entries, or knows that others came first."""
         for entry in entries:
@@ -149,29 +157,30 @@ class Spans:
         reads = sorted((ended - took, ended) for ended, took in batch.reads.items())[:MOST_READS]
         clock = _Clock(now)
         span = self._tracer.start_span(
-            self._name,
+            f"process {self._queue}",
             _parent(batch),
             SpanKind.CONSUMER,
-            self._common | batch.attributes(),
+            self._attributes("process") | batch.attributes(),
             batch.links,
             clock.ns(min([runs, *(began for began, _ in reads)])),
         )
-        if span.is_recording():
-            for began, ended in reads:
-                self._add(span, "tokenize", clock.ns(began), clock.ns(ended))
-            if reads and ran["size"]:
-                self._add(span, "wait", clock.ns(min(ended for _, ended in reads)), clock.ns(runs))
-            if ran["size"]:
-                self._add(span, "run", clock.ns(runs), clock.ns(ran["ended"]))
-            if batch.commits:
-                self._add(span, "commit", clock.ns(batch.heard), clock.ns(now), SpanKind.CLIENT)
-            if batch.error:
-                span.set_status(StatusCode.ERROR)
+        stages = [("tokenize", began, ended) for began, ended in reads]
+        if reads and ran["size"]:
+            stages.append(("wait", min(ended for _, ended in reads), runs))
+        if ran["size"]:
+            stages.append(("run", runs, ran["ended"]))
+        below = set_span_in_context(span, Context())
+        for name, began, ended in stages:
+            self._tracer.start_span(name, below, start_time=clock.ns(began)).end(clock.ns(ended))
+        if batch.commits:
+            name, told, since = f"settle {self._queue}", self._attributes("settle"), clock.ns(batch.heard)
+            self._tracer.start_span(name, below, SpanKind.CLIENT, told, start_time=since).end(clock.ns(now))
+        if batch.error:
+            span.set_status(StatusCode.ERROR)
         span.end(clock.ns(now))
 
-    def _add(self, batch: Span, name: str, began: int, ended: int, kind: SpanKind = SpanKind.INTERNAL) -> None:
-        stage = self._tracer.start_span(name, set_span_in_context(batch, Context()), kind, start_time=began)
-        stage.end(ended)
+    def _attributes(self, operation: str) -> dict[str, AttributeValue]:
+        return self._common | {"messaging.operation.name": operation, "messaging.operation.type": operation}
 
 
 class _Clock:

@@ -225,6 +225,8 @@ class Worker:
             self._pacemaker.loading()
         self._context.hands.interrupt()
         self._begun.interrupted()
+        if self._context.spans is not None:
+            self._context.spans.interrupted()
         if self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result(self._unanswered_keys())
         elif in_a_row >= HOPELESS_DEATHS:

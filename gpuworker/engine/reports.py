@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from gpuworker import frames
@@ -22,6 +23,8 @@ TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit 
 MOST_REPORT_BYTES = 64 * 2**20
 """What a batch gives beyond it goes in further frames: one is held in memory by both processes."""
 
+_BATCHES = count()
+
 
 def reports_of(ran: Ran) -> Iterator[bytes]:
     """Yields the frame that says what a batch gave; or several, each but the last with `more` to follow."""
@@ -29,23 +32,25 @@ def reports_of(ran: Ran) -> Iterator[bytes]:
     done: list[dict[str, Any]] = []
     pieces: list[bytes] = []
     size = 0
+    batch = next(_BATCHES)  # which others may come between the frames of
     for work in ran.done:
         told, piece = _result(work)
         if work.op == PREDICT and len(piece) > MOST_VALUES_BYTES:
             failed.append(Failed(work.key, InputFailed.code, TOO_LONG.format(len(piece) >> 20)))
             continue
         if done and size + len(piece) > MOST_REPORT_BYTES:
-            yield frames.encode(_header(ran, done, [], more=True), b"".join(pieces))
+            yield frames.encode(_header(ran, batch, done, [], more=True), b"".join(pieces))
             done, pieces, size = [], [], 0
         done.append(told)
         pieces.append(piece)
         size += len(piece)
-    yield frames.encode(_header(ran, done, failed, more=False), b"".join(pieces))
+    yield frames.encode(_header(ran, batch, done, failed, more=False), b"".join(pieces))
 
 
-def _header(ran: Ran, done: list[dict[str, Any]], failed: list[Failed], *, more: bool) -> frames.Header:
+def _header(ran: Ran, batch: int, done: list[dict[str, Any]], failed: list[Failed], *, more: bool) -> frames.Header:
     return {
         "kind": "ran",
+        "batch": batch,
         "more": more,
         "size": ran.size,
         "inputs": ran.inputs,

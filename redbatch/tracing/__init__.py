@@ -37,8 +37,8 @@ class Tracing(NamedTuple):
 def start_tracing(tracing: str, process: str) -> Tracing | None:
     """Returns what a `process` (gateway, worker) makes its spans with; None if `tracing` is off.
 
-    Leaves the process with exit code 2 and a line on stderr when the extra is not installed, or an OTEL_* variable
-    makes no sense.
+    Leaves the process with exit code 2 and a line on stderr when the extra is not installed, the sampler's OTEL_*
+    variables make no sense, or OpenTelemetry refuses another of them: it takes most, and warns in the log.
     """
     if tracing == "off":
         return None

@@ -3,65 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 
 import structlog
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
-from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, TraceState, get_current_span, set_span_in_context
-from opentelemetry.util.types import Attributes
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from redbatch import __version__
 
 log = structlog.get_logger()
 
-CHATTY = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
-"""Loggers that have something to say of every batch of spans that is not sent, and of every span without room."""
-
-
-class Linked(Sampler):
-    """Has a batch traced if one of its requests is: it has no parent, and is linked to these.
-
-    Args:
-        own: decides for each of the requests: from its context, a parent's, or from the id of its trace. So what a
-            gateway has decided, a worker with the same sampler decides too.
-    """
-
-    def __init__(self, own: Sampler) -> None:
-        self._own = own
-
-    def should_sample(  # noqa: PLR0913, PLR0917 - as OpenTelemetry has it
-        self,
-        parent_context: Context | None,
-        trace_id: int,
-        name: str,
-        kind: SpanKind | None = None,
-        attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
-        """Returns what one of the links is reason for; what has a parent in this process goes where that went."""
-        parent = get_current_span(parent_context).get_span_context()
-        if parent.is_valid and not parent.is_remote:
-            decision = Decision.RECORD_AND_SAMPLE if parent.trace_flags.sampled else Decision.DROP
-            return SamplingResult(decision, attributes, parent.trace_state)
-        own = self._own.should_sample
-        if parent.is_valid or not links:
-            return own(parent_context, trace_id, name, kind, attributes, links, trace_state)
-        for each in links:
-            told = set_span_in_context(NonRecordingSpan(each.context), Context())
-            result = own(told, each.context.trace_id, name, kind, attributes, links, trace_state)
-            if result.decision is not Decision.DROP:
-                break
-        return result
-
-    def get_description(self) -> str:
-        """Says what it is."""
-        return f"Linked{{{self._own.get_description()}}}"
+SAMPLERS = tuple(
+    f"{parent}{name}" for parent in ("", "parentbased_") for name in ("always_on", "always_off", "traceidratio")
+)
 
 
 class Quiet(SpanExporter):
@@ -71,13 +29,21 @@ class Quiet(SpanExporter):
         self._exporter = exporter
         self._heard = _Heard()
         self._lost = 0
-        for name in CHATTY:
-            logger = logging.getLogger(name)
-            logger.handlers[:], logger.propagate = [self._heard], False
+
+    def listen(self) -> None:
+        """Hears from now on what OpenTelemetry would write into the log."""
+        # It has something to say of every batch that is not sent, of every span without room, and of every
+        # request whose headers are not as W3C has them, which it quotes: anybody could write into the log.
+        everything, sending = logging.getLogger("opentelemetry"), logging.getLogger("opentelemetry.exporter")
+        everything.handlers[:], everything.propagate = [logging.NullHandler()], False
+        sending.handlers[:] = [self._heard]
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Sends spans; those that cannot be sent are lost."""
-        result = self._exporter.export(spans)
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:  # noqa: BLE001 - its message may hold what is in the spans
+            result, self._heard.last = SpanExportResult.FAILURE, type(error).__qualname__
         if result is SpanExportResult.SUCCESS:
             if self._lost:
                 log.info("traces are sent again", lost_spans=self._lost)
@@ -103,15 +69,42 @@ class _Heard(logging.Handler):
 
 
 def provider_of(process: str) -> TracerProvider:
-    """Returns what makes the spans of a gateway or a worker, and sends them. What has no room in its queue is lost."""
+    """Returns what makes the spans of a gateway or a worker, and sends them. What has no room in its queue is lost.
+
+    Raises:
+        ValueError: some OTEL_* variable makes no sense.
+    """
+    _check_sampler()
     provider = bare_provider(process)
-    provider.add_span_processor(BatchSpanProcessor(Quiet(OTLPSpanExporter())))
+    quiet = Quiet(OTLPSpanExporter())
+    provider.add_span_processor(BatchSpanProcessor(quiet))
+    quiet.listen()  # now that it has read all variables, and warned of those that make no sense
     return provider
 
 
 def bare_provider(process: str) -> TracerProvider:
-    """Returns what makes the spans, and sends them nowhere. The OTEL_* variables win over what it is called here."""
+    """Returns what makes the spans, and sends them nowhere. The OTEL_* variables win over what it is called here.
+
+    A worker has nothing to choose: it makes spans of what gateways have chosen alone, in traces of which the ids were
+    made here, and would say nothing to a sampler.
+    """
     own = Resource.create({"service.name": f"redbatch-{process}", "service.version": __version__})
-    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-    provider.sampler = Linked(provider.sampler)
-    return provider
+    return TracerProvider(
+        sampler=ALWAYS_ON if process == "worker" else None,
+        resource=own.merge(OTELResourceDetector().detect()),
+        shutdown_on_exit=False,
+    )
+
+
+def _check_sampler() -> None:
+    """Raises ValueError for what OpenTelemetry would warn of, and then have every request told."""
+    name, ratio = os.environ.get("OTEL_TRACES_SAMPLER", "").lower(), os.environ.get("OTEL_TRACES_SAMPLER_ARG", "")
+    if name and name not in SAMPLERS:
+        raise ValueError(f"OTEL_TRACES_SAMPLER has to be one of {', '.join(SAMPLERS)}")
+    if name.endswith("traceidratio"):
+        try:
+            is_ratio = 0 <= float(ratio) <= 1
+        except ValueError:
+            is_ratio = False
+        if not is_ratio:
+            raise ValueError("OTEL_TRACES_SAMPLER_ARG has to be a number from 0 to 1")

@@ -225,13 +225,13 @@ def test_what_a_user_may_not_do(users: Server, user: str) -> None:
 
 
 def test_of_what_blocks_a_gateway_has_what_it_needs(users: Server) -> None:
-    """WAITAOF comes with the category of what blocks, and nothing else does."""
+    """WAITAOF comes with the category of what blocks; WAIT it has anyway, and nothing else of these."""
     with redis.Redis.from_url(users.url, protocol=2) as observer:
         blocking: Any = observer.acl_cat("blocking")
         names = {each.lower() for each in blocking}
         may = {
             name
-            for name in names - {"waitaof"}
+            for name in names - {"waitaof", "wait"}  # Redis 7.0 does not know the one, nor counts in the other
             if b"no permissions" not in observer.execute_command("ACL DRYRUN", "gateway", name, *_arguments(name))
         }
     assert may == {"blpop"}
@@ -318,7 +318,7 @@ def there(server: Server, url: str) -> str:
 def opens(server: Server, url: str) -> bool:
     """Whether a URL of a secret gets somebody in."""
     try:
-        with redis.Redis.from_url(there(server, url), protocol=2) as client:
+        with client_at(there(server, url)) as client:
             client.execute_command("TIME")
     except redis.AuthenticationError:
         return False
@@ -329,8 +329,13 @@ def load(server: Server, made: Made, admin: str) -> None:
     """Has Redis read a new file of users, as the admin of the URL."""
     text = made["redis-users"]["users.acl"] + suite_acl().splitlines()[-1] + "\n"  # and who looks on
     (Path(str(server.directory)) / "users.acl").write_text(text, encoding="utf-8")
-    with redis.Redis.from_url(there(server, admin), protocol=2) as client:
+    with client_at(there(server, admin)) as client:
         assert client.acl_load()
+
+
+def client_at(url: str) -> redis.Redis:
+    """Returns a client that does not tell Redis which library it is: nobody may (CLIENT SETINFO, Redis 7.2)."""
+    return redis.Redis.from_url(url, protocol=2, driver_info=None)
 
 
 @asynccontextmanager

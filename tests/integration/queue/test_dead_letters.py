@@ -112,7 +112,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
     """Under the new id, with a new deadline, its attempts forgotten. The letter stays: it may not be answered."""
-    asked = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme")
+    asked = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme", traceparent="of its trace")
     await gateway.add(asked)
     (entry,) = await worker.claim()
     await worker.bury([entry._replace(attempts=3)])
@@ -127,6 +127,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     assert decode_body(again.body) == decode_body(entry.body)
     assert 4_000 < again.deadline_ms - await worker.now_ms() <= 5_000
     assert (await lane.fields())[0][b"tenant"] == b"acme"
+    assert again.traceparent == "of its trace"
     assert await worker.commit([again]) == [True]
     assert await lane.backlog() == (0, 0)
 

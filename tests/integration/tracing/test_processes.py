@@ -38,7 +38,8 @@ async def test_a_collector_is_sent_all(processes: House) -> None:
     with Collector() as collector:
         processes.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
         gateway, _ = await start(processes, "otlp")
-        assert right(gateway.embed({"texts": ["a"]}), ["a"])
+        strange = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "what nobody may log"}
+        assert right(gateway.embed({"texts": ["a"]}, **strange), ["a"])
         assert gateway.embed({"texts": []}).status_code == httpx.codes.BAD_REQUEST
         await wait_until(lambda: len(collector.named("POST /embed")) == 2, "the gateway has told")
         process = f"process {processes.queue}"
@@ -48,6 +49,7 @@ async def test_a_collector_is_sent_all(processes: House) -> None:
     assert (one, two) == ("redbatch-gateway", "redbatch-worker")
     assert (send.trace_id, send.parent_span_id) == (served.trace_id, served.span_id)
     assert [(each.trace_id, each.span_id) for each in batch.links] == [(send.trace_id, send.span_id)]
+    assert "may log" not in gateway.program.output
     [line] = gateway.program.logged("refused")
     assert (line["trace_id"], line["span_id"]) == (refused.trace_id.hex(), refused.span_id.hex())
 

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from shared import jobs
 from shared.codec import encode_body
 from shared.jobs import Making, Room
-from shared.messages import EMBED, Body, Draft, Options, Vectors
+from shared.messages import EMBED, Body, Draft, Failure, Options, Vectors
 from tests.integration.tracing.conftest import Played
 from tests.integration.worker.house import House
 from tests.waiting import wait_until
@@ -60,14 +60,16 @@ async def test_one_request_is_followed_through_all(played: Played, text: str) ->
 
     assert server.parent is not None
     assert f"{server.parent.span_id:016x}" == CLIENT
+    assert dict(server.context.trace_state) == {"a": "b"}
     assert send.parent == server.get_span_context()
     assert {f"{id_of(each)[0]:032x}" for each in (server, send, batch)} == {TRACE}
     assert linked(batch) == [id_of(send)]
     assert (server.kind, send.kind, batch.kind) == (SpanKind.SERVER, SpanKind.PRODUCER, SpanKind.CONSUMER)
 
     below = stage.below(batch)
-    assert sorted(below) == ["commit", "run", "tokenize", "wait"]
-    stages = [below[name] for name in ("tokenize", "wait", "run", "commit")]
+    settle = f"settle {stage.queue}"
+    assert sorted(below) == ["run", settle, "tokenize", "wait"]
+    stages = [below[name] for name in ("tokenize", "wait", "run", settle)]
     assert ends_of(*stages) == sorted(ends_of(*stages))
     assert (batch.start_time, batch.end_time) == (stages[0].start_time, stages[-1].end_time)
     assert ends_of(server)[0] <= ends_of(send)[0] <= ends_of(batch)[0] + APART_NS
@@ -81,19 +83,33 @@ async def test_what_the_spans_say(played: Played, text: str) -> None:
     [batch] = await stage.all_named("process {}")
     [server], [send] = stage.named("POST /embed"), stage.named("send {}")
     told, said, made = (dict(each.attributes or {}) for each in (server, send, batch))
-    assert {name: told[name] for name in ("http.request.method", "http.route", "url.scheme")} == {
+    times = {told.pop(f"redbatch.{name}") for name in ("queue_ms", "tokenize_ms", "inference_ms", "batch_size")}
+    assert all(isinstance(each, float | int) for each in times)
+    assert told == {
         "http.request.method": "POST",
+        "http.response.status_code": 200,
         "http.route": "/embed",
+        "network.protocol.version": "1.1",
+        "redbatch.request_id": "mine",
+        "server.address": "127.0.0.1",
+        "server.port": stage.client.base_url.port,
+        "url.path": "/embed",
         "url.scheme": "http",
     }
-    assert (told["http.response.status_code"], told["redbatch.request_id"]) == (200, "mine")
-    assert cast("float", told["redbatch.inference_ms"]) > 0
-    messaging = {"messaging.system": "redis", "messaging.destination.name": stage.queue}
-    assert messaging.items() <= said.items()
-    assert messaging.items() <= made.items()
-    assert (said["messaging.operation.type"], made["messaging.operation.type"]) == ("send", "process")
-    assert made["messaging.consumer.group.name"] == "workers"
-    assert not {"messaging.batch.message_count", "error.type"} & (told.keys() | said.keys() | made.keys())
+    common = {"messaging.system": "redis", "messaging.destination.name": stage.queue}
+    assert len(cast("str", said.pop("messaging.client.id"))) == 16
+    sent = {"redbatch.inputs": 1, "redbatch.lane": "interactive"}
+    assert said == {**common, **sent, "messaging.operation.name": "send", "messaging.operation.type": "send"}
+    assert made.pop("redbatch.batch.tokens") == made.pop("redbatch.batch.padded_tokens")
+    assert made == {
+        **common,
+        "messaging.client.id": "worker-traced",
+        "messaging.consumer.group.name": "workers",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "redbatch.batch.inputs": 1,
+        "redbatch.batch.texts": 1,
+    }
     services = [each.resource.attributes["service.name"] for each in (server, send, batch)]
     assert services == ["redbatch-gateway", "redbatch-gateway", "redbatch-worker"]
     assert text not in "".join(each.to_json() for each in stage.exporter.get_finished_spans())
@@ -148,6 +164,20 @@ async def test_inputs_of_a_job_that_fail_are_followed(played: Played, house: Hou
     batches = stage.named("process {}")
     assert {(each.attributes or {})["error.type"] for each in batches} == {"invalid_request"}
     assert {each for batch in batches for each in linked(batch)} == {(int(TRACE, 16), int(CLIENT, 16))}
+
+
+async def test_an_entry_that_nobody_can_read_is_followed(played: Played, house: House) -> None:
+    """It comes into no batch, and has a span in its request's trace all the same, with the code of its answer."""
+    stage = await played()
+    asked = house.submission(Body(EMBED, ("a",)))._replace(traceparent=f"00-{TRACE}-{CLIENT}-01")
+    broken = asked._replace(drafts=tuple(each._replace(body=b"no body") for each in asked.drafts))
+    await house.gateway.add(broken)
+    assert isinstance(await house.answer(asked.request_id), Failure)
+    [span] = await stage.all_named("process {}")
+    assert (span.status.status_code, (span.attributes or {})["error.type"]) == (StatusCode.ERROR, "internal")
+    assert linked(span) == [(int(TRACE, 16), int(CLIENT, 16))]
+    assert span.parent is not None
+    assert sorted(stage.below(span)) == [f"settle {stage.queue}"]
 
 
 async def test_a_request_that_is_refused_was_not_sent(played: Played) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from gpuworker import frames
+from gpuworker.engine import reports
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.reports import reports_of
 from gpuworker.engine.work import Failed, Ran, Work
@@ -126,6 +127,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     assert payload == vectors.tobytes() + short.tobytes()
     assert header == {
         "kind": "ran",
+        "batch": header["batch"],
         "more": False,
         "size": 3,
         "inputs": 5,
@@ -146,6 +148,18 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
         "paused": [],
         "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],
     }
+
+
+def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may come between them, from another thread."""
+    monkeypatch.setattr(reports, "MOST_REPORT_BYTES", 1)
+    works = [Work(key, ("x",), 0.0, 9.0) for key in "abc"]
+    for each in works:
+        each.rows[:] = [np.zeros(4, np.float32)]
+    sent = [frames.Reader().feed(b"".join(reports_of(Ran(3, done=works)))) for _ in range(2)]
+    (first, *others), again = ([header["batch"] for header, _ in told] for told in sent)
+    assert others == [first] * 2
+    assert again == [first + 1] * 3
 
 
 def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:

@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan
 from structlog.testing import capture_logs
 
-from redbatch import tracing
+from redbatch import __version__, tracing
 from redbatch.tracing import Tracing, start_tracing, tracing_of
-from redbatch.tracing.provider import CHATTY, Quiet, bare_provider
-from redbatch.tracing.traceparent import context_of, traceparent_of
+from redbatch.tracing.harmless import harmless
+from redbatch.tracing.provider import Quiet, bare_provider
+from redbatch.tracing.traceparent import context_of, parent_in, traceparent_of
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -31,14 +32,9 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 def loggers_as_they_were() -> Iterator[None]:
     """Has OpenTelemetry's loggers speak again."""
     yield
-    for name in CHATTY:
+    for name in ("opentelemetry", "opentelemetry.exporter"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
-
-
-def context(trace_id: int, *, sampled: bool, remote: bool = True) -> SpanContext:
-    """Returns a span of another process."""
-    return SpanContext(trace_id, 1, remote, TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT))
 
 
 def test_a_traceparent_is_read_as_it_was_written() -> None:
@@ -51,11 +47,21 @@ def test_a_traceparent_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "00-1-2-01", f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'1' * 32}-{'0' * 16}-01", f"ff{TRACEPARENT[2:]}"],
+    [
+        "",
+        "x",
+        "00-1-2-01",
+        f"{TRACEPARENT[:-1]}0",
+        f"{TRACEPARENT}-{'x' * 500}",
+        f"00-{'0' * 32}-{'1' * 16}-01",
+        f"00-{'1' * 32}-{'0' * 16}-01",
+        f"ff{TRACEPARENT[2:]}",
+    ],
 )
-def test_what_names_no_span_is_none(text: str) -> None:
-    """As W3C has it, zeros name none either, and version ff is none."""
+def test_what_names_no_span_is_none(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """As W3C has it, zeros name none either, nor does version ff. One that nobody tells of is none; no line says so."""
     assert context_of(text) is None
+    assert caplog.records == []
 
 
 @given(st.text())
@@ -65,47 +71,27 @@ def test_any_text_is_read(text: str) -> None:
     assert found is None or found.is_valid
 
 
-@pytest.mark.parametrize(
-    ("sampler", "links", "expected"),
-    [
-        ("parentbased_always_on", [True], True),
-        ("parentbased_always_on", [False], False),
-        ("parentbased_always_on", [False, True, False], True),
-        ("parentbased_always_on", [], True),
-        ("parentbased_always_off", [True], True),
-        ("always_off", [True], False),
-        ("always_on", [False], True),
-    ],
-)
-def test_a_batch_is_sampled_if_one_of_its_requests_is(
-    monkeypatch: pytest.MonkeyPatch, sampler: str, links: list[bool], expected: bool
-) -> None:
-    """By the sampler that is set, asked of each; what is below the batch goes where that goes."""
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
-    tracer = tracing_of(bare_provider("worker")).tracer
-    to = [Link(context(number + 1, sampled=each)) for number, each in enumerate(links)]
-    batch = tracer.start_span("batch", links=to, attributes={"a": 1})
-    assert batch.is_recording() == expected
-    stage = tracer.start_span("stage", set_span_in_context(batch), attributes={"b": 2})
-    assert stage.is_recording() == expected
-    if isinstance(batch, ReadableSpan) and isinstance(stage, ReadableSpan):
-        assert (dict(batch.attributes or {}), dict(stage.attributes or {})) == ({"a": 1}, {"b": 2})
+@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.parametrize("tracestate", ["a text of somebody's", "a=1,a=2", "a=" + "x" * 1000, "a=\xe9"])
+def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tracestate: str) -> None:
+    """OpenTelemetry quotes what it cannot read."""
+    Quiet(Moody()).listen()
+    for traceparent in (TRACEPARENT, TRACEPARENT + "-" + "x" * 600):
+        parent_in([traceparent], [tracestate])
+    assert caplog.records == []
 
 
-def test_gateway_and_worker_decide_alike_by_a_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch's own trace has another id, which would decide otherwise."""
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
-    gateway, worker = (tracing_of(bare_provider(name)).tracer for name in ("gateway", "worker"))
-    for _ in range(50):
-        request = gateway.start_span("request")
-        batch = worker.start_span("batch", links=[Link(request.get_span_context())])
-        assert request.is_recording() == batch.is_recording()
+@pytest.mark.parametrize(("process", "expected"), [("gateway", False), ("worker", True)])
+def test_gateways_choose(monkeypatch: pytest.MonkeyPatch, process: str, expected: bool) -> None:
+    """A worker tells of whatever they have chosen: the traces of its batches have ids of their own."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    assert tracing_of(bare_provider(process)).tracer.start_span("batch").is_recording() == expected
 
 
 def test_the_usual_variables_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service is called as they say, or else by its process; it has what else they say."""
-    assert bare_provider("gateway").resource.attributes["service.name"] == "redbatch-gateway"
+    found = bare_provider("gateway").resource.attributes
+    assert (found["service.name"], found["service.version"]) == ("redbatch-gateway", __version__)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     found = bare_provider("gateway").resource.attributes
@@ -113,14 +99,17 @@ def test_the_usual_variables_win(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Moody(SpanExporter):
-    """An exporter that sends when it `can`."""
+    """An exporter that sends when it `can`, and otherwise complains aloud, or raises what it is `to_raise`."""
 
     can = False
+    to_raise: Exception | None = None
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Complains aloud when it cannot."""
+        """Sends nothing."""
+        if self.to_raise is not None:
+            raise self.to_raise
         if not self.can:
-            logging.getLogger(f"{CHATTY[0]}.otlp").error("no way for %d", len(spans))
+            logging.getLogger("opentelemetry.exporter.otlp").error("no way for %d", len(spans))
         return SpanExportResult.SUCCESS if self.can else SpanExportResult.FAILURE
 
 
@@ -129,6 +118,7 @@ def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture)
     """However often it is tried; with the reason, and what was lost when it is back."""
     moody = Moody()
     quiet = Quiet(moody)
+    quiet.listen()
     spans = cast("list[ReadableSpan]", [None] * 3)
     with capture_logs() as logs:
         for _ in range(5):
@@ -143,6 +133,34 @@ def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture)
     assert caplog.records == []
 
 
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_an_exporter_that_raises_is_told_once() -> None:
+    """By the error's kind: its message may hold what is in a span."""
+    moody = Moody()
+    moody.to_raise = ValueError("a text")
+    quiet = Quiet(moody)
+    quiet.listen()
+    with capture_logs() as logs:
+        results = [quiet.export(cast("list[ReadableSpan]", [None])) for _ in range(3)]
+    assert results == [SpanExportResult.FAILURE] * 3
+    assert logs == [{"event": "traces cannot be sent", "log_level": "warning", "reason": "ValueError"}]
+
+
+def test_a_part_that_raises_is_told_once() -> None:
+    """And what calls it goes on."""
+
+    @harmless
+    def part(number: int) -> None:
+        done.append(1 // number)
+
+    done: list[int] = []
+    with capture_logs() as logs:
+        for number in (1, 0, 0, 1):
+            part(number)
+    assert done == [1, 1]
+    assert [(line["event"], line["part"].rpartition(".")[2]) for line in logs] == [("spans are lost", "part")]
+
+
 def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are given some time, and no more."""
     monkeypatch.setattr(tracing, "STOP_S", 0.05)
@@ -154,16 +172,62 @@ def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPa
     leaves.set()
 
 
+@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.parametrize("process", ["gateway", "worker"])
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "max_export_batch_size"),
+        ({"OTEL_TRACES_SAMPLER": "ratio"}, "OTEL_TRACES_SAMPLER has to be one of always_on, "),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, "OTEL_TRACES_SAMPLER_ARG has to be a number"),
+        *(
+            (
+                {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": each},
+                "OTEL_TRACES_SAMPLER_ARG",
+            )
+            for each in ("1%", "1.5", "nan")
+        ),
+    ],
+)
 def test_variables_that_make_no_sense_are_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], loggers_as_they_were: None
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    expected: str,
+    process: str,
 ) -> None:
-    """A line of OpenTelemetry's own, and no traceback."""
-    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    """A line, no traceback, and not every request told for want of a number."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as left:
-        start_tracing("otlp", "gateway")
+        start_tracing("otlp", process)
     assert left.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("redbatch: OTEL_* variables: max_export_batch_size")
+    assert line.startswith(f"redbatch: OTEL_* variables: {expected}")
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.parametrize(("sampler", "ratio"), [("", ""), ("Always_On", "x"), ("parentbased_traceidratio", "0.01")])
+def test_variables_that_make_sense_are_taken(monkeypatch: pytest.MonkeyPatch, sampler: str, ratio: str) -> None:
+    """As OpenTelemetry takes them: an empty one is none, and names may be written as one likes."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
+    started = start_tracing("otlp", "gateway")
+    assert started is not None
+    started.stop()
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_a_variable_that_is_not_understood_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start OpenTelemetry may still write into the log."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "soon")
+    started = start_tracing("otlp", "gateway")
+    assert started is not None
+    started.stop()
+    assert [record.levelname for record in caplog.records] != []
+    assert logging.getLogger("opentelemetry").propagate is False
 
 
 def test_off_is_nothing() -> None:
