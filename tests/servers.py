@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -80,6 +81,11 @@ def require(version: str, running: Version) -> None:
     """Skips the test on a server older than `version`; fails it where skipping is forbidden."""
     if running < parse_version(version):
         skip(f"needs Redis {version}, and this is {'.'.join(map(str, running))}")
+
+
+def tool(name: str, why: str) -> str:
+    """Returns where a command is; skips the test where there is none (and fails it where that is forbidden)."""
+    return shutil.which(name) or skip(f"there is no {name}: {why}")
 
 
 def skip(reason: str) -> NoReturn:

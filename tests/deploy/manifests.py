@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,40 +11,51 @@ from typing import Any
 import yaml
 
 from tests.deploy.dockerfile import ROOT
+from tests.servers import tool
 
 Manifest = dict[str, Any]
 K8S = ROOT / "k8s"
 RENDERED = K8S / "redbatch.yaml"
 OVERLAYS = sorted(path.parent.name for path in (K8S / "overlays").glob("*/kustomization.yaml"))
-COMPONENTS = ("keda", "monitoring", "tls", "ingress", "ingress/httproute")
-"""In the order in which they are named: the one for TLS changes what the one for KEDA brings."""
-
-
-def kustomize_is_missing() -> str:
-    """Returns why nothing can be rendered here; an empty text if it can."""
-    return "" if shutil.which("kubectl") else "there is no kubectl, whose kustomize makes the manifests"
+COMPONENTS = sorted(
+    (str(path.parent.relative_to(K8S / "components")) for path in (K8S / "components").rglob("kustomization.yaml")),
+    key=lambda name: (name == "tls", name),
+)
+"""In the order in which they are named: the one for TLS, which changes what the one for KEDA brings, is the last."""
 
 
 def render(folder: Path) -> str:
-    """Returns what kustomize makes of a folder, without a cluster. Raises AssertionError: it refuses."""
-    ran = subprocess.run(["kubectl", "kustomize", str(folder)], check=False, capture_output=True, text=True)
+    """Returns what kustomize makes of a folder, without a cluster. Raises AssertionError: it refuses.
+
+    Skips the test where there is no kubectl.
+    """
+    words = [tool("kubectl", "its kustomize makes the manifests"), "kustomize", str(folder)]
+    ran = subprocess.run(words, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
-def compose(overlay: str, components: Iterable[str], folder: Path) -> str:
-    """Returns an overlay with components, by a kustomization such as a user writes, in an empty folder."""
+def near(path: str, folder: Path) -> str:
+    """Returns how a kustomization in a folder names what is in k8s/."""
+    return os.path.relpath(K8S / path, folder.resolve())
 
-    def near(path: str) -> str:
-        return os.path.relpath(K8S / path, folder.resolve())
 
+def compose(overlay: str, components: Iterable[str], folder: Path, beside: Iterable[str] = ()) -> str:
+    """Returns an overlay with components, by a kustomization such as a user writes, in an empty folder.
+
+    Args:
+        overlay: of k8s/.
+        components: of k8s/, in their order.
+        folder: where the kustomization is written to.
+        beside: other folders that it names.
+    """
     text = yaml.safe_dump(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "redbatch",
-            "resources": [near(f"overlays/{overlay}")],
-            "components": [near(f"components/{each}") for each in components],
+            "resources": [near(f"overlays/{overlay}", folder), *beside],
+            "components": [near(f"components/{each}", folder) for each in components],
         }
     )
     (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
@@ -91,6 +101,11 @@ def pod_labels(workload: Manifest) -> dict[str, str]:
     return found
 
 
+def component_of(manifest: Manifest) -> str:
+    """Returns which of ours it is part of: gateway, worker or redis; an empty text for none."""
+    return str(manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
+
+
 def containers(pod: Manifest) -> Iterator[Manifest]:
     """Yields its containers, those that run first included."""
     yield from pod.get("initContainers", [])
@@ -116,7 +131,8 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
 
 def config_of(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
     """Returns the variables that a container has of ConfigMaps and of its own, but for what only its pod knows."""
+    named = [each["configMapRef"]["name"] for each in container.get("envFrom", []) if "configMapRef" in each]
     values: dict[str, str] = {}
-    for each in container.get("envFrom", []):
-        values |= named(manifests, "ConfigMap", each["configMapRef"]["name"])["data"]
+    for each in of_kind(manifests, "ConfigMap"):
+        values |= each["data"] if each["metadata"]["name"] in named else {}
     return values | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}

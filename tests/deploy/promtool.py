@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.servers import NO_SKIP_VARIABLE
+from tests.servers import tool
 
 
 def promtool(*arguments: str | Path, text: str = "") -> str:
@@ -19,12 +16,7 @@ def promtool(*arguments: str | Path, text: str = "") -> str:
 
     Where there is none the test is skipped; it fails where skipping is forbidden.
     """
-    found = shutil.which("promtool")
-    if found is None:
-        reason = "needs promtool, which Debian's package prometheus has"
-        if os.environ.get(NO_SKIP_VARIABLE) == "1":
-            pytest.fail(f"{reason} ({NO_SKIP_VARIABLE}=1)")
-        pytest.skip(reason)
+    found = tool("promtool", "Debian's package prometheus has it")
     ran = subprocess.run([found, *arguments], check=False, capture_output=True, text=True, input=text)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr

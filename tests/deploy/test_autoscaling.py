@@ -11,9 +11,7 @@ from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
 from shared.settings import DEFAULT_MODEL, queue_slug
 from tests.deploy.faults import faults
-from tests.deploy.manifests import compose, kustomize_is_missing, named, objects
-
-pytestmark = pytest.mark.skipif(bool(kustomize_is_missing()), reason=kustomize_is_missing() or "it is there")
+from tests.deploy.manifests import compose, named, objects
 
 
 def spec(component: str, folder: Path) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
-from tests.deploy.faults import faults
+from tests.deploy.dockerfile import ROOT
+from tests.deploy.faults import faults, pods, schemas
+from tests.deploy.faults.deliberate import OF_BASE, OF_COMPONENTS, OF_SHARED_GPUS, Fault
+from tests.deploy.faults.shapes import ANY, misfits
 from tests.deploy.manifests import (
     COMPONENTS,
     K8S,
@@ -17,16 +20,21 @@ from tests.deploy.manifests import (
     RENDERED,
     Manifest,
     compose,
+    config_of,
     containers,
-    kustomize_is_missing,
+    label,
     named,
+    near,
     objects,
     of_kind,
     pod_of,
     render,
 )
 
-with_kustomize = pytest.mark.skipif(bool(kustomize_is_missing()), reason=kustomize_is_missing() or "it is there")
+OPTIONAL = [each for each in COMPONENTS if each != "gpu"]
+"""Components that no overlay has by itself."""
+
+TOGETHER = [each for each in OPTIONAL if each != "keda-cpu"]  # which is `keda` with other numbers
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +43,6 @@ def rendered() -> list[Manifest]:
     return objects(RENDERED.read_text(encoding="utf-8"))
 
 
-@with_kustomize
 def test_what_is_committed_is_what_is_rendered() -> None:
     """`make manifests` writes it; and nothing else is where `kubectl apply -f k8s/` looks."""
     text = RENDERED.read_text(encoding="utf-8")
@@ -53,35 +60,25 @@ def test_nothing_is_wrong_with_what_is_committed(rendered: list[Manifest]) -> No
     }  # fmt: skip
 
 
-@with_kustomize
 @pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("components", [(), *((each,) for each in COMPONENTS), COMPONENTS], ids=" ".join)
-def test_nothing_is_wrong_with_what_can_be_made(overlay: str, components: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("components", [[], *([each] for each in OPTIONAL), TOGETHER], ids=" ".join)
+def test_nothing_is_wrong_with_what_can_be_made(overlay: str, components: list[str], tmp_path: Path) -> None:
     """Each overlay, with each component and with all of them."""
     assert faults(objects(compose(overlay, components, tmp_path))) == []
 
 
-@with_kustomize
-def test_workers_go_where_their_device_is() -> None:
-    """To nodes with GPUs, by either label, and to no other; without GPUs anywhere, and the image is another."""
+def test_each_overlay_is_for_a_device_and_asks_for_keys() -> None:
+    """A GPU, a share of one, or none; and who tries it on a laptop needs no key."""
     made = {overlay: objects(render(K8S / "overlays" / overlay)) for overlay in OVERLAYS}
-    pods = {overlay: pod_of(named(found, "Deployment", "worker")) for overlay, found in made.items()}
-    limits = {overlay: next(containers(pod))["resources"]["limits"] for overlay, pod in pods.items()}
-    images = {overlay: next(containers(pod))["image"] for overlay, pod in pods.items()}
-    assert {key: value for key, value in limits["gpu"].items() if "nvidia" in key} == {"nvidia.com/gpu": 1}
-    assert {key: value for key, value in limits["gpu-shared"].items() if "nvidia" in key} == {
-        "nvidia.com/gpu.shared": 1
+    assert {overlay: pods.gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
+        "dev-cpu": "", "gpu": "nvidia.com/gpu", "gpu-shared": "nvidia.com/gpu.shared",
+    }  # fmt: skip
+    gateways = {
+        overlay: next(containers(pod_of(named(each, "Deployment", "gateway")))) for overlay, each in made.items()
     }
-    assert not [key for key in limits["dev-cpu"] if "nvidia" in key]
-    assert images["gpu"] == images["gpu-shared"] == images["dev-cpu"].removesuffix("-cpu")
-    assert "affinity" not in pods["dev-cpu"]
-    for overlay in ("gpu", "gpu-shared"):
-        wanted = pods[overlay]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        terms = [term["matchExpressions"] for term in wanted["nodeSelectorTerms"]]
-        assert terms == [
-            [{"key": key, "operator": "In", "values": ["true"]}] for key in ("nvidia.com/gpu.present", "gpu")
-        ]
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pods[overlay]["tolerations"]
+    assert {overlay: config_of(made[overlay], gateways[overlay])["REDBATCH_AUTH"] for overlay in OVERLAYS} == {
+        overlay: "off" if overlay == "dev-cpu" else "on" for overlay in OVERLAYS
+    }
 
 
 def test_nothing_secret_is_committed(rendered: list[Manifest]) -> None:
@@ -97,204 +94,132 @@ def test_redis_has_the_file_that_was_tried() -> None:
     assert (K8S / "base" / "redis.conf").read_bytes() == (K8S.parent / "swarm" / "redis.conf").read_bytes()
 
 
-Change = Callable[[list[Manifest]], object]
-
-
-def worker(manifests: list[Manifest]) -> Any:  # noqa: ANN401 - a tree of YAML
-    """Returns the container of a worker."""
-    return pod_of(named(manifests, "Deployment", "worker"))["containers"][0]
-
-
-def gateway(manifests: list[Manifest]) -> Any:  # noqa: ANN401 - a tree of YAML
-    """Returns the container of a gateway."""
-    return pod_of(named(manifests, "Deployment", "gateway"))["containers"][0]
-
-
-MUTATIONS: dict[str, tuple[Change, str]] = {
-    "a field that there is not": (
-        lambda all_: gateway(all_).update(imagePullPolicies="Always"),
-        "Kubernetes 1.30 refuses spec.template.spec.containers.0",
-    ),
-    "a quantity that is none": (lambda all_: worker(all_)["resources"]["requests"].update(cpu="banana"), "cpu: banana"),
-    "root": (
-        lambda all_: pod_of(named(all_, "Deployment", "gateway"))["securityContext"].pop("runAsNonRoot"),
-        "Deployment gateway: container gateway: may run as root",
-    ),
-    "rights kept": (lambda all_: worker(all_).pop("securityContext"), "container worker: keeps capabilities"),
-    "a probe of a port that there is not": (
-        lambda all_: gateway(all_)["readinessProbe"]["httpGet"].update(port="metrics"),
-        "readinessProbe asks port metrics",
-    ),
-    "a variable that is no setting": (
-        lambda all_: worker(all_)["env"].append({"name": "REDBATCH_BATCH_SIZE", "value": "64"}),
-        "REDBATCH_BATCH_SIZE is no setting",
-    ),
-    "a value that no setting takes": (
-        lambda all_: worker(all_)["env"].append({"name": "REDBATCH_MAX_BATCH_SIZE", "value": "0"}),
-        "max_batch_size: Input should be greater",
-    ),
-    "a selector that selects nobody": (
-        lambda all_: named(all_, "Service", "gateway")["spec"]["selector"].update(app="gateways"),
-        "Service gateway: selects no pod",
-    ),
-    "a grace that is too short": (
-        lambda all_: pod_of(named(all_, "Deployment", "worker")).update(terminationGracePeriodSeconds=30),
-        "Deployment worker: a grace of 30 s",
-    ),
-    "the latest image": (
-        lambda all_: worker(all_).update(image="redbatch-worker:latest"),
-        "redbatch-worker:latest has no version",
-    ),
-    "no limit on memory": (lambda all_: worker(all_)["resources"]["limits"].pop("memory"), "no limit on memory"),
-    "a way that is closed": (
-        lambda all_: named(all_, "NetworkPolicy", "redis")["spec"]["ingress"][0]["ports"][0].update(port=6380),
-        "closed, and needed: Way(source='gateway', target='redis', port=6379, protocol='TCP')",
-    ),
-    "a way that is open": (
-        lambda all_: all_.remove(named(all_, "NetworkPolicy", "default-deny")),
-        "nothing is denied by default to worker",
-    ),
-    "a Secret that nobody makes": (
-        lambda all_: pod_of(named(all_, "Deployment", "gateway"))["volumes"][1]["secret"].update(secretName="redis"),
-        "Deployment gateway: there is no Secret redis",
-    ),
-    "a rollout that waits for a second GPU": (
-        lambda all_: named(all_, "Deployment", "worker")["spec"]["strategy"]["rollingUpdate"].update(maxSurge=1),
-        "maxSurge and maxUnavailable are not 0 and 1",
-    ),
-    "root again, in a container": (
-        lambda all_: worker(all_)["securityContext"].update(runAsNonRoot=False, runAsUser=0),
-        "container worker: may run as root",
-    ),
-    "a namespace without a standard": (
-        lambda all_: named(all_, "Namespace", "redbatch")["metadata"].pop("labels"),
-        "Namespace redbatch: does not enforce",
-    ),
-    "a path that there is not": (
-        lambda all_: gateway(all_)["readinessProbe"]["httpGet"].update(path="/healthz"),
-        "readinessProbe asks for /healthz",
-    ),
-    "a liveness that depends on Redis": (
-        lambda all_: worker(all_)["livenessProbe"]["httpGet"].update(path="/readyz"),
-        "livenessProbe asks for /readyz",
-    ),
-    "a part that never is missing": (
-        lambda all_: gateway(all_)["readinessProbe"]["httpGet"].update(path="/readyz?exclude=workers"),
-        "excludes ['workers']",
-    ),
-    "a port that nobody listens on": (
-        lambda all_: gateway(all_)["ports"][1].update(containerPort=9099),
-        "its ports are {'admin': 9090, 'http': 8080}",
-    ),
-    "a Service on another port": (
-        lambda all_: named(all_, "Service", "redis")["spec"]["ports"][0].update(port=6380),
-        "Redis is to be at redis:6379",
-    ),
-    "a file that no secret has": (
-        lambda all_: worker(all_)["env"][0].update(value="/run/secrets/redis/uri"),
-        "there is no /run/secrets/redis/uri",
-    ),
-    "no way to Redis": (lambda all_: gateway(all_)["env"].clear(), "gateway is not told where Redis is"),
-    "DNS over TCP alone": (
-        lambda all_: named(all_, "NetworkPolicy", "dns")["spec"]["egress"][0]["ports"].pop(0),
-        "port=53, protocol='UDP'",
-    ),
-    "more asked for than there may be": (
-        lambda all_: gateway(all_)["resources"]["requests"].update(memory="2Gi"),
-        "asks for more memory than its limit",
-    ),
-    "too much for Redis": (
-        lambda all_: pod_of(named(all_, "StatefulSet", "redis"))["containers"][0].update(
-            args=["--maxmemory", "8000mb"]
-        ),
-        "a maxmemory of 8000 MiB",
-    ),
-    "no time to leave the proxies": (lambda all_: gateway(all_).pop("lifecycle"), "Deployment gateway: no preStop"),
-    "an object elsewhere": (
-        lambda all_: named(all_, "Service", "gateway")["metadata"].update(namespace="default"),
-        "Service gateway: not in redbatch",
-    ),
-    "fewer at most than at least": (
-        lambda all_: named(all_, "HorizontalPodAutoscaler", "gateway")["spec"].update(minReplicas=20),
-        "20 to 10 replicas",
-    ),
-    "an empty file": (lambda all_: all_.clear(), "there is nothing in it"),
-}
-
-
-def scaled(manifests: list[Manifest]) -> Any:  # noqa: ANN401 - a tree of YAML
-    """Returns the spec of the ScaledObject."""
-    return named(manifests, "ScaledObject", "worker")["spec"]
-
-
-OF_COMPONENTS: dict[str, tuple[Change, str]] = {
-    "a field that KEDA does not know": (
-        lambda all_: scaled(all_).update(maxReplicas=4),
-        "ScaledObject worker: spec: Additional properties are not allowed",
-    ),
-    "a key that KEDA passes over": (
-        lambda all_: scaled(all_)["triggers"][0]["metadata"].update(streamLenght="32"),
-        "is not by the length of a stream",
-    ),
-    "a consumer group": (
-        lambda all_: scaled(all_)["triggers"][0]["metadata"].update(consumerGroup="workers"),
-        "is not by the length of a stream",
-    ),
-    "another queue": (
-        lambda all_: scaled(all_)["triggers"][0]["metadata"].update(stream="rb:{mpnet}:q:interactive"),
-        "its streams are not the lanes of minilm",
-    ),
-    "a quick end": (
-        lambda all_: scaled(all_)["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"].update(
-            stabilizationWindowSeconds=0
-        ),
-        "workers are taken away at once",
-    ),
-    "KEDA in the clear": (
-        lambda all_: named(all_, "TriggerAuthentication", "redis")["spec"]["secretTargetRef"].pop(2),
-        "it does not speak TLS",
-    ),
-    "a key that the secret has not": (
-        lambda all_: named(all_, "TriggerAuthentication", "redis")["spec"]["secretTargetRef"][0].update(key="user"),
-        "the secret keda-redis has no user",
-    ),
-    "an issuer that there is not": (
-        lambda all_: named(all_, "Certificate", "redis")["spec"]["issuerRef"].update(name="ca"),
-        "Certificate redis: there is no Issuer ca",
-    ),
-    "a certificate for another name": (
-        lambda all_: named(all_, "Certificate", "redis")["spec"].update(dnsNames=["redis.example.com"]),
-        "Redis' certificate is not for",
-    ),
-    "metrics that are elsewhere": (
-        lambda all_: named(all_, "PodMonitor", "worker")["spec"]["podMetricsEndpoints"][0].update(path="/metric"),
-        "PodMonitor worker: metrics are not at /metric",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_what_is_broken_is_noticed(rendered: list[Manifest], name: str) -> None:
+@pytest.mark.parametrize("fault", OF_BASE, ids=lambda fault: " ".join(fault[:4]))
+def test_what_is_broken_is_noticed(rendered: list[Manifest], fault: Fault) -> None:
     """Each deliberate fault, by the check that is for it."""
-    notice(rendered, *MUTATIONS[name])
+    notice(rendered, fault)
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """The overlay with all components."""
-    if kustomize_is_missing():
-        pytest.skip(kustomize_is_missing())
-    return objects(compose("gpu", COMPONENTS, tmp_path_factory.mktemp("everything")))
+    """An overlay with all components."""
+    made = objects(compose("gpu", TOGETHER, tmp_path_factory.mktemp("everything")))
+    assert {each["kind"] for each in made} > {"ScaledObject", "PodMonitor", "PrometheusRule", "Ingress", "HTTPRoute"}
+    return made
 
 
-@pytest.mark.parametrize("name", OF_COMPONENTS)
-def test_what_is_broken_in_a_component_is_noticed(everything: list[Manifest], name: str) -> None:
-    """The same of custom resources."""
-    notice(everything, *OF_COMPONENTS[name])
+@pytest.mark.parametrize("fault", OF_COMPONENTS, ids=lambda fault: " ".join(fault[:4]))
+def test_what_is_broken_in_a_component_is_noticed(everything: list[Manifest], fault: Fault) -> None:
+    """The same of custom resources, of TLS and of what is before the gateways."""
+    notice(everything, fault)
 
 
-def notice(manifests: list[Manifest], change: Change, told: str) -> None:
-    """Has a change be noticed."""
-    broken = copy.deepcopy(manifests)
-    change(broken)
-    assert any(told in line for line in faults(broken)), faults(broken)
+@pytest.fixture(scope="module")
+def shared() -> list[Manifest]:
+    """The overlay in which workers share GPUs."""
+    return objects(render(K8S / "overlays" / "gpu-shared"))
+
+
+@pytest.mark.parametrize("fault", OF_SHARED_GPUS, ids=lambda fault: " ".join(fault[:4]))
+def test_what_is_broken_between_those_who_share_is_noticed(shared: list[Manifest], fault: Fault) -> None:
+    """Whoever takes a GPU without a lease, or by that of another node, takes it from the others."""
+    notice(shared, fault)
+
+
+def notice(manifests: list[Manifest], fault: Fault) -> None:
+    """Has a fault be noticed."""
+    lines = faults(fault.made(manifests))
+    assert fault.is_told(lines), lines
+
+
+def test_what_is_missing_or_there_twice_is_noticed(rendered: list[Manifest]) -> None:
+    """Each object that is doubled, or taken away: all are needed."""
+    assert "there is nothing in it" in faults([])
+    for place, each in enumerate(rendered):
+        assert f"{label(each)}: it is there twice" in faults([*rendered, each])
+        assert faults([*rendered[:place], *rendered[place + 1 :]]), label(each)
+
+
+def page(heading: str) -> str:
+    """Returns what docs/deploy.md says under a heading."""
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    return re.split(r"^##+ ", text.split(f"\n### {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def kustomization(heading: str, folder: Path) -> Path:
+    """Writes the kustomization under a heading into a folder, from which it finds k8s/; returns the folder."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page(heading), re.MULTILINE | re.DOTALL)
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(text.replace("redbatch/k8s", near(".", folder)), encoding="utf-8")
+    return folder
+
+
+def test_the_overlay_of_the_page_is_right(tmp_path: Path) -> None:
+    """A user's own, as docs/deploy.md has it."""
+    assert faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
+
+
+@pytest.mark.parametrize("components", [[], ["keda"], ["keda", "monitoring", "tls"]], ids=" ".join)
+def test_the_second_model_of_the_page_is_right(components: list[str], tmp_path: Path) -> None:
+    """Its workers, their budget and their scaler are beside those of the first, and have none of them in common."""
+    kustomization("A second model", tmp_path / "mpnet")
+    (tmp_path / "own").mkdir()
+    made = objects(compose("gpu", components, tmp_path / "own", ["../mpnet"]))
+    assert faults(made) == []
+    names = [each["metadata"]["name"] for each in of_kind(made, "Deployment")]
+    assert sorted(names) == ["gateway", "worker", "worker-mpnet"]
+
+
+def test_the_pod_that_restores_may_no_more_than_redis(rendered: list[Manifest]) -> None:
+    """The one of docs/deploy.md: the cluster lets it in, and it finds the data."""
+    (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
+    pod = yaml.safe_load(text)
+    container = {
+        "name": ANY,
+        "image": next(containers(pod_of(named(rendered, "StatefulSet", "redis"))))["image"],
+        "command": ("sleep", "infinity"),
+        "securityContext": pods.CONTEXT,
+        "volumeMounts": ({"name": "data", "mountPath": "/data"},),
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "securityContext": pods.pod_context(pods.OF_REDIS),
+        "containers": (container,),
+        "volumes": ({"name": "data", "persistentVolumeClaim": {"claimName": "data-redis-0"}},),
+    }
+    assert (schemas.refused([pod]), [*misfits(pod["spec"], spec, label(pod))]) == ([], [])
+
+
+FREE = {"annotations", "data", "labels", "limits", "matchLabels", "requests", "selector"}
+"""Under these is a mapping with keys of one's own."""
+
+
+def breaks(tree: object, *, free: bool = False) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yields a tree with one thing wrong in it, and where: an unknown field, or a mapping where there was a value."""
+    if isinstance(tree, dict):
+        if not free:
+            yield (), {**tree, "notThere": "it"}
+        for key, value in tree.items():
+            for path, broken in breaks(value, free=key in FREE):
+                yield (key, *path), {**tree, key: broken}
+    elif isinstance(tree, list):
+        for place, each in enumerate(tree):
+            yield from ((path, [*tree[:place], broken, *tree[place + 1 :]]) for path, broken in breaks(each))
+    else:
+        yield ("value",), {"not": "there"}
+
+
+def test_schemas_refuse_what_there_is_not(everything: list[Manifest]) -> None:
+    """In each place of each kind: a typing error is no field that is left out."""
+    tried = set()
+    for each in everything:
+        custom = schemas.is_custom(each)
+        for path, broken in breaks(each):
+            # Both by keys of their own: what KEDA's triggers say, and settings. And by these two a schema is found.
+            theirs = {"metadata"} & {*path} if custom else {"data", "value"} & {*path}
+            if theirs or path[:1] in (("apiVersion",), ("kind",)) or (each["kind"], *path) in tried:
+                continue
+            tried.add((each["kind"], *path))
+            assert isinstance(broken, dict)
+            assert schemas.refused([broken]), (label(each), path)
+    assert len(tried) > 200

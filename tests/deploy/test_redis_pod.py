@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import redis
 import trustme
 
 from redbatch.local_redis import bundled, free_port
-from redbatch.redis_users.passwords import Access, new_access
+from redbatch.redis_users.passwords import new_access
+from tests.deploy.faults.secrets import made
 from tests.deploy.manifests import (
-    K8S,
     RENDERED,
     Manifest,
     compose,
-    kustomize_is_missing,
     named,
     objects,
     pod_of,
@@ -31,34 +32,61 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
+Secrets = Mapping[str, Mapping[str, str]]
+
+
+def files_of(manifests: list[Manifest], volume: Manifest, secrets: Secrets) -> Mapping[str, str]:
+    """Returns the files of a volume: of a Secret, of a ConfigMap, or none."""
+    if "secret" in volume:
+        return secrets[volume["secret"]["secretName"]]
+    if "configMap" in volume:
+        data: dict[str, str] = named(manifests, "ConfigMap", volume["configMap"]["name"])["data"]
+        return data
+    return {}
+
 
 class Pod:
-    """Plays the pod of the StatefulSet: its mounts are folders, its port is a free one."""
+    """Plays the pod of the StatefulSet: what it mounts are folders, called as the volumes, and its port is a free one.
 
-    _PATHS: ClassVar = {
-        "/run/secrets/redis-tls": "tls",
-        "/run/secrets/redis": "users",
-        "/etc/redis": "config",
-        "/data": "data",
-    }
+    Args:
+        manifests: with its ConfigMap.
+        folder: where all of it is.
+        secrets: what is in the Secrets.
+    """
 
-    def __init__(self, manifests: list[Manifest], folder: Path, access: Access) -> None:
+    def __init__(self, manifests: list[Manifest], folder: Path, secrets: Secrets) -> None:
         self.port = free_port()
-        self._container: Any = pod_of(named(manifests, "StatefulSet", "redis"))["containers"][0]
+        workload = named(manifests, "StatefulSet", "redis")
+        self._container: Any = pod_of(workload)["containers"][0]
         self._folder = folder
         self._cli = shutil.which("redis-cli") or str(bundled("redis-cli"))
-        for mount in self._PATHS.values():
-            (folder / mount).mkdir()
-        text = self._played((K8S / "base" / "redis.conf").read_text(encoding="utf-8"))
-        (folder / "config" / "redis.conf").write_text(text, encoding="utf-8")
-        self.users = folder / "users" / "users.acl"
-        self.users.write_text(access.users, encoding="utf-8")
+        mounts = {each["mountPath"]: each for each in self._container["volumeMounts"]}
+        self._folders = {path: folder / each["name"] for path, each in mounts.items()}
+        files = {
+            f"{path}/{name}": text
+            for path, each in mounts.items()
+            for volume in pod_of(workload)["volumes"]
+            if volume["name"] == each["name"]
+            for name, text in files_of(manifests, volume, secrets).items()
+        }
+        for place in self._folders.values():
+            place.mkdir()
+        for path, text in files.items():
+            Path(self._played(path)).write_text(self._played(text), encoding="utf-8")
+        told = files[self._container["command"][1]]
+        data, users = (re.findall(rf"^{name} (.*)$", told, re.MULTILINE) for name in ("dir", "aclfile"))
+        claims = [each["metadata"]["name"] for each in workload["spec"]["volumeClaimTemplates"]]
+        assert [mounts[path] for path in data] == [{"name": name, "mountPath": data[0]} for name in claims]
+        assert {*users} <= {*files}
 
     def _played(self, text: str) -> str:
         """Returns a text with the pod's paths replaced by folders."""
-        for path, name in self._PATHS.items():
-            text = text.replace(path, str(self._folder / name))
-        return text.replace("6379", str(self.port))
+        paths = "|".join(map(re.escape, sorted(self._folders, key=len, reverse=True)))
+        return re.sub(
+            rf"(?<![\w/])({paths})(?![\w-])",
+            lambda found: str(self._folders[found[1]]),
+            text.replace("6379", str(self.port)),
+        )
 
     def passes(self, probe: str) -> bool:
         """Runs a probe of the kind `exec`; returns whether it would pass."""
@@ -91,7 +119,7 @@ def seven(server_version: Version) -> None:
 async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
     """Its probes fail before it is there, pass then, and its settings are those of the manifest."""
     access = new_access()
-    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, access)
+    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(access))
     assert not pod.passes("startupProbe")
     with pod.running():
         await wait_until(lambda: pod.passes("startupProbe"), "Redis is there", poll_s=0.1)
@@ -107,9 +135,9 @@ async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
 async def test_a_redis_that_lets_the_probe_in_for_nothing_else_is_not_ready(tmp_path: Path) -> None:
     """redis-cli alone would exit with 0 where it is told NOAUTH or WRONGPASS."""
     access = new_access()
-    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, access)
     without = [line for line in access.users.splitlines() if not line.startswith("user probe")]
-    pod.users.write_text("\n".join(without) + "\n", encoding="utf-8")
+    users = "\n".join(without) + "\n"
+    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(replace(access, users=users)))
     with pod.running():
 
         def listens() -> bool:
@@ -127,16 +155,17 @@ async def test_a_redis_that_lets_the_probe_in_for_nothing_else_is_not_ready(tmp_
 @pytest.mark.usefixtures("seven")
 async def test_redis_runs_as_the_component_for_tls_says(tmp_path: Path) -> None:
     """In the clear nobody is heard; with a certificate of its authority and a password one is."""
-    if kustomize_is_missing():
-        pytest.skip(kustomize_is_missing())
     kustomization = tmp_path / "kustomization"
     kustomization.mkdir()
-    access, authority = new_access(), trustme.CA()
-    pod = Pod(objects(compose("gpu", ["tls"], kustomization)), tmp_path, access)
-    made = authority.issue_cert("localhost")
-    authority.cert_pem.write_to_path(tmp_path / "tls" / "ca.crt")
-    made.cert_chain_pems[0].write_to_path(tmp_path / "tls" / "tls.crt")
-    made.private_key_pem.write_to_path(tmp_path / "tls" / "tls.key")
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    certificate = {
+        "ca.crt": authority.cert_pem,
+        "tls.crt": issued.cert_chain_pems[0],
+        "tls.key": issued.private_key_pem,
+    }
+    secrets = {**made(new_access()), "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()}}
+    pod = Pod(objects(compose("gpu", ["tls"], kustomization)), tmp_path, secrets)
     with pod.running():
         try:
             await wait_until(lambda: pod.passes("startupProbe"), "Redis is there", poll_s=0.1)

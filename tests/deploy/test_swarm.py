@@ -22,6 +22,7 @@ from redbatch.commands import app
 from tests.deploy.dockerfile import ROOT, environment, stages
 from tests.deploy.faults.settings import OURS, settings_from
 from tests.deploy.stack import RESERVE, STACK, made_secrets, resolved
+from tests.servers import skip, tool
 
 USER = "65532"
 
@@ -38,7 +39,6 @@ def seconds(duration: str) -> int:
     return int(number) * {"s": 1, "m": 60}[unit]
 
 
-@pytest.mark.skipif(shutil.which("docker") is None, reason="there is no docker to ask")
 @pytest.mark.parametrize("files", [[STACK], [STACK, RESERVE]], ids=["stack", "with GPUs reserved"])
 def test_docker_reads_it(files: list[Path]) -> None:
     """By its own schema, without a daemon; images and secrets are those of the variables."""
@@ -50,7 +50,11 @@ def test_docker_reads_it(files: list[Path]) -> None:
         "REDBATCH_SECRETS": "_7",
     }
     ran = subprocess.run(
-        ["docker", "stack", "config", *named], check=False, capture_output=True, text=True, env=os.environ | own
+        [tool("docker", "it reads stacks"), "stack", "config", *named],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | own,
     )
     assert ran.returncode == 0, ran.stderr
     read = yaml.safe_load(ran.stdout)
@@ -187,22 +191,21 @@ def test_the_page_names_what_the_command_makes() -> None:
 
 
 def compose() -> list[str]:
-    """Returns the command that reads compose.yaml, if there is one: docker's own, or the older one beside it."""
+    """Returns the command that reads compose.yaml: docker's own, or the older one beside it."""
     for words in (["docker", "compose"], ["docker-compose"]):
         if (
             shutil.which(words[0])
             and subprocess.run([*words, "version"], check=False, capture_output=True).returncode == 0
         ):
             return words
-    return []
+    return skip("there is no docker compose: it reads compose.yaml")
 
 
-@pytest.mark.skipif(not compose(), reason="there is no docker compose to ask")
 def test_compose_reads_it() -> None:
     """By its own schema, without a daemon; and it would refuse a field that there is not."""
+    words = [*compose(), "-f", "-", "config", "-q"]
 
     def reads(text: str) -> bool:
-        words = [*compose(), "-f", "-", "config", "-q"]
         return subprocess.run(words, check=False, input=text.encode(), capture_output=True, cwd=ROOT).returncode == 0
 
     text = (ROOT / "compose.yaml").read_text(encoding="utf-8")

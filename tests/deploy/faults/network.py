@@ -3,110 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from tests.deploy.manifests import Manifest, label, of_kind, selects
+from tests.deploy.manifests import Manifest, component_of, of_kind, pod_labels, selects, workloads
 
-ADMIN = {"gateway": GatewaySettings().admin_port, "worker": WorkerSettings().admin_port}
+ADMIN = (GatewaySettings().admin_port, WorkerSettings().admin_port)
+HTTP = GatewaySettings().port
+DNS = (53, 5353)
+REDIS = 6379
+PORTS = (*DNS, 80, 443, REDIS, HTTP, *ADMIN)
+PROTOCOLS = ("TCP", "UDP")
+OTHERS = ("default", "kube-system", "keda", "monitoring", "ingress")
+"""Namespaces that are not ours, in each of which is a pod without a label that anybody knows."""
+
+
+class End(NamedTuple):
+    """A pod: a workload's, by its kind of component; a `stranger` in our namespace; or one of another namespace."""
+
+    name: str
+    component: str
+    namespace: dict[str, str]
+    labels: dict[str, str]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is in our namespace, where the policies are."""
+        return self.name not in OTHERS
 
 
 class Way(NamedTuple):
-    """Who talks to whom on which port: a component of ours, or a namespace of others as `namespace:<name>`."""
+    """Who talks to whom on which port."""
 
-    source: str
-    target: str
+    source: End
+    target: End
     port: int
-    protocol: str = "TCP"
+    protocol: str
 
-
-DNS = "namespace:kube-system"
-NEEDED = (
-    *(Way(name, DNS, 53, protocol) for name in ("gateway", "worker", "redis") for protocol in ("TCP", "UDP")),
-    Way("gateway", "redis", 6379),
-    Way("worker", "redis", 6379),
-    Way("namespace:default", "gateway", GatewaySettings().port),
-)
-NEEDED_WITH = {
-    "ScaledObject": (Way("namespace:keda", "redis", 6379),),
-    "PodMonitor": tuple(Way("namespace:monitoring", name, port) for name, port in ADMIN.items()),
-}
-FORBIDDEN = (
-    Way("namespace:default", "redis", 6379),
-    *(Way("namespace:default", name, port) for name, port in ADMIN.items()),
-    Way("gateway", "worker", ADMIN["worker"]),
-    Way("worker", "gateway", ADMIN["gateway"]),
-    Way("worker", "namespace:default", 443),
-    Way("redis", "namespace:default", 443),
-)
+    def __str__(self) -> str:
+        return f"{self.source.name} to {self.target.name} at {self.port} ({self.protocol})"
 
 
 def uncovered(manifests: list[Manifest]) -> list[str]:
-    """Returns the ways that are needed and closed, and those that are open and not needed."""
-    if not of_kind(manifests, "NetworkPolicy"):
-        return ["there are no network policies"]
-    kinds = {each["kind"] for each in manifests}
-    needed = [*NEEDED, *(way for kind, ways in NEEDED_WITH.items() if kind in kinds for way in ways)]
-    closed = [f"closed, and needed: {way}" for way in needed if not is_open(manifests, way)]
-    policies = [name for name in ("gateway", "worker", "redis") if not _denied_by_default(manifests, name)]
-    return (
-        closed
-        + [f"open, and not needed: {way}" for way in FORBIDDEN if is_open(manifests, way)]
-        + [f"nothing is denied by default to {name}" for name in policies]
+    """Returns what is closed at one end and needed, and all else that is open: each end by itself."""
+    found, kinds = [], {each["kind"] for each in manifests}
+    ends = list(_ends(manifests))
+    for own, direction in product([end for end in ends if end.ours], ("Ingress", "Egress")):
+        rules = _rules(manifests, own, direction)
+        for peer, port, protocol in product(ends, PORTS, PROTOCOLS):
+            way = Way(peer, own, port, protocol) if direction == "Ingress" else Way(own, peer, port, protocol)
+            needed = may_enter(way, kinds) if direction == "Ingress" else may_leave(way)
+            if needed != (rules is None or any(_passes(rule, way, direction) for rule in rules)):
+                found.append(f"{direction} {'closed, and' if needed else 'open, and not'} needed: {way}")
+    return found
+
+
+def may_leave(way: Way) -> bool:
+    """Whether a pod of ours may ask this. The DNS may be anywhere, on a node for example."""
+    return way.port in DNS or _to_redis(way)
+
+
+def may_enter(way: Way, kinds: set[str]) -> bool:
+    """Whether a pod of ours may be asked this. The clients of gateways are anywhere: the keys are the door."""
+    source, target = way.source.name, way.target.component
+    return way.protocol == "TCP" and (
+        _to_redis(way)
+        or (target == "gateway" and way.port == HTTP)
+        or ("ScaledObject" in kinds and source == "keda" and target == "redis" and way.port == REDIS)
+        or ("PodMonitor" in kinds and source == "monitoring" and target in ("gateway", "worker") and way.port in ADMIN)
     )
 
 
-def is_open(manifests: list[Manifest], way: Way) -> bool:
-    """Whether traffic passes: the source's policies let it out, and the target's let it in."""
-    out = not _is_ours(way.source) or _passes(manifests, way, "Egress")
-    return out and (not _is_ours(way.target) or _passes(manifests, way, "Ingress"))
+def _to_redis(way: Way) -> bool:
+    source, target = way.source.component, way.target.component
+    return source in ("gateway", "worker") and target == "redis" and (way.port, way.protocol) == (REDIS, "TCP")
 
 
-def _is_ours(end: str) -> bool:
-    return not end.startswith("namespace:")
+def _ends(manifests: list[Manifest]) -> Iterator[End]:
+    ours = {"kubernetes.io/metadata.name": "redbatch"}
+    for each in of_kind(manifests, "Namespace"):
+        ours = {**each["metadata"]["labels"], "kubernetes.io/metadata.name": each["metadata"]["name"]}
+    yield End("stranger", "", ours, {"app": "stranger"})
+    for each in workloads(manifests):
+        yield End(each["metadata"]["name"], component_of(each), ours, pod_labels(each))
+    yield from (End(name, "", {"kubernetes.io/metadata.name": name}, {}) for name in OTHERS)
 
 
-def _labels(component: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "redbatch", "app.kubernetes.io/component": component}
+def _rules(manifests: list[Manifest], own: End, direction: str) -> list[Manifest] | None:
+    """Returns what lets something pass; None where no policy selects a pod, which may talk to all then."""
+    policies = [
+        each["spec"]
+        for each in of_kind(manifests, "NetworkPolicy")
+        if direction in each["spec"]["policyTypes"] and selects(each["spec"]["podSelector"], own.labels)
+    ]
+    return [rule for each in policies for rule in each.get(direction.lower(), [])] if policies else None
 
 
-def _of(manifests: list[Manifest], component: str, way: str) -> Iterator[Manifest]:
-    for each in of_kind(manifests, "NetworkPolicy"):
-        if way in each["spec"]["policyTypes"] and selects(each["spec"]["podSelector"], _labels(component)):
-            yield each
-
-
-def _denied_by_default(manifests: list[Manifest], component: str) -> bool:
-    return all(list(_of(manifests, component, way)) for way in ("Ingress", "Egress"))
-
-
-def _passes(manifests: list[Manifest], way: Way, direction: str) -> bool:
-    ours, peer, side = (way.target, way.source, "from") if direction == "Ingress" else (way.source, way.target, "to")
-    policies = list(_of(manifests, ours, direction))
-    if not policies:
-        return True  # what no policy selects may talk to all
-    rules = [rule for each in policies for rule in each["spec"].get(direction.lower(), [])]
-    return any(_peer(rule.get(side), peer) and _port(rule, way) for rule in rules)
+def _passes(rule: Manifest, way: Way, direction: str) -> bool:
+    peers, peer = (rule.get("from"), way.source) if direction == "Ingress" else (rule.get("to"), way.target)
+    return _port(rule, way) and _peer(peers, peer)
 
 
 def _port(rule: Manifest, way: Way) -> bool:
-    named = [(each["port"], each.get("protocol", "TCP")) for each in rule.get("ports", [])]
-    assert all(isinstance(port, int) for port, _ in named), "ports by number: not every network plugin knows names"
-    return not named or (way.port, way.protocol) in named
+    return any((each["port"], each.get("protocol", "TCP")) == (way.port, way.protocol) for each in rule["ports"])
 
 
-def _peer(peers: list[Manifest] | None, peer: str) -> bool:
-    if peers is None:
+def _peer(peers: list[Manifest] | None, peer: End) -> bool:
+    """Whether a rule is for a peer: for one that each selector of one of its entries takes in."""
+    if not peers:
         return True
     for each in peers:
-        assert set(each) <= {"podSelector", "namespaceSelector"}, label({"kind": "peer", "metadata": each})
-        elsewhere = each.get("namespaceSelector")
-        if _is_ours(peer):
-            if elsewhere is None and selects(each["podSelector"], _labels(peer)):
-                return True
-        elif elsewhere is not None and selects(
-            elsewhere, {"kubernetes.io/metadata.name": peer.removeprefix("namespace:")}
-        ):
+        there = selects(each["namespaceSelector"], peer.namespace) if "namespaceSelector" in each else peer.ours
+        if there and selects(each.get("podSelector", {}), peer.labels):
             return True
     return False

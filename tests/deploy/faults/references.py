@@ -1,11 +1,21 @@
-"""Names that name nothing: ports, volumes, ConfigMaps, Secrets, accounts, and selectors that select nobody."""
+"""Names that name nothing: volumes, ConfigMaps, Secrets, accounts, and selectors that select nobody, or others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tests.deploy.faults.secrets import secrets_of
-from tests.deploy.manifests import Manifest, containers, label, of_kind, pod_labels, pod_of, selects, workloads
+from tests.deploy.manifests import (
+    Manifest,
+    component_of,
+    containers,
+    label,
+    of_kind,
+    pod_labels,
+    pod_of,
+    selects,
+    workloads,
+)
 
 
 def elsewhere(manifests: list[Manifest]) -> list[str]:
@@ -31,6 +41,7 @@ def dangling(manifests: list[Manifest]) -> list[str]:
 _REFERENCES = {
     "authenticationRef": ("TriggerAuthentication", "name"),
     "backendRefs": ("Service", "name"),
+    "ca": ("Secret", "secretName"),
     "configMap": ("ConfigMap", "name"),
     "configMapKeyRef": ("ConfigMap", "name"),
     "configMapRef": ("ConfigMap", "name"),
@@ -71,79 +82,34 @@ def _volumes(workload: Manifest) -> Iterator[str]:
 
 
 def selectors(manifests: list[Manifest]) -> list[str]:
-    """Returns the selectors that select no pod of these manifests, or other pods than their own."""
-    pods = {label(each): pod_labels(each) for each in workloads(manifests)}
+    """Returns the selectors that select no pod of these manifests, or other pods than they are for."""
     found = []
     for each in manifests:
-        for selector in _selectors(each):
-            taken = [name for name, labels in pods.items() if selects(selector, labels)]
+        for selector, of in _selectors(manifests, each):
+            taken = [label(work) for work in workloads(manifests) if selects(selector, pod_labels(work))]
             if not taken:
                 found.append(f"{label(each)}: selects no pod: {selector}")
-            elif label(each) in pods and taken != [label(each)]:
-                found.append(f"{label(each)}: selects pods of others: {taken}")
-    return found
+            elif of is not None and taken != of:
+                found.append(f"{label(each)}: selects the pods of {taken}, not of {of}")
+    kept = {each["metadata"]["name"] for each in of_kind(manifests, "PodDisruptionBudget")}
+    without = [each for each in of_kind(manifests, "Deployment") if each["metadata"]["name"] not in kept]
+    return found + [f"{label(each)}: no PodDisruptionBudget is called so" for each in without]
 
 
-def _selectors(manifest: Manifest) -> Iterator[Manifest]:
-    kind, spec = manifest["kind"], manifest.get("spec", {})
-    if kind == "Service":
-        yield {"matchLabels": spec["selector"]}
-    if kind in ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodMonitor"):
-        yield spec["selector"]
+def _selectors(manifests: list[Manifest], manifest: Manifest) -> Iterator[tuple[Manifest, list[str] | None]]:
+    """Yields what an object selects by, and whose pods these are to be: what it is called after says it."""
+    kind, name, spec = manifest["kind"], manifest["metadata"]["name"], manifest.get("spec", {})
+    if kind in ("Service", "PodMonitor"):
+        of = [label(each) for each in workloads(manifests) if component_of(each) == name.split("-")[0]]
+        yield {"matchLabels": spec["selector"]} if kind == "Service" else spec["selector"], of
+    if kind == "PodDisruptionBudget":
+        yield spec["selector"], [f"Deployment {name}"]
     if kind in ("Deployment", "StatefulSet"):
-        yield from (each["labelSelector"] for each in pod_of(manifest).get("topologySpreadConstraints", []))
+        yield spec["selector"], [label(manifest)]
+        for each in pod_of(manifest).get("topologySpreadConstraints", []):
+            yield each["labelSelector"], [label(manifest)]
     if kind == "NetworkPolicy":
-        yield spec["podSelector"]
-        for way in ("ingress", "egress"):
-            for rule in spec.get(way, []):
-                for peer in rule.get("from" if way == "ingress" else "to", []):
-                    if "podSelector" in peer and "namespaceSelector" not in peer:
-                        yield peer["podSelector"]
-
-
-def ports(manifests: list[Manifest]) -> list[str]:
-    """Returns the ports that a probe, a Service, a monitor or a route names, and no container has."""
-    found = []
-    for each in workloads(manifests):
-        for container in containers(pod_of(each)):
-            there = _ports([container])
-            for name in ("startupProbe", "livenessProbe", "readinessProbe"):
-                probe = container.get(name, {})
-                port = (probe.get("httpGet") or probe.get("tcpSocket") or {}).get("port")
-                if port is not None and port not in there:
-                    found.append(f"{label(each)}: {name} asks port {port}, which there is not")
-    for each in of_kind(manifests, "Service", "PodMonitor"):
-        (selector,) = _selectors(each)
-        pods = [pod_of(work) for work in workloads(manifests) if selects(selector, pod_labels(work))]
-        there = _ports([container for pod in pods for container in containers(pod)])
-        wanted = [port["targetPort"] for port in each["spec"].get("ports", [])]
-        wanted += [end["port"] for end in each["spec"].get("podMetricsEndpoints", [])]
-        found += [f"{label(each)}: port {port}, which its pods have not" for port in wanted if port not in there]
-    for each in of_kind(manifests, "StatefulSet"):
-        service = [
-            one for one in of_kind(manifests, "Service") if one["metadata"]["name"] == each["spec"]["serviceName"]
-        ]
-        if [one["spec"].get("clusterIP") for one in service] != ["None"]:
-            found.append(
-                f"{label(each)}: {each['spec']['serviceName']} has an address of its own, where pods need names"
-            )
-    return found + list(_routes(manifests))
-
-
-def _routes(manifests: list[Manifest]) -> Iterator[str]:
-    for each in of_kind(manifests, "Ingress", "HTTPRoute"):
-        for rule in each["spec"]["rules"]:
-            ends = [path["backend"]["service"] for path in rule.get("http", {}).get("paths", [])]
-            ends += rule.get("backendRefs", [])
-            for end in ends:
-                (service,) = [s for s in of_kind(manifests, "Service") if s["metadata"]["name"] == end["name"]] or [{}]
-                there = {port[name] for port in service.get("spec", {}).get("ports", []) for name in ("name", "port")}
-                port = (
-                    end["port"] if isinstance(end["port"], int) else end["port"].get("name", end["port"].get("number"))
-                )
-                if port not in there:
-                    yield f"{label(each)}: port {port} of {end['name']}, which there is not"
-
-
-def _ports(found: list[Manifest]) -> set[str | int]:
-    return {port[key] for each in found for port in each.get("ports", []) for key in ("name", "containerPort")}
+        yield spec["podSelector"], None
+        for way, side in (("ingress", "from"), ("egress", "to")):
+            peers = [peer for rule in spec.get(way, []) for peer in rule.get(side, [])]
+            yield from ((peer["podSelector"], None) for peer in peers if "namespaceSelector" not in peer)

@@ -6,16 +6,20 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from redbatch.redis_users import k8s
-from redbatch.redis_users.passwords import Redis, new_access
+from redbatch.redis_users.passwords import Access, Redis, new_access
 from tests.deploy.manifests import Manifest, config_of, containers, label, objects, of_kind, pod_of, workloads
 
 MOUNTED = "/run/secrets/"
 OF_CERTIFICATES = {"ca.crt", "tls.crt", "tls.key"}
-_MADE = objects(k8s.manifests("redbatch", new_access(), Redis("redis", 6379, tls=True)))
-MADE_BEFORE: Mapping[str, Mapping[str, str]] = {
-    each["metadata"]["name"]: each["stringData"] for each in _MADE if each["kind"] == "Secret"
-}
-"""Secrets that `redbatch k8s secrets --tls` makes."""
+
+
+def made(access: Access) -> dict[str, dict[str, str]]:
+    """Returns what is in the secrets that `redbatch k8s secrets --tls` makes, by their names."""
+    found = objects(k8s.manifests("redbatch", access, Redis("redis", 6379, tls=True)))
+    return {each["metadata"]["name"]: each["stringData"] for each in of_kind(found, "Secret")}
+
+
+MADE_BEFORE: Mapping[str, Mapping[str, str]] = made(new_access())
 
 
 def secrets_of(manifests: list[Manifest]) -> dict[str, set[str]]:
@@ -25,7 +29,7 @@ def secrets_of(manifests: list[Manifest]) -> dict[str, set[str]]:
 
 
 def astray(manifests: list[Manifest]) -> list[str]:
-    """Returns files and keys of secrets that there are not, and who has no way to Redis."""
+    """Returns files and keys of secrets that there are not, and URLs that do not lead to Redis."""
     found = [f"{label(each)}: {fault}" for each in workloads(manifests) for fault in _files(manifests, each)]
     found += [
         f"{label(each)}: the secret {target['name']} has no {target['key']}"
@@ -48,8 +52,6 @@ def _files(manifests: list[Manifest], workload: Manifest) -> Iterator[str]:
         values = config_of(manifests, container)
         words = [*values.values(), *container.get("command", []), *container.get("args", [])]
         yield from (f"there is no {word}" for word in words if word.startswith(MOUNTED) and word not in there)
-        if workload["kind"] == "Deployment" and "REDBATCH_REDIS_URL_FILE" not in values:
-            yield f"{container['name']} is not told where Redis is"
 
 
 def _addresses(manifests: list[Manifest]) -> list[str]:

@@ -12,8 +12,8 @@ from api.asked import MAX_TIMEOUT_MS
 from api.server import LINGER_S
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from tests.deploy.faults.pods import amount
-from tests.deploy.manifests import Manifest, config_of, containers, label, of_kind, pod_labels, pod_of
+from tests.deploy.faults.shapes import amount
+from tests.deploy.manifests import Manifest, component_of, config_of, containers, label, of_kind, pod_of
 
 Ours = GatewaySettings | WorkerSettings
 Kind = TypeVar("Kind", bound=Ours)
@@ -34,13 +34,16 @@ def unknown(manifests: list[Manifest]) -> list[str]:
 
 def _ours(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest, type[Ours]]]:
     for each in of_kind(manifests, "Deployment"):
-        kind = OURS[pod_labels(each)["app.kubernetes.io/component"]]
+        kind = OURS[component_of(each)]
         yield from ((each, container, kind) for container in containers(pod_of(each)))
 
 
 def _unknown(manifests: list[Manifest], container: Manifest, kind: type[Ours]) -> Iterator[str]:
-    values = config_of(manifests, container)
-    for name in [*values, *(each["name"] for each in container.get("env", []))]:
+    values, own = config_of(manifests, container), [each["name"] for each in container.get("env", [])]
+    shared = config_of(manifests, {**container, "env": []})
+    for name in {name.removesuffix("_FILE") for name in own} & {name.removesuffix("_FILE") for name in shared}:
+        yield f"{name} is its pod's own, and set for all"
+    for name in [*values, *own]:
         field = name.removeprefix("REDBATCH_").removesuffix("_FILE").lower()
         if not name.startswith("REDBATCH_") or field not in kind.model_fields:
             yield f"{name} is no setting"
@@ -70,7 +73,7 @@ def too_short(manifests: list[Manifest]) -> list[str]:
     """Returns graces that end before the pod has drained, and drains that end before all who wait have an answer."""
     found = []
     for each, container, _ in _ours(manifests):
-        settings = settings_of(manifests, pod_labels(each)["app.kubernetes.io/component"], container)
+        settings = settings_of(manifests, component_of(each), container)
         takes_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0) + MARGIN_S
         if isinstance(settings, GatewaySettings):
             if takes_s == MARGIN_S:
@@ -93,7 +96,7 @@ def too_large(manifests: list[Manifest]) -> list[str]:
         for container in containers(pod_of(each)):
             words = [*container.get("command", []), *container.get("args", [])]
             (most_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(words) if word == "--maxmemory"]
-            limit = amount(container["resources"]["limits"].get("memory", 0))
+            limit = amount(container["resources"]["limits"]["memory"])
             if most_mb * 2**20 > limit * REDIS_SHARE:
                 found.append(f"{label(each)}: a maxmemory of {most_mb} MiB is too much for its limit")
     return found
