@@ -170,6 +170,20 @@ def test_the_second_model_of_the_page_is_right(components: list[str], tmp_path: 
     assert sorted(names) == ["gateway", "worker", "worker-mpnet"]
 
 
+def test_the_second_model_goes_into_the_overlay_of_the_page(tmp_path: Path) -> None:
+    """Whose settings of workers are still those of the first model."""
+    kustomization("A second model", tmp_path / "mpnet")
+    path = kustomization("Your own overlay", tmp_path / "own") / "kustomization.yaml"
+    text = path.read_text(encoding="utf-8").replace("resources:\n", "resources:\n  - ../mpnet\n", 1)
+    path.write_text(text, encoding="utf-8")
+    made = objects(render(path.parent))
+    assert faults(made) == []
+    configs = [
+        config_of(made, pod_of(named(made, "Deployment", name))["containers"][0]) for name in ("worker", "worker-mpnet")
+    ]
+    assert [each.get("REDBATCH_MAX_BATCH_SIZE") for each in configs] == ["128", None]
+
+
 def test_the_pod_that_restores_may_no_more_than_redis(rendered: list[Manifest]) -> None:
     """The one of docs/deploy.md: the cluster lets it in, and it finds the data."""
     (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
