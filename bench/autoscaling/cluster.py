@@ -117,6 +117,12 @@ def simulate(scene: Scene, autoscalers: Autoscalers, arrivals: NDArray[np.int64]
     return _Cluster(scene, autoscalers, seed).run(arrivals)
 
 
+def in_lane(scene: Scene, waiting: int, held: float) -> float:
+    """Returns the entries of so many requests that wait, and of so many inputs that workers hold."""
+    # A worker that has time holds requests, not inputs: one input in its hands is a whole request's entry.
+    return (waiting + held / scene.inputs) * scene.entries
+
+
 class _Cluster:
     def __init__(self, scene: Scene, autoscalers: Autoscalers, seed: int) -> None:
         self._scene = scene
@@ -179,13 +185,11 @@ class _Cluster:
         return load
 
     def _entries(self, load: float) -> float:
-        """Returns XLEN of the lanes: what waits, and what workers hold at their load."""
+        """Returns XLEN of the lane: of what waits, and of what workers hold at their load."""
         mean, spread = self._scene.station.holds(load)
         ready = self._workers.ready
         inputs = max(0.0, self._random.normal(mean * ready, spread * math.sqrt(ready)))
-        # A worker that has time holds requests, not inputs: one input in its hands is a whole request's entry.
-        requests = self._queue.number + inputs / self._scene.inputs
-        return requests * self._scene.entries
+        return in_lane(self._scene, self._queue.number, inputs)
 
     def _scale(self, now: float, load: float) -> None:
         if self._keda.due(now):
