@@ -92,7 +92,7 @@ def _starts(console: Console, *, anew: bool, before: Mapping[str, Any]) -> dict[
 
 
 def _run(todo: Sequence[Variant], seeds: int, processes: int, console: Console) -> list[Row]:
-    days = [(variant, seed) for seed in range(1, seeds + 1) for variant in todo]
+    days = [(variant, seed) for variant in todo for seed in range(1, variant.times * seeds + 1)]
     found: list[Row] = []
     with ProcessPoolExecutor(processes) as pool, console.status("") as status:
         for row in pool.map(_day, *zip(*days, strict=True)):
@@ -128,7 +128,8 @@ def _shown(scene: Scene, autoscalers: Autoscalers, device: str) -> dict[str, Any
     course = simulate(scene, autoscalers, came, SHOWN_SEED)
     about = f"{report.thresholds(autoscalers.workers)}, ready after {scene.worker_start_s:.0f} s"
     about = about if device == CPU else f"{about} (assumed)"
-    return report.day_of(course, scene, about, autoscalers.workers.most)
+    bounds = {"workers": autoscalers.workers.most, "gateways": autoscalers.gateways.most}
+    return report.day_of(course, scene, about, bounds)
 
 
 if __name__ == "__main__":

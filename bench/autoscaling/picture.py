@@ -55,7 +55,9 @@ def _load(axes: Axes, hours: Sequence[float], day: Day) -> None:
     axes.yaxis.set_major_formatter(THOUSANDS)
     most = max(*day["capacity_per_s"], *day["offered_per_s"])
     axes.set_ylim(0, 1.35 * most)
-    axes.text(Crowd().at_s / HOUR_S, 1.08 * most, "a crowd\nwithin 20 s", fontsize=8, ha="center")
+    crowd = Crowd()
+    told = f"a crowd comes\nwithin {crowd.rise_s:.0f} s"
+    axes.text(crowd.at_s / HOUR_S - 0.3, 1.1 * most, told, fontsize=8, ha="right")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -63,11 +65,11 @@ def _pods(axes: Axes, hours: Sequence[float], day: Day) -> None:
     for name, colour in (("workers", WORKERS), ("gateways", GATEWAYS)):
         least, most = day[name], day[f"{name}_most"]
         axes.fill_between(hours, least, most, step="post", color=colour, alpha=0.35, linewidth=0)
-        label = f"{name}: fewest of each span (shaded: up to most)"
+        bound = day["bounds"][name]
+        label = f"{name}, the fewest of each span (shaded: to the most); dotted: {bound}, their maximum"
         axes.step(hours, least, where="post", color=colour, linewidth=1.3, label=label)
-    bound = day["most_workers"]
-    axes.axhline(bound, color=MARK, linestyle=":", linewidth=1.2, label=f"maxReplicaCount of workers: {bound}")
-    axes.set_ylim(0, 1.5 * max(bound, *day["workers_most"], *day["gateways_most"]))
+        axes.axhline(bound, color=colour, linestyle=":", linewidth=1.2)
+    axes.set_ylim(0, 1.35 * max(day["bounds"].values()))
     axes.yaxis.set_major_locator(MultipleLocator(2))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 

@@ -25,8 +25,11 @@ Rows = Sequence[Row]
 Cells = Sequence[Callable[[Row], str]]
 
 
-def day_of(course: Course, scene: Scene, about: str, most_workers: int) -> dict[str, Any]:
-    """Returns a day in spans of SPAN_S, as JSON has it: of pods that are ready, the fewest and the most."""
+def day_of(course: Course, scene: Scene, about: str, bounds: Mapping[str, int]) -> dict[str, Any]:
+    """Returns a day in spans of SPAN_S, as JSON has it: of pods that are ready, the fewest and the most.
+
+    `bounds` are how many of each there may be.
+    """
     steps = round(SPAN_S / STEP_S)
 
     def spans(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -44,7 +47,7 @@ def day_of(course: Course, scene: Scene, about: str, most_workers: int) -> dict[
         "p99_ms": p99_ms(course, scene, SPAN_S),
     }
     told = {name: [float(f"{value:.5g}") for value in values] for name, values in found.items()}
-    return {"about": about, "most_workers": most_workers} | told
+    return {"about": about, "bounds": dict(bounds)} | told
 
 
 def tables(found: Mapping[str, Any]) -> dict[str, str]:
@@ -177,7 +180,7 @@ def gateways(rows: Rows, chosen: float) -> str:
 
 def thresholds(scaled: ScaledObject) -> str:
     """Says in a line what was simulated, of a ScaledObject."""
-    return f"{scaled.target:g} entries a worker, {scaled.least} to {scaled.most} of them"
+    return f"a target of {scaled.target:g} entries for each"
 
 
 def whole(value: float) -> str:

@@ -29,13 +29,17 @@ CHOSEN = "as chosen"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One day to simulate: of which table it is a row, what differs, and the cluster with its autoscalers."""
+    """A day to simulate: of which table it is a row, what differs, and the cluster with its autoscalers.
+
+    There are `times` as many of such days as of others: few are slow, and by chance.
+    """
 
     table: str
     device: str
     what: str
     scene: Scene
     autoscalers: Autoscalers
+    times: int = 1
 
 
 def variants(scenes: dict[str, Scene], chosen: dict[str, Autoscalers]) -> Iterator[Variant]:
@@ -46,7 +50,7 @@ def variants(scenes: dict[str, Scene], chosen: dict[str, Autoscalers]) -> Iterat
     workers = replace(chosen[GPU].workers, least=chosen[GPU].workers.most)
     for share in UTILIZATIONS:
         gateways = replace(chosen[GPU].gateways, target=share, most=UNBOUND)
-        yield Variant("gateways", GPU, f"{share:.0%}", scenes[GPU], Autoscalers(workers, gateways))
+        yield Variant("gateways", GPU, f"{share:.0%}", scenes[GPU], Autoscalers(workers, gateways), times=2)
     for away_s in AWAY_S:
         away = replace(scenes[CPU], outage=Outage(AWAY_AT_S, away_s))
         for name, fallback in fallbacks(chosen[CPU].workers.fallback).items():

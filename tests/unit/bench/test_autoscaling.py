@@ -305,7 +305,7 @@ def test_each_variant_differs_and_has_a_name_of_its_own() -> None:
 
 def test_a_day_is_told_in_spans() -> None:
     """Of five minutes each: what came in a second, what could be done, and how late it was."""
-    found = report.day_of(simulate(SCENE, fixed(2), np.full(1_200, 80)), SCENE, "two", 2)
+    found = report.day_of(simulate(SCENE, fixed(2), np.full(1_200, 80)), SCENE, "two", {"workers": 2})
     assert found["at_s"] == [0, 300, 600, 900]
     assert found["offered_per_s"] == [80] * 4
     assert found["capacity_per_s"] == [200] * 4
@@ -317,7 +317,7 @@ def test_of_a_span_it_says_how_few_were_ready() -> None:
     """Neither a dip within five minutes, nor a pod that only starts, is hidden behind the most or the mean."""
     course = simulate(SCENE, fixed(2), np.full(600, 80))
     course.ready[100], course.ready_gateways[400], course.workers[:] = 1, 1, [8] * 600
-    found = report.day_of(course, SCENE, "two", 8)
+    found = report.day_of(course, SCENE, "two", {"workers": 8})
     assert (found["workers"], found["workers_most"]) == ([1, 2], [2, 2])
     assert (found["gateways"], found["gateways_most"]) == ([2, 1], [2, 2])
     assert found["capacity_per_s"] == [100, 200]

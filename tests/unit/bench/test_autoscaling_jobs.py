@@ -13,7 +13,7 @@ from bench.autoscaling.hpa import by_average
 from bench.autoscaling.jobs import FLEETS, Texts, entries, rows, wanted
 from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.manifests import from_manifests, on_cpus
-from bench.autoscaling.scenes import CPU, GPU, Measured, of_jobs
+from bench.autoscaling.scenes import CPU, GPU, Measured, of_jobs, of_many
 from bench.autoscaling.station import Station
 from shared.jobs import MOST_ENTRIES
 
@@ -67,6 +67,15 @@ def test_requests_that_wait_in_bulk_do_add_workers(device: str) -> None:
     for fleet in range(1, scaled.most):
         may_wait = min(scene.room(fleet), scene.settings.max_queue_inputs // 2)
         assert by_average(may_wait, scaled.bulk_target, fleet) > fleet
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_those_of_32_texts_do_not(device: str) -> None:
+    """They are as few entries as a job's: gateways refuse them before."""
+    scaled, scene = SET[device], of_many(SCENES[device], PER_ENTRY)
+    for fleet in range(1, scaled.most):
+        may_wait = min(scene.room(fleet), scene.settings.max_queue_inputs // 2 // PER_ENTRY)
+        assert by_average(may_wait, scaled.bulk_target, fleet) <= fleet
 
 
 def test_the_table_has_what_is_set_in_bold_and_the_other_beside_it() -> None:
