@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.tables import ROLES, Rows, is_plain_many, number
+from bench.tables import ROLES, Rows, is_plain_many, median, number
 
 DPI = 130
 WIDTH_INCHES = 10.0
@@ -59,7 +59,7 @@ def cpu(tables: Mapping[str, Rows]) -> Figure:
     names = [_shape(row) for row in rows]
     bottoms = [0.0] * len(rows)
     for role in ROLES:
-        heights = [_median(row, f"cpu_us.{role}") for row in rows]
+        heights = [median(row, f"cpu_us.{role}") for row in rows]
         drawn = axes.bar(names, heights, bottom=bottoms, color=COLOURS[role], label=role, width=0.6)
         axes.bar_label(drawn, fmt="{:.0f}", label_type="center", color="white", fontsize=8)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
@@ -81,7 +81,7 @@ def real(tables: Mapping[str, Rows]) -> Figure:
         rows = [row for row in tables["real"] if row["of"]["mix"] == mix]
         large = [row for row in tables["one-request"] if row["of"]["mix"] == mix]
         names = [_clients(row) for row in rows]
-        rates = [_median(row, "requests_per_s") for row in rows] + [_median(row, "texts_per_s") for row in large]
+        rates = [median(row, "requests_per_s") for row in rows] + [median(row, "texts_per_s") for row in large]
         _bars(
             shares,
             [*names, *["1,000 in one"] * len(large)],
@@ -90,7 +90,7 @@ def real(tables: Mapping[str, Rows]) -> Figure:
             [f"{rate:,.0f}/s" for rate in rates],
         )
         (best,) = (row for row in tables["best"] if row["of"]["mix"] == mix)
-        _limits(shares, *(_median(best, name) / _median(best, "texts_per_s") for name in FASTER))
+        _limits(shares, *(median(best, name) / median(best, "texts_per_s") for name in FASTER))
         shares.set(title=f"Throughput, MiniLM, {mix} texts", ylabel="× the limit")
         _latencies(latencies, names, rows)
         latencies.set(title=f"Latency, MiniLM, {mix} texts", ylabel="ms")
@@ -132,7 +132,7 @@ def _latencies(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
     width = GROUP_WIDTH / len(PERCENTILES)
     for turn, (name, colour) in enumerate(PERCENTILES.items()):
         places = [at + (turn - 1) * width for at in range(len(rows))]
-        heights = [_median(row, name) for row in rows]
+        heights = [median(row, name) for row in rows]
         drawn = axes.bar(places, heights, width, color=colour, label=name.removesuffix("_ms"))
         axes.bar_label(drawn, [number(height) for height in heights], fontsize=8)
     axes.set_yscale("log")
@@ -146,10 +146,6 @@ def _plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
     axes.grid(axis="y", alpha=0.3)
-
-
-def _median(row: Row, figure: str) -> float:
-    return float(row["figures"][figure]["median"])
 
 
 def _clients(row: Row) -> str:

@@ -32,6 +32,11 @@ def ratio(value: float) -> str:
     return f"{value:.2f}"
 
 
+def median(row: Mapping[str, Any], name: str) -> float:
+    """Returns the median of a figure that there is."""
+    return float(row["figures"][name]["median"])
+
+
 def middle(row: Mapping[str, Any], name: str, form: Callable[[float], str] = number) -> str:
     """Returns the median of a figure, or a dash when there is none."""
     figure = row["figures"].get(name)
@@ -82,7 +87,7 @@ def is_plain_many(of: Mapping[str, Any]) -> bool:
 
 
 def _cost(row: Mapping[str, Any]) -> list[str]:
-    total = sum(row["figures"][f"cpu_us.{role}"]["median"] for role in ROLES)
+    total = sum(median(row, f"cpu_us.{role}") for role in ROLES)
     names = ("redis_scripts", "redis_commands", "redis_in_bytes", "redis_out_bytes")
     cells = [middle(row, f"cpu_us.{role}") for role in ROLES]
     return [*cells, number(total), middle(row, "cpu_us.generator"), *(middle(row, name) for name in names)]

@@ -1,6 +1,6 @@
 """`make bench-autoscaling`: a day with a tenfold peak under the autoscalers of k8s/, and under others, simulated.
 
-python -m bench.autoscaling [--quick] [--starts] [--seeds 2]
+python -m bench.autoscaling [--quick] [--starts] [--seeds 3]
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import typer
 from rich.console import Console
 
 from bench import document, results
-from bench.autoscaling import picture, report, starts
-from bench.autoscaling.cluster import Scene, simulate
-from bench.autoscaling.figures import figures
+from bench.autoscaling import jobs, picture, report, starts
+from bench.autoscaling.cluster import NEVER, Scene, simulate
+from bench.autoscaling.figures import after_outage, figures
+from bench.autoscaling.jobs import Texts
 from bench.autoscaling.manifests import Autoscalers, from_manifests, on_cpus
-from bench.autoscaling.scenes import CPU, GPU, read_measured, scenes
+from bench.autoscaling.scenes import CPU, GPU, of_jobs, read_measured, scenes
 from bench.autoscaling.traffic import Crowd, arrivals
 from bench.autoscaling.variants import Variant, variants
 from bench.cluster import ClusterError
@@ -34,7 +35,7 @@ from redbatch.progress import as_time
 PATH = ROOT / "bench" / "results" / "autoscaling.json"
 DOCUMENT = ROOT / "docs" / "autoscaling.md"
 PICTURE = ROOT / "docs" / "images" / "autoscaling.png"
-SEEDS = 2
+SEEDS = 3
 SHOWN_SEED = 1
 
 
@@ -51,8 +52,9 @@ def main(
     console = Console(stderr=True, highlight=False)
     before: Mapping[str, Any] = results.read(PATH)
     taken = _starts(console, anew=measure_starts, before=before)
+    measured = read_measured(taken["seconds"])
     with console.status("What one worker does at each load ..."):
-        clusters = scenes(read_measured(taken["seconds"]))
+        clusters = scenes(measured)
     chosen = from_manifests()
     autoscalers = {CPU: on_cpus(chosen), GPU: chosen}
     todo = list(variants(clusters, autoscalers))
@@ -62,16 +64,8 @@ def main(
         for row in tables["day"]:
             print(row["of"], row["figures"])
     else:
-        shown = {device: _shown(clusters[device], autoscalers[device], device) for device in clusters}
-        found = {
-            **told,
-            "repetitions": seeds,
-            "starts": taken,
-            "held": {device: [float(each) for each in scene.station.held] for device, scene in clusters.items()},
-            "chosen": {device: each.workers.target for device, each in autoscalers.items()},
-            "tables": tables,
-            "days": shown,
-        }
+        found = {**told, "repetitions": seeds, "starts": taken, "tables": tables}
+        found |= _beside(clusters, autoscalers, of_jobs(measured, clusters))
         results.write(found, PATH)
         write(found)
     console.print(as_time(time.monotonic() - began_s))
@@ -98,7 +92,7 @@ def _starts(console: Console, *, anew: bool, before: Mapping[str, Any]) -> dict[
 
 
 def _run(todo: Sequence[Variant], seeds: int, processes: int, console: Console) -> list[Row]:
-    days = [(variant, seed) for seed in range(1, seeds + 1) for variant in todo]
+    days = [(variant, seed) for variant in todo for seed in range(1, variant.times * seeds + 1)]
     found: list[Row] = []
     with ProcessPoolExecutor(processes) as pool, console.status("") as status:
         for row in pool.map(_day, *zip(*days, strict=True)):
@@ -111,14 +105,31 @@ def _day(variant: Variant, seed: int) -> Row:
     came = arrivals(variant.scene.night_per_s, Crowd(), seed)
     course = simulate(variant.scene, variant.autoscalers, came, seed)
     of = {"device": variant.device, "what": variant.what}
-    return Row(variant.table, of, asdict(figures(course, variant.scene)))
+    after = after_outage(course, variant.scene) if variant.scene.outage != NEVER else {}
+    return Row(variant.table, of, asdict(figures(course, variant.scene)) | after)
+
+
+def _beside(
+    clusters: Mapping[str, Scene], autoscalers: Mapping[str, Autoscalers], texts: Mapping[str, Sequence[Texts]]
+) -> dict[str, Any]:
+    """Returns what is no table of days: what is set, what a worker holds, what jobs ask for, and the days' course."""
+    workers = {device: each.workers for device, each in autoscalers.items()}
+    gateways = autoscalers[GPU].gateways
+    return {
+        "chosen": {device: each.target for device, each in workers.items()} | {"gateways": gateways.target},
+        "held": {device: [float(each) for each in scene.station.held] for device, scene in clusters.items()},
+        "jobs": list(jobs.rows(texts, workers, clusters[GPU].settings.inputs_per_entry)),
+        "days": {device: _shown(clusters[device], autoscalers[device], device) for device in clusters},
+    }
 
 
 def _shown(scene: Scene, autoscalers: Autoscalers, device: str) -> dict[str, Any]:
     came = arrivals(scene.night_per_s, Crowd(), SHOWN_SEED)
     course = simulate(scene, autoscalers, came, SHOWN_SEED)
     about = f"{report.thresholds(autoscalers.workers)}, ready after {scene.worker_start_s:.0f} s"
-    return report.day_of(course, scene, about if device == CPU else f"{about} (assumed)")
+    about = about if device == CPU else f"{about} (assumed)"
+    bounds = {"workers": autoscalers.workers.most, "gateways": autoscalers.gateways.most}
+    return report.day_of(course, scene, about, bounds)
 
 
 if __name__ == "__main__":

@@ -7,25 +7,38 @@ time in these lines is that of a worker at its load (`station`), which was simul
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from api.admission import most_tokens
 from api.settings import GatewaySettings
-from bench.autoscaling.hpa import SYNC_S, Pods, by_utilization
+from bench.autoscaling.hpa import SYNC_S, by_utilization
 from bench.autoscaling.keda import Scaler
 from bench.autoscaling.line import Group, Line
 from bench.autoscaling.manifests import Autoscalers
 from bench.autoscaling.pods import Fleet
 from bench.autoscaling.station import Station
 from bench.autoscaling.traffic import STEP_S
+from bench.autoscaling.usage import Usage
 
 MOST_LOAD = 0.95
-METRICS_S = 15.0
-"""Over so long the metrics server takes the mean of a pod's CPU."""
+
+
+class Outage(NamedTuple):
+    """Redis is away: nothing of requests gets in or out, and KEDA cannot ask it."""
+
+    at_s: float
+    for_s: float
+
+    def lasts(self, now: float) -> bool:
+        """Whether it is away now."""
+        return self.at_s <= now < self.at_s + self.for_s
+
+
+NEVER = Outage(math.inf, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,7 @@ class Scene:
         stop_s: how long a pod is there after the order to leave.
         gateway_cpu_s: CPU that a gateway needs for a request. It has one core, and asks for one.
         settings: of the gateways.
+        outage: when Redis is away.
     """
 
     station: Station
@@ -53,6 +67,7 @@ class Scene:
     stop_s: float = 5.0
     gateway_cpu_s: float = 0.0002
     settings: GatewaySettings = field(default_factory=GatewaySettings.model_construct)
+    outage: Outage = NEVER
 
     @property
     def entries(self) -> int:
@@ -87,6 +102,7 @@ class Course:
     ready: list[int] = field(default_factory=list)
     paid: list[int] = field(default_factory=list)
     gateways: list[int] = field(default_factory=list)
+    ready_gateways: list[int] = field(default_factory=list)
     answered: list[tuple[int, int, float, float]] = field(default_factory=list)
     waiting: int = 0
 
@@ -101,6 +117,12 @@ def simulate(scene: Scene, autoscalers: Autoscalers, arrivals: NDArray[np.int64]
     return _Cluster(scene, autoscalers, seed).run(arrivals)
 
 
+def in_lane(scene: Scene, waiting: int, held: float) -> float:
+    """Returns the entries of so many requests that wait, and of so many inputs that workers hold."""
+    # A worker that has time holds requests, not inputs: one input in its hands is a whole request's entry.
+    return (waiting + held / scene.inputs) * scene.entries
+
+
 class _Cluster:
     def __init__(self, scene: Scene, autoscalers: Autoscalers, seed: int) -> None:
         self._scene = scene
@@ -109,7 +131,7 @@ class _Cluster:
         self._keda = Scaler(autoscalers.workers)
         self._hpa, self._target = autoscalers.gateways.autoscaler(), autoscalers.gateways.target
         self._synced_s = 0.0
-        self._used: deque[float] = deque(maxlen=round(METRICS_S / STEP_S))
+        self._usage = Usage()
         self._before, self._queue = Line(), Line()
         self._random = np.random.default_rng(seed)
         self._course = Course()
@@ -129,6 +151,7 @@ class _Cluster:
             course.ready.append(self._workers.ready)
             course.paid.append(self._workers.paid)
             course.gateways.append(self._gateways.replicas)
+            course.ready_gateways.append(self._gateways.ready)
             self._scale(now + STEP_S, load)
         course.waiting = self._before.number + self._queue.number
         return course
@@ -138,10 +161,11 @@ class _Cluster:
         ready = self._gateways.ready
         per_s = ready / self._scene.gateway_cpu_s
         passed = self._before.serve(now, STEP_S, per_s)
-        self._used.append(sum(each.group.number for each in passed) / per_s / STEP_S)
+        self._usage.note(sum(each.group.number for each in passed) / per_s / STEP_S)
         # Entries leave the queue while others come: what the workers get done in this step is room, too.
         room = self._scene.room(self._workers.ready) - self._queue.number
         room += int(self._workers.ready * self._scene.worker_per_s * STEP_S)
+        room = 0 if self._scene.outage.lasts(now) else room
         refused = 0
         for each in passed:
             taken = min(each.group.number, max(0, room))
@@ -153,7 +177,7 @@ class _Cluster:
 
     def _run(self, step: int, now: float) -> float:
         """Has workers take what waits; returns their load."""
-        per_s = self._workers.ready * self._scene.worker_per_s
+        per_s = 0.0 if self._scene.outage.lasts(now) else self._workers.ready * self._scene.worker_per_s
         served = self._queue.serve(now, STEP_S, per_s)
         number = sum(each.group.number for each in served)
         load = min(MOST_LOAD, number / (per_s * STEP_S)) if per_s else 0.0
@@ -161,21 +185,17 @@ class _Cluster:
         return load
 
     def _entries(self, load: float) -> float:
-        """Returns XLEN of the lanes: what waits, and what workers hold at their load."""
+        """Returns XLEN of the lane: of what waits, and of what workers hold at their load."""
         mean, spread = self._scene.station.holds(load)
         ready = self._workers.ready
         inputs = max(0.0, self._random.normal(mean * ready, spread * math.sqrt(ready)))
-        # A worker that has time holds requests, not inputs: one input in its hands is a whole request's entry.
-        requests = self._queue.number + inputs / self._scene.inputs
-        return requests * self._scene.entries
+        return in_lane(self._scene, self._queue.number, inputs)
 
     def _scale(self, now: float, load: float) -> None:
         if self._keda.due(now):
-            entries = math.ceil(self._entries(load))
+            entries = None if self._scene.outage.lasts(now) else math.ceil(self._entries(load))
             self._workers.scale(now, self._keda.replicas(now, self._workers.replicas, entries))
         if now - self._synced_s >= SYNC_S:
             self._synced_s = now
-            used = sum(self._used) / len(self._used)
-            pods = Pods([used] * self._gateways.ready, unready=self._gateways.starting)
-            current = self._gateways.replicas
-            self._gateways.scale(now, self._hpa.replicas(now, current, by_utilization(pods, self._target)))
+            asked = by_utilization(self._usage.told(now, self._gateways), self._target)
+            self._gateways.scale(now, self._hpa.replicas(now, self._gateways.replicas, asked))

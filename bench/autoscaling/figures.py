@@ -56,6 +56,24 @@ def figures(course: Course, scene: Scene) -> Figures:
     )
 
 
+def after_outage(course: Course, scene: Scene) -> dict[str, float]:
+    """Returns how a day goes on after Redis was away: figures of the hour that begins when it is back.
+
+    The fewest workers that were ready from when it went on; and, of those who came in that hour, how many were refused
+    or expired, or answered after SLOW_S.
+    """
+    gone, back = (round(at_s / STEP_S) for at_s in (scene.outage.at_s, scene.outage.at_s + scene.outage.for_s))
+    end = back + round(HOUR_S / STEP_S)
+    counts = histogram(course, scene, np.array([back, end, len(course.arrived)]))[1]
+    late = float(counts[np.searchsorted(EDGES, SLOW_S) :].sum())
+    lost = sum(course.refused[back:end]) + sum(course.expired[back:end])
+    return {
+        "least_ready": min(course.ready[gone:end]),
+        "slow_after": (late + lost) / sum(course.arrived[back:end]),
+        "p99_after_ms": 1000 * quantile(counts, 0.99),
+    }
+
+
 def p99_ms(course: Course, scene: Scene, span_s: float) -> Floats:
     """Returns the p99 of those who were answered in each span of the day; NaN where nobody was."""
     ends = np.arange(span_s / STEP_S, len(course.arrived) + 1, span_s / STEP_S)

@@ -42,7 +42,7 @@ class ScaledObject:
     """What a manifest sets.
 
     Attributes:
-        target: how much of the metric each replica is to have: entries of the streams.
+        target: how much of the metric each replica is to have: entries of the lane interactive.
         least: minReplicaCount.
         most: maxReplicaCount.
         activation: the metric has to be above it for KEDA to see that there is anything to do.
@@ -50,6 +50,8 @@ class ScaledObject:
         cooldown_s: so long after there was, all replicas go, where `least` is 0.
         behaviour: of the HPA, whose own least is 1.
         fallback: for when the metric cannot be had.
+        bulk_target: how many entries of the lane bulk each replica is to have. Of both lanes the one counts by which
+            there are to be more.
     """
 
     target: float
@@ -60,6 +62,7 @@ class ScaledObject:
     cooldown_s: float = 300.0
     behaviour: Behaviour = DEFAULT
     fallback: Fallback | None = None
+    bulk_target: float = math.inf
 
 
 class Scaler:

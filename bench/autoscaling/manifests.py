@@ -13,12 +13,13 @@ import yaml
 from bench.autoscaling.hpa import DEFAULT, Autoscaler, Behaviour, Policy, Rules
 from bench.autoscaling.keda import Fallback, ScaledObject
 from bench.machine import ROOT
+from shared.keys import BULK, INTERACTIVE, LANES
 
 K8S = ROOT / "k8s"
 WORKERS = Path("components", "keda", "scaledobject.yaml")
 CPU_WORKERS = Path("components", "keda-cpu", "target.yaml")
 GATEWAYS = Path("base", "gateway-hpa.yaml")
-TARGET = re.compile(r"/spec/triggers/\d+/metadata/streamLength")
+TARGET = re.compile(r"/spec/triggers/(\d+)/metadata/streamLength")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,33 @@ def from_manifests(k8s: Path = K8S) -> Autoscalers:
 
 
 def on_cpus(autoscalers: Autoscalers, k8s: Path = K8S) -> Autoscalers:
-    """Returns them with the target that the component for workers on CPUs puts in place of the other."""
-    patch = yaml.safe_load((k8s / CPU_WORKERS).read_text(encoding="utf-8"))
-    (target,) = {float(each["value"]) for each in patch if TARGET.fullmatch(each["path"])}
-    return replace(autoscalers, workers=replace(autoscalers.workers, target=target))
+    """Returns them with the targets that the component for workers on CPUs puts in place of the others.
+
+    Raises ValueError: it replaces something else, too.
+    """
+    manifest = _only(k8s / WORKERS, "ScaledObject")
+    for each in yaml.safe_load((k8s / CPU_WORKERS).read_text(encoding="utf-8")):
+        place = TARGET.fullmatch(each["path"])
+        if each["op"] != "replace" or place is None:
+            raise ValueError(f"{each['op']} {each['path']} is not the target of a trigger")
+        manifest["spec"]["triggers"][int(place[1])]["metadata"]["streamLength"] = each["value"]
+    return replace(autoscalers, workers=scaled_object(manifest))
 
 
 def scaled_object(manifest: Mapping[str, Any]) -> ScaledObject:
-    """Returns a ScaledObject by redis-streams, of which the longest counts. Raises ValueError: targets differ."""
+    """Returns a ScaledObject by redis-streams: by the length of each lane. Raises ValueError: by something else.
+
+    By length, too, KEDA calls the value above which there is anything to do activationLagCount.
+    """
     spec, defaults = manifest["spec"], ScaledObject(1, 0, 100)
     given = [each["metadata"] for each in spec["triggers"]]
-    (target,) = {float(each["streamLength"]) for each in given}
+    targets = {each["stream"].rpartition(":")[2]: float(each["streamLength"]) for each in given}
+    if targets.keys() != set(LANES) or any("consumerGroup" in each for each in given):
+        raise ValueError(f"by {given}, not by the length of each lane")
     (activation,) = {float(each.get("activationLagCount", 0)) for each in given}
     config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
     return ScaledObject(
-        target=target,
+        target=targets[LANES[INTERACTIVE]],
         least=spec.get("minReplicaCount", defaults.least),
         most=spec.get("maxReplicaCount", defaults.most),
         activation=activation,
@@ -74,6 +87,7 @@ def scaled_object(manifest: Mapping[str, Any]) -> ScaledObject:
         cooldown_s=spec.get("cooldownPeriod", defaults.cooldown_s),
         behaviour=behaviour(config.get("behavior", {})),
         fallback=_fallback(spec.get("fallback")),
+        bulk_target=targets[LANES[BULK]],
     )
 
 

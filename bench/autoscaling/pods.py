@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 
@@ -15,10 +16,15 @@ class Fleet:
     """
 
     def __init__(self, ready: int, start_s: float, stop_s: float) -> None:
-        self.ready = ready
         self._start_s, self._stop_s = start_s, stop_s
+        self._ready_s = [-math.inf] * ready
         self._starting: deque[float] = deque()
         self._leaving: deque[float] = deque()
+
+    @property
+    def ready(self) -> int:
+        """Those that serve."""
+        return len(self._ready_s)
 
     @property
     def replicas(self) -> int:
@@ -35,21 +41,24 @@ class Fleet:
         """Those that are not ready yet."""
         return len(self._starting)
 
+    def ready_since(self, moment: float) -> int:
+        """Returns how many of those that serve do so only since then, or later."""
+        return sum(each > moment for each in self._ready_s)
+
     def advance(self, now: float) -> None:
         """Lets the time come to now."""
         while self._starting and self._starting[0] <= now:
-            self._starting.popleft()
-            self.ready += 1
+            self._ready_s.append(self._starting.popleft())
         while self._leaving and self._leaving[0] <= now:
             self._leaving.popleft()
 
     def scale(self, now: float, replicas: int) -> None:
-        """Orders pods, or has some leave: first those that are not ready, as a ReplicaSet does."""
+        """Orders pods, or has some leave: first those that are not ready, then the newest, as a ReplicaSet does."""
         while self.replicas < replicas:
             self._starting.append(now + self._start_s)
         while self.replicas > replicas:
             if self._starting:
                 self._starting.pop()
             else:
-                self.ready -= 1
+                self._ready_s.pop()
                 self._leaving.append(now + self._stop_s)

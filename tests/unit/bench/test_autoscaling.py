@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,15 @@ from bench.autoscaling.figures import figures, p99_ms
 from bench.autoscaling.hpa import DEFAULT, Behaviour, Policy, Rules
 from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.line import Group, Line
-from bench.autoscaling.manifests import K8S, Autoscalers, Utilization, from_manifests, on_cpus, scaled_object
+from bench.autoscaling.manifests import (
+    CPU_WORKERS,
+    K8S,
+    Autoscalers,
+    Utilization,
+    from_manifests,
+    on_cpus,
+    scaled_object,
+)
 from bench.autoscaling.pods import Fleet
 from bench.autoscaling.scenes import as_fast, of_many
 from bench.autoscaling.station import Station, measure
@@ -32,6 +41,10 @@ from bench.simulation.traffic import Traffic
 
 EVEN = Station.even(100.0, 0.02)
 SCENE = Scene(EVEN, 40.0, worker_start_s=20.0)
+TRIGGERS = [
+    {"metadata": {"stream": f"rb:{{minilm}}:q:{lane}", "streamLength": target}}
+    for lane, target in (("interactive", "7"), ("bulk", "9"))
+]
 NOBODY = Crowd(at_s=2 * DAY_S)
 
 
@@ -97,8 +110,9 @@ def test_pods_take_their_time_and_those_that_start_leave_first() -> None:
     assert (fleet.ready, fleet.replicas, fleet.paid) == (1, 2, 2)
     fleet.advance(3.0)
     assert (fleet.ready, fleet.starting) == (2, 0)
+    assert [fleet.ready_since(moment) for moment in (-1.0, 2.9, 3.0)] == [1, 1, 0]
     fleet.scale(3.0, 1)
-    assert (fleet.ready, fleet.replicas, fleet.paid) == (1, 1, 2)
+    assert (fleet.ready, fleet.replicas, fleet.paid, fleet.ready_since(-1.0)) == (1, 1, 2, 0)
     fleet.advance(5.0)
     assert fleet.paid == 1
 
@@ -171,7 +185,7 @@ def test_more_workers_come_when_entries_wait_and_go_when_they_do_not() -> None:
 
 
 def test_gateways_are_scaled_by_their_cpu() -> None:
-    """5,000 a second of 0.4 ms each need two cores, so three gateways at 70 %; and one when nobody comes."""
+    """5,000 a second of 0.4 ms each need two cores, so three gateways at 70 %; and one when nobody comes for long."""
     scene = replace(SCENE, station=Station.even(20_000.0, 0.001), gateway_cpu_s=0.0004)
     autoscalers = Autoscalers(ScaledObject(1e9, 1, 1), Utilization(0.7, 1, 10))
     course = simulate(scene, autoscalers, np.concatenate([np.full(600, 5_000), np.zeros(900, dtype=int)]))
@@ -214,36 +228,58 @@ def test_the_manifests_are_read_whole() -> None:
     spec = next(yaml.safe_load_all((K8S / "components/keda/scaledobject.yaml").read_text(encoding="utf-8")))["spec"]
     found = from_manifests()
     assert (found.workers.least, found.workers.most) == (spec["minReplicaCount"], spec["maxReplicaCount"])
-    assert {each["metadata"]["streamLength"] for each in spec["triggers"]} == {f"{found.workers.target:g}"}
+    assert [each["metadata"]["streamLength"] for each in spec["triggers"]] == [
+        f"{each:g}" for each in (found.workers.target, found.workers.bulk_target)
+    ]
     assert found.workers.fallback is not None
     assert found.workers.behaviour.down == Rules(900.0, [Policy("Pods", 1, 120.0)])
-    assert on_cpus(found).workers.target < found.workers.target
-    assert (found.gateways.target, found.gateways.least) == (0.7, 2)
+    cpu = on_cpus(found).workers
+    assert cpu.target < found.workers.target
+    assert cpu.bulk_target < found.workers.bulk_target
+    assert replace(cpu, target=found.workers.target, bulk_target=found.workers.bulk_target) == found.workers
+    assert (found.gateways.target, found.gateways.least) == (0.5, 2)
 
 
 def test_both_lanes_are_read_without_a_consumer_group() -> None:
-    """A consumerGroup would make it another metric; and with two targets neither would be the one."""
+    """A consumerGroup would make it another metric; and each lane has a target of its own, whatever their order."""
     manifest = next(yaml.safe_load_all((K8S / "components/keda/scaledobject.yaml").read_text(encoding="utf-8")))
     triggers = {each["name"]: each["metadata"] for each in manifest["spec"]["triggers"]}
     assert {name: each["stream"] for name, each in triggers.items()} == {
         lane: f"rb:{{minilm}}:q:{lane}" for lane in ("interactive", "bulk")
     }
-    assert not any("consumerGroup" in each for each in triggers.values())
-    triggers["bulk"]["streamLength"] = "64"
-    with pytest.raises(ValueError, match="too many values"):
+    read = scaled_object(manifest)
+    assert (read.target, read.bulk_target) == tuple(
+        float(triggers[lane]["streamLength"]) for lane in ("interactive", "bulk")
+    )
+    manifest["spec"]["triggers"].reverse()
+    assert scaled_object(manifest) == read
+    triggers["bulk"]["consumerGroup"] = "workers"
+    with pytest.raises(ValueError, match="not by the length of each lane"):
         scaled_object(manifest)
+    manifest["spec"]["triggers"].pop()
+    with pytest.raises(ValueError, match="not by the length of each lane"):
+        scaled_object(manifest)
+
+
+def test_a_patch_for_cpus_that_does_more_is_not_understood(tmp_path: Path) -> None:
+    """Whatever it replaces besides would be applied, and not simulated."""
+    shutil.copytree(K8S, tmp_path / "k8s")
+    patch = [{"op": "replace", "path": "/spec/maxReplicaCount", "value": 4}]
+    (tmp_path / "k8s" / CPU_WORKERS).write_text(yaml.safe_dump(patch), encoding="utf-8")
+    with pytest.raises(ValueError, match="replace /spec/maxReplicaCount is not the target of a trigger"):
+        on_cpus(from_manifests(), tmp_path / "k8s")
 
 
 def test_what_a_manifest_leaves_out_is_as_its_software_has_it(tmp_path: Path) -> None:
     """KEDA polls each 30 s, between 0 and 100 replicas; Kubernetes waits five minutes before it goes down."""
-    scaled = {"spec": {"triggers": [{"metadata": {"streamLength": "7"}}]}, "kind": "ScaledObject"}
+    scaled = {"spec": {"triggers": TRIGGERS}, "kind": "ScaledObject"}
     cpu = {"resource": {"name": "cpu", "target": {"averageUtilization": 50}}}
     hpa = {"spec": {"maxReplicas": 3, "metrics": [cpu]}, "kind": "HorizontalPodAutoscaler"}
     for name, manifest in {"components/keda/scaledobject.yaml": scaled, "base/gateway-hpa.yaml": hpa}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(yaml.safe_dump(manifest), encoding="utf-8")
     found = from_manifests(tmp_path)
-    assert found.workers == ScaledObject(7.0, 0, 100, 0.0, 30.0, 300.0, DEFAULT, None)
+    assert found.workers == ScaledObject(7.0, 0, 100, 0.0, 30.0, 300.0, DEFAULT, None, 9.0)
     assert found.gateways == Utilization(0.5, 1, 3, DEFAULT)
 
 
@@ -269,19 +305,29 @@ def test_each_variant_differs_and_has_a_name_of_its_own() -> None:
 
 def test_a_day_is_told_in_spans() -> None:
     """Of five minutes each: what came in a second, what could be done, and how late it was."""
-    found = report.day_of(simulate(SCENE, fixed(2), np.full(1_200, 80)), SCENE, "two")
+    found = report.day_of(simulate(SCENE, fixed(2), np.full(1_200, 80)), SCENE, "two", {"workers": 2})
     assert found["at_s"] == [0, 300, 600, 900]
     assert found["offered_per_s"] == [80] * 4
     assert found["capacity_per_s"] == [200] * 4
     assert found["p99_ms"] == pytest.approx([20] * 4, rel=0.03)
-    assert found["workers"] == [2] * 4
+    assert found["workers"] == found["workers_most"] == found["gateways"] == [2] * 4
+
+
+def test_of_a_span_it_says_how_few_were_ready() -> None:
+    """Neither a dip within five minutes, nor a pod that only starts, is hidden behind the most or the mean."""
+    course = simulate(SCENE, fixed(2), np.full(600, 80))
+    course.ready[100], course.ready_gateways[400], course.workers[:] = 1, 1, [8] * 600
+    found = report.day_of(course, SCENE, "two", {"workers": 8})
+    assert (found["workers"], found["workers_most"]) == ([1, 2], [2, 2])
+    assert (found["gateways"], found["gateways_most"]) == ([2, 1], [2, 2])
+    assert found["capacity_per_s"] == [100, 200]
 
 
 def test_rules_in_both_directions_are_read() -> None:
     """A behaviour that is given in one direction keeps the default in the other."""
     manifest = {
         "spec": {
-            "triggers": [{"metadata": {"streamLength": "7"}}],
+            "triggers": TRIGGERS,
             "advanced": {
                 "horizontalPodAutoscalerConfig": {
                     "behavior": {
