@@ -16,10 +16,9 @@ START_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a pod ended: its exit code, when (s, monotonic), and how long after it was deleted."""
+    """How a pod ended: its exit code, and how long after it was deleted."""
 
     code: int
-    at: float
     after_s: float
 
 
@@ -85,8 +84,7 @@ class Deployment:
 
     async def _remove(self, pod: Pod, grace_s: float | None) -> None:
         began = time.monotonic()
-        code, at = await pod.end(grace_s), time.monotonic()
-        self.ended[pod.name] = End(code, at, at - began)
+        self.ended[pod.name] = End(await pod.end(grace_s), time.monotonic() - began)
 
     def _add(self) -> Pod:
         pod = self._make(self._manifest)
