@@ -101,8 +101,10 @@ async def _told(
         raise Failed("hangs") from None
     except httpx.TransportError:
         raise Failed(RESET) from None
+    if not answer.headers["content-type"].startswith("application/json"):
+        raise Failed(f"{answer.status_code} of somebody else")  # of what stands in front of the gateways
     if answer.status_code != wanted:
-        raise Failed(f"{answer.status_code} {answer.text[:200]}")
+        raise Failed(f"{answer.status_code} {answer.json()['error']['code']}")
     return answer.json()
 
 

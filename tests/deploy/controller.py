@@ -97,7 +97,7 @@ class Deployment:
         least_s = self._manifest["spec"].get("minReadySeconds", 0)
 
         def available() -> bool:
-            assert pod.restarts == 0, f"{pod.name} does not start\n{pod.last_words()}"
+            pod.check()
             return pod.ready and time.monotonic() - pod.ready_at >= least_s
 
         await wait_until(

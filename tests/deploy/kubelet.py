@@ -81,6 +81,12 @@ class Pod:
             see_free(self.place.address, each["containerPort"])
         self._running = asyncio.create_task(self._run())
 
+    def check(self) -> None:
+        """Raises what the play of it has raised, and AssertionError when its container was begun again."""
+        if self._running is not None and self._running.done():
+            self._running.result()
+        assert self.restarts == 0, f"{self.name} does not stay\n{self.last_words()}"
+
     def last_words(self) -> str:
         """The end of its log."""
         return self.program.last_words() if self.program else "it was never started"
