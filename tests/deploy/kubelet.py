@@ -98,14 +98,15 @@ class Pod:
             grace_s: another grace than the manifest's.
         """
         self.leaving, self.ready = True, False
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
         return await self._end_container(self.grace_s if grace_s is None else grace_s)
 
     async def _end_container(self, grace_s: float) -> int:
         """Ends the container. `preStop` counts in the grace, and of one that has ended there is nothing to stop."""
-        assert self.program is not None
+        if self.program is None:
+            return 0
         until = time.monotonic() + grace_s
         if self.program.running and grace_s > 0:
             await asyncio.sleep(min(self.pre_stop_s, grace_s))

@@ -99,6 +99,7 @@ class Cluster:
 
         def seen() -> bool:
             told = [plain_http.get(f"http://{each}/v1/models", headers=self.headers) for each in found]
+            assert all(answer.is_success for answer in told), f"{found} are no gateways: {told}"
             return all({row["id"] for row in answer.json()["data"]} == {"minilm", MODEL} for answer in told)
 
         found = self.service.endpoints()
@@ -151,15 +152,17 @@ async def cluster(manifests: list[Manifest], tmp_path_factory: pytest.TempPathFa
             service = Service(
                 named(every, "Service", "gateway"), lambda: [pod for each in deployments for pod in each.made]
             )
-            await start(gateways, workers, slow)
-            async with Balancer(tmp_path_factory.mktemp("nginx"), service.endpoints) as balancer:
-                key = create_key(named(every, "Secret", "admin-redis")["stringData"]["url"])
-                # A client's own connections to nginx end when nginx reads its file anew: each call has one of its own.
-                headers = {"authorization": f"Bearer {key}", "connection": "close"}
-                found = Cluster(gateways, workers, slow, service, balancer, headers)
-                await found.sees_both_models()
-                yield found
-            await asyncio.gather(*(each.kill() for each in deployments))
+            try:
+                await start(gateways, workers, slow)
+                async with Balancer(tmp_path_factory.mktemp("nginx"), service.endpoints) as balancer:
+                    key = create_key(named(every, "Secret", "admin-redis")["stringData"]["url"])
+                    # A client's connections to nginx end when nginx reads its file anew: each call has one of its own.
+                    headers = {"authorization": f"Bearer {key}", "connection": "close"}
+                    found = Cluster(gateways, workers, slow, service, balancer, headers)
+                    await found.sees_both_models()
+                    yield found
+            finally:
+                await asyncio.gather(*(each.kill() for each in deployments))
 
 
 async def start(gateways: Deployment, workers: Deployment, slow: Deployment) -> None:
@@ -204,7 +207,7 @@ async def hang(workers: Deployment) -> str:
     return pod.name
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(360)
 async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
     """New gateways and workers, one gateway less, and a worker that hangs: each request has its answer, and a job too.
 
@@ -236,7 +239,7 @@ async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(360)
 async def test_gateways_that_leave_without_a_word_fail_some(cluster: Cluster) -> None:
     """So the test above would notice."""
     async with cluster.load() as calls:
