@@ -166,10 +166,13 @@ async def cluster(manifests: list[Manifest], tmp_path_factory: pytest.TempPathFa
 
 
 async def start(gateways: Deployment, workers: Deployment, slow: Deployment) -> None:
-    """Starts pods of each; the gateways are ready before there is a worker."""
+    """Starts pods of each; the gateways are ready before there is a worker, which is no reason to take them away."""
+
+    def ready() -> bool:
+        return starting.done() or [pod.ready for pod in gateways.pods] == [True, True]
+
     starting = asyncio.create_task(gateways.scale(2))
-    while not starting.done() and not all(pod.ready for pod in gateways.made):
-        await asyncio.wait([starting], timeout=0.05)
+    await wait_until(ready, "gateways are ready that have no worker", timeout_s=30)
     await asyncio.gather(starting, workers.scale(2), slow.scale(1))
 
 
