@@ -16,11 +16,8 @@ from tests.deploy.manifests import Manifest, label, named, pod_labels, pod_of
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what images listen on
 INIT = ["tini", "--"]
-PLAYED = {"name", "image", "command", "args", "env", "envFrom", "ports", "volumeMounts", "lifecycle"} | {
-    "startupProbe",
-    "readinessProbe",
-    "livenessProbe",
-}
+PROBES = {"startupProbe", "readinessProbe", "livenessProbe"}
+PLAYED = {"name", "image", "command", "args", "env", "envFrom", "ports", "volumeMounts", "lifecycle"} | PROBES
 ELSEWHERE = {"resources", "securityContext"}
 """What no process here can be given; other tests look at it."""
 
