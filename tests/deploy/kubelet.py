@@ -7,53 +7,29 @@ folders. All else is the manifest's and the image's: the command, the variables,
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
+import math
+import random
 import signal
+import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
+import psutil
 
 from tests import plain_http
-from tests.deploy.dockerfile import chain, environment
-from tests.deploy.manifests import Manifest, config_of, pod_of
+from tests.deploy.container import Place, Run, container_of, known
+from tests.deploy.manifests import Manifest, pod_of
+from tests.deploy.probe import Probe
 from tests.processes import Processes, Program
+from tests.waiting import wait_until
 
-STAGES = {"gateway": "gateway", "worker": "worker-cuda"}
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - what images listen on
+LEAST_S = 2.0
+"""What a kubelet gives a container after SIGTERM even where `preStop` has used up the grace."""
 
-
-@dataclass(frozen=True)
-class Probe:
-    """A probe by HTTP, with Kubernetes' defaults where the manifest says nothing."""
-
-    url: str
-    period_s: float
-    timeout_s: float
-    failures: int
-
-    @classmethod
-    def of(cls, container: Manifest, name: str, address: str) -> Self:
-        """Returns a container's probe of that name."""
-        given = container[name]
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        return cls(
-            f"http://{address}:{ports[given['httpGet']['port']]}{given['httpGet']['path']}",
-            given.get("periodSeconds", 10),
-            given.get("timeoutSeconds", 1),
-            given.get("failureThreshold", 3),
-        )
-
-    async def passes(self, client: httpx.AsyncClient) -> bool:
-        """Asks once."""
-        try:
-            answer = await client.get(self.url, timeout=self.timeout_s)
-        except httpx.HTTPError:
-            return False
-        return answer.is_success
+BACKOFF_S = 10.0
+BLOCKS, LAST, LOCK_PORT = 250, 254, 7707
 
 
 class Pod:
@@ -61,56 +37,81 @@ class Pod:
 
     Args:
         workload: what it is one of.
-        number: of the pod.
-        env: its container's variables.
+        place: what it knows of itself.
+        run: what its container runs.
         processes: where its process is started.
 
     Attributes:
+        leaving: whether it has been deleted: from then on no Service has it.
         ready: whether it may be sent requests.
         ready_at: since when (s, monotonic).
-        restarts: how often its container was begun again, since it was not alive.
+        restarts: how often its container was begun again, since it had ended or was not alive.
     """
 
-    def __init__(self, workload: Manifest, number: int, env: Mapping[str, str], processes: Processes) -> None:
-        self.name = f"{workload['metadata']['name']}-{number}"
-        self.address = address_of(number)
-        self.ready = False
+    def __init__(self, workload: Manifest, place: Place, run: Run, processes: Processes) -> None:
+        self.place = place
+        self.name = place.name
+        self.env = run.env
+        self.container = container_of(workload)
+        self.grace_s = float(pod_of(workload).get("terminationGracePeriodSeconds", 30))
+        self.leaving = self.ready = False
         self.ready_at = 0.0
         self.restarts = 0
         self.program: Program | None = None
-        self._pod = pod_of(workload)
-        self._container = self._pod["containers"][0]
-        self._env = env
+        self._began = 0.0
+        self._words = " ".join(run.words)
+        self._probes = {
+            name: Probe.of(self.container, f"{name}Probe", place.address)
+            for name in ("startup", "readiness", "liveness")
+        }
         self._processes = processes
         self._running: asyncio.Task[None] | None = None
 
     @property
-    def port(self) -> int:
-        """The first of its container's ports."""
-        return int(self._container["ports"][0]["containerPort"])
+    def pre_stop_s(self) -> float:
+        """How long its container's `preStop` sleeps."""
+        given = self.container.get("lifecycle", {})
+        known(given, {"preStop"}, f"{self.name}: lifecycle")
+        known(given.get("preStop", {}), {"sleep"}, f"{self.name}: preStop")
+        return float(given.get("preStop", {}).get("sleep", {}).get("seconds", 0))
 
     def start(self) -> None:
-        """Starts it; it is ready some time later."""
+        """Starts it; it is ready some time later. Raises AssertionError: somebody is on one of its ports."""
+        for each in self.container.get("ports", []):
+            see_free(self.place.address, each["containerPort"])
         self._running = asyncio.create_task(self._run())
 
+    def check(self) -> None:
+        """Raises what the play of it has raised, and AssertionError when its container was begun again."""
+        if self._running is not None and self._running.done():
+            self._running.result()
+        assert self.restarts == 0, f"{self.name} does not stay\n{self.last_words()}"
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.program.last_words() if self.program else "it was never started"
+
     async def end(self, grace_s: float | None = None) -> int:
-        """Ends it: first `preStop`, then SIGTERM, SIGKILL at the end of the grace. Returns the exit code.
+        """Deletes it: `preStop`, then SIGTERM, and SIGKILL at the end of the grace. Returns the exit code.
 
         Args:
             grace_s: another grace than the manifest's.
         """
-        self.ready = False
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
-        return await self._end_container(self._pod["terminationGracePeriodSeconds"] if grace_s is None else grace_s)
+        self.leaving, self.ready = True, False
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        return await self._end_container(self.grace_s if grace_s is None else grace_s)
 
     async def _end_container(self, grace_s: float) -> int:
-        assert self.program is not None
+        """Ends the container. `preStop` counts in the grace, and of one that has ended there is nothing to stop."""
+        if self.program is None:
+            return 0
         until = time.monotonic() + grace_s
-        await asyncio.sleep(self._container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0))
+        if self.program.running and grace_s > 0:
+            await asyncio.sleep(min(self.pre_stop_s, grace_s))
         try:
-            return await self.program.stop(max(0.0, until - time.monotonic()))
+            return await self.program.stop(max(LEAST_S, until - time.monotonic()) if grace_s > 0 else 0.0)
         except AssertionError:
             self.program.kill()
             return -signal.SIGKILL
@@ -118,83 +119,91 @@ class Pod:
     async def _run(self) -> None:
         async with plain_http.client() as client:
             while True:
-                words = " ".join(command(self._container["name"])).replace(EVERYWHERE, self.address)
-                self.program = await self._processes.start(self.name, words, self._env)
+                self._began = time.monotonic()
+                self.program = await self._processes.start(self.name, self._words, self.env)
                 await self._watch(client)
                 self.ready = False
                 self.restarts += 1
-                await self._end_container(self._pod["terminationGracePeriodSeconds"])
+                await self._end_container(self.grace_s)
+                await asyncio.sleep(BACKOFF_S * (self.restarts > 1))
 
     async def _watch(self, client: httpx.AsyncClient) -> None:
-        """Probes until the container has to be begun again."""
-        began = Probe.of(self._container, "startupProbe", self.address)
-        for _ in range(began.failures):
-            if await began.passes(client):
-                break
-            await asyncio.sleep(began.period_s)
-        else:
+        """Returns when the container has to be begun again: when it has ended, or is not alive."""
+        assert self.program is not None
+        waits = [self._until_ended(self.program), self._until_unwell(client)]
+        tasks = [asyncio.ensure_future(each) for each in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _until_ended(self, program: Program) -> None:
+        await wait_until(lambda: not program.running, "it has ended", timeout_s=math.inf, poll_s=0.05)
+
+    async def _until_unwell(self, client: httpx.AsyncClient) -> None:
+        """Nobody asks whether it is ready or alive before it has started."""
+        if not await anext(self._probes["startup"].verdicts(client, self._began)):
             return
         readiness = asyncio.create_task(self._watch_readiness(client))
         try:
-            await self._until_dead(client)
+            async for alive in self._probes["liveness"].verdicts(client, self._began):
+                if not alive:
+                    return
         finally:
             readiness.cancel()
             await asyncio.gather(readiness, return_exceptions=True)
 
     async def _watch_readiness(self, client: httpx.AsyncClient) -> None:
-        probe, failed = Probe.of(self._container, "readinessProbe", self.address), 0
-        while True:
-            failed = 0 if await probe.passes(client) else failed + 1
-            if failed == 0 and not self.ready:
-                self.ready, self.ready_at = True, time.monotonic()
-            elif failed >= probe.failures:
-                self.ready = False
-            await asyncio.sleep(probe.period_s)
-
-    async def _until_dead(self, client: httpx.AsyncClient) -> None:
-        probe, failed = Probe.of(self._container, "livenessProbe", self.address), 0
-        while failed < probe.failures and self.program is not None and self.program.running:
-            await asyncio.sleep(probe.period_s)
-            failed = 0 if await probe.passes(client) else failed + 1
+        async for ready in self._probes["readiness"].verdicts(client, self._began):
+            if ready and not self.ready:
+                self.ready_at = time.monotonic()
+            self.ready = ready
 
 
-def command(image: str) -> list[str]:
-    """Returns what an image runs, by its Dockerfile, but for the init in front, which has one child here already."""
-    stages = chain(STAGES[image])
-    (entrypoint,) = [json.loads(each) for stage in stages for each in stage.values("ENTRYPOINT")]
-    (words,) = [json.loads(each) for stage in stages for each in stage.values("CMD")]
-    assert entrypoint == ["tini", "--", "redbatch"]
-    return ["redbatch", *words]
+class Addresses:
+    """Addresses of the loopback that no other play on this machine has, so that all pods may have the same ports."""
+
+    def __init__(self) -> None:
+        self._held = socket.socket()
+        self._block = next(each for each in random.sample(range(BLOCKS), BLOCKS) if self._hold(each))
+        self._given = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._held.close()
+
+    def take(self) -> tuple[int, str]:
+        """Returns one, and its number."""
+        self._given += 1
+        assert self._given < LAST, "there are no more addresses"
+        return self._given, f"127.77.{self._block}.{self._given}"
+
+    def _hold(self, block: int) -> bool:
+        """Whether a block was free; whoever is bound to the last of its addresses has it."""
+        with contextlib.suppress(OSError):
+            self._held.bind((f"127.77.{block}.{LAST}", LOCK_PORT))
+            return True
+        return False
 
 
-def variables(
-    manifests: list[Manifest], workload: Manifest, number: int, mounts: Mapping[str, Path], image: Mapping[str, str]
-) -> dict[str, str]:
-    """Returns the variables of a pod's container.
-
-    Args:
-        manifests: with the ConfigMaps.
-        workload: whose pod it is.
-        number: of the pod.
-        mounts: folders by the paths at which the container has them.
-        image: variables that another image would have than that of the Dockerfile.
-    """
-    container: Any = pod_of(workload)["containers"][0]
-    found = {
-        name: value for name, value in environment(STAGES[container["name"]]).items() if name.startswith("REDBATCH_")
-    }
-    found |= image
-    found |= config_of(manifests, container)
-    for each in container["env"]:
-        if each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") == "metadata.name":
-            found[each["name"]] = f"{workload['metadata']['name']}-{number}"
-    for mount in container["volumeMounts"]:
-        for path, folder in mounts.items():
-            if mount["mountPath"] == path:
-                found = {name: value.replace(f"{path}/", f"{folder}/") for name, value in found.items()}
-    return {name: value.replace(EVERYWHERE, address_of(number)) for name, value in found.items()}
+def see_free(address: str, port: int) -> None:
+    """Raises AssertionError: nobody may listen on a port, since somebody does who must be known by name."""
+    with socket.socket() as wanted:
+        wanted.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            wanted.bind((address, port))
+        except OSError as error:
+            raise AssertionError(f"a pod needs {address}:{port}, where {who_is_on(port)} is in the way") from error
 
 
-def address_of(number: int) -> str:
-    """Returns the address of a pod: one of the loopback's, so that all pods may listen on the same ports."""
-    return f"127.77.{number // 250}.{number % 250 + 1}"
+def who_is_on(port: int) -> str:
+    """Returns who listens on a port."""
+    for each in psutil.net_connections("tcp"):
+        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port:
+            name = psutil.Process(each.pid).name() if each.pid else "a process of another user"
+            return f"{name} (pid {each.pid}, on {each.laddr.ip})"
+    return "somebody"

@@ -8,10 +8,13 @@ that ends, others find nobody listening.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import socket
 import subprocess
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -71,7 +74,7 @@ def nginx() -> str | None:
 
 
 class Balancer:
-    """Balances load over what `endpoints` says, LATE_S after it has changed.
+    """Balances load over what `endpoints` says: each change of it reaches nginx LATE_S after it was made.
 
     Args:
         folder: where nginx writes.
@@ -81,7 +84,8 @@ class Balancer:
     def __init__(self, folder: Path, endpoints: Callable[[], list[str]]) -> None:
         self._folder = folder
         self._endpoints = endpoints
-        self._known: list[str] = []
+        self._seen: list[str] = []
+        self._coming: deque[tuple[float, list[str]]] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._following: asyncio.Task[None] | None = None
         with socket.socket() as kept, socket.socket() as fresh:
@@ -97,7 +101,8 @@ class Balancer:
     async def __aenter__(self) -> Self:
         binary = nginx()
         assert binary is not None
-        self._write(self._endpoints())
+        self._seen = self._endpoints()
+        self._write(self._seen)
         command = [binary, "-p", str(self._folder), "-c", str(self._folder / "nginx.conf")]
         self._process = subprocess.Popen(wrapped(command, signal.SIGKILL))
         await wait_until((self._folder / "nginx.pid").exists, "nginx runs")
@@ -107,22 +112,29 @@ class Balancer:
     async def __aexit__(self, *_error: object) -> None:
         assert self._process is not None
         assert self._following is not None
-        self._following.cancel()
         self._process.terminate()
         await asyncio.to_thread(self._process.wait, 10)
+        self._following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._following
+
+    def knows_all(self) -> bool:
+        """Whether nginx has heard of every change."""
+        return not self._coming and self._seen == self._endpoints()
 
     async def _follow(self) -> None:
         assert self._process is not None
         while True:
             await asyncio.sleep(POLL_S)
-            if self._endpoints() == self._known:
-                continue
-            await asyncio.sleep(LATE_S)
-            self._write(self._endpoints())
-            self._process.send_signal(signal.SIGHUP)
+            now, found = time.monotonic(), self._endpoints()
+            if found != self._seen:
+                self._seen = found
+                self._coming.append((now + LATE_S, found))
+            while self._coming and self._coming[0][0] <= now:
+                self._write(self._coming.popleft()[1])
+                self._process.send_signal(signal.SIGHUP)
 
     def _write(self, endpoints: list[str]) -> None:
-        self._known = endpoints
         text = CONFIGURATION.format(
             folder=self._folder,
             **self._ports,

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import copy
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from pathlib import Path
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
-from tests.chaos.history import Call, judge
+from api.server import LINGER_S
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from redbatch.redis_users import k8s
+from redbatch.redis_users.passwords import Redis, new_access
+from shared.settings import QueueSettings
+from tests import plain_http
+from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
 from tests.chaos.scene import whole
+from tests.deploy.clients import MODEL, run_job, slow_load
+from tests.deploy.container import Place, run_of
 from tests.deploy.controller import Deployment
-from tests.deploy.kubelet import Pod, variables
-from tests.deploy.manifests import RENDERED, Manifest, named, objects, pod_of
+from tests.deploy.kubelet import Addresses, Pod
+from tests.deploy.manifests import RENDERED, Manifest, named, objects, of_kind, pod_of
 from tests.deploy.nginx import Balancer, nginx
+from tests.deploy.service import Service
 from tests.processes import Processes
 from tests.servers import Server
 from tests.users import as_user
@@ -35,11 +47,23 @@ pytestmark = [
     pytest.mark.skipif(nginx() is None, reason="there is no nginx to balance the load"),
 ]
 
-CLIENTS = 12
-MODEL = {"REDBATCH_MODEL": "simulated:base_ms=20,item_ms=2", "REDBATCH_QUEUE": "minilm"}
-"""An image of another model, which takes no time to load and whose vectors tell whose they are."""
+CLIENTS, SLOW_CLIENTS = 12, 8
+ENTRY = 32
+"""Inputs of one entry of the queue: a batch of the slow workers, which is a request of a slow client."""
 
-NUMBERS = itertools.count(os.getpid() % 200 * 200)  # other tests' pods have addresses of their own
+JOB = 14 * ENTRY
+IMAGES: dict[str, dict[str, str]] = {
+    "gateway": {},
+    "worker": {"REDBATCH_MODEL": "simulated:base_ms=20,item_ms=2", "REDBATCH_QUEUE": "minilm"},
+    f"worker-{MODEL}": {
+        "REDBATCH_MODEL": "simulated:base_ms=1000,item_ms=0",
+        "REDBATCH_QUEUE": MODEL,
+        "REDBATCH_MAX_BATCH_SIZE": str(ENTRY),
+        "REDBATCH_BULK_SHARE": "0.3",
+    },
+}
+"""Images of other models, which take no time to load and whose vectors tell whose they are. Of the slow one, requests
+wait for each other: for about ten seconds."""
 
 
 @dataclass
@@ -48,18 +72,49 @@ class Cluster:
 
     gateways: Deployment
     workers: Deployment
-    calls: list[Call] = field(default_factory=list)
+    slow: Deployment
+    service: Service
+    balancer: Balancer
+    headers: dict[str, str]
 
-    async def served(self, number: int) -> None:
-        """Waits until so many more calls have been answered."""
-        wanted = len(self.calls) + number
-        await wait_until(lambda: len(self.calls) >= wanted, "more calls are answered", timeout_s=30)
+    @property
+    def deployments(self) -> tuple[Deployment, ...]:
+        """All of them."""
+        return self.gateways, self.workers, self.slow
+
+    def load(self) -> AbstractAsyncContextManager[list[Call]]:
+        """Has clients call until the end of the block."""
+        return load(self.balancer.urls, CLIENTS, headers=self.headers)
+
+    def slow_load(self) -> AbstractAsyncContextManager[list[Call]]:
+        """Has clients call for what takes long, until the end of the block."""
+        return slow_load(self.balancer.urls, SLOW_CLIENTS, ENTRY, self.headers)
+
+    def job(self) -> asyncio.Task[Call]:
+        """Begins a job."""
+        return asyncio.create_task(run_job(self.balancer.urls, JOB, self.headers))
+
+    async def sees_both_models(self) -> None:
+        """Waits until each gateway has seen workers of both: it looks for new ones once a second."""
+
+        def seen() -> bool:
+            told = [plain_http.get(f"http://{each}/v1/models", headers=self.headers) for each in found]
+            assert all(answer.is_success for answer in told), f"{found} are no gateways: {told}"
+            return all({row["id"] for row in answer.json()["data"]} == {"minilm", MODEL} for answer in told)
+
+        found = self.service.endpoints()
+        assert found, "no gateway is ready that the Service selects, or none has its port"
+        await wait_until(seen, "the gateways see both models", timeout_s=20, poll_s=0.1)
 
 
 @pytest.fixture
 def manifests() -> list[Manifest]:
-    """Those that are committed."""
-    return objects(RENDERED.read_text(encoding="utf-8"))
+    """Those that are committed, and workers of a second model beside them, as docs/deploy.md has them."""
+    found = objects(RENDERED.read_text(encoding="utf-8"))
+    second = copy.deepcopy(named(found, "Deployment", "worker"))
+    second["metadata"]["name"] = f"worker-{MODEL}"
+    second["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/instance"] = MODEL
+    return [*found, second]
 
 
 @pytest.fixture
@@ -70,44 +125,62 @@ def hasty(manifests: list[Manifest]) -> None:
     container["env"].append({"name": "REDBATCH_DRAIN_DELAY_S", "value": "0"})
 
 
+def secrets_for(url: str) -> list[Manifest]:
+    """Returns the Secrets that `redbatch k8s secrets` makes, but for where Redis is, and for its passwords."""
+    found = of_kind(objects(k8s.manifests("redbatch", new_access(None), Redis("redis", 6379, tls=False))), "Secret")
+    for values in (each["stringData"] for each in found):
+        if "url" in values:
+            values["url"] = as_user(url, str(urlsplit(values["url"]).username))
+    return found
+
+
 @pytest_asyncio.fixture
 async def cluster(manifests: list[Manifest], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
-    """Two gateways behind nginx and two workers, each a pod of its Deployment, under load until the end of the test."""
+    """Two gateways behind nginx, two workers, and one of a slow model, each a pod of its Deployment."""
     folder = tmp_path_factory.mktemp("cluster")
-    with Server() as server:
-        secrets = {user: folder / f"{user}-redis" for user in ("gateway", "worker", "admin")}
-        for user, secret in secrets.items():
-            secret.mkdir()
-            (secret / "url").write_text(as_user(server.url, user), encoding="utf-8")
+    with Addresses() as addresses, Server() as server:
+        every = [*manifests, *secrets_for(server.url)]
         async with Processes(folder) as processes:
 
             def make(workload: Manifest) -> Pod:
-                number, name = next(NUMBERS), workload["metadata"]["name"]
-                mounts, image = {"/run/secrets/redis": secrets[name]}, MODEL if name == "worker" else {}
-                return Pod(workload, number, variables(manifests, workload, number, mounts, image), processes)
+                place = Place.of(workload, *addresses.take())
+                image = IMAGES[workload["metadata"]["name"]]
+                return Pod(workload, place, run_of(every, workload, place, folder / place.name, image), processes)
 
-            gateways, workers = (
-                Deployment(named(manifests, "Deployment", name), make) for name in ("gateway", "worker")
+            gateways, workers, slow = (Deployment(named(every, "Deployment", name), make) for name in IMAGES)
+            deployments = (gateways, workers, slow)
+            service = Service(
+                named(every, "Service", "gateway"), lambda: [pod for each in deployments for pod in each.made]
             )
-            await gateways.scale(2)  # a gateway is ready before there is a worker
-            await workers.scale(2)
-            nginx_folder = tmp_path_factory.mktemp("nginx")
-            async with Balancer(nginx_folder, gateways.endpoints) as balancer:
-                # A client's own connections to nginx end when nginx reads its file anew: each call has one of its own.
-                headers = {"authorization": f"Bearer {create_key(secrets['admin'] / 'url')}", "connection": "close"}
-                found = Cluster(gateways, workers)
-                async with load(balancer.urls, CLIENTS, headers=headers) as found.calls:
-                    await found.served(CLIENTS)
+            try:
+                await start(gateways, workers, slow)
+                async with Balancer(tmp_path_factory.mktemp("nginx"), service.endpoints) as balancer:
+                    key = create_key(named(every, "Secret", "admin-redis")["stringData"]["url"])
+                    # A client's connections to nginx end when nginx reads its file anew: each call has one of its own.
+                    headers = {"authorization": f"Bearer {key}", "connection": "close"}
+                    found = Cluster(gateways, workers, slow, service, balancer, headers)
+                    await found.sees_both_models()
                     yield found
-            for deployment in (gateways, workers):
-                await asyncio.gather(*(deployment.remove(pod) for pod in list(deployment.pods)))
+            finally:
+                await asyncio.gather(*(each.kill() for each in deployments))
 
 
-def create_key(url: Path) -> str:
-    """Returns a client's key, made as docs/deploy.md says."""
+async def start(gateways: Deployment, workers: Deployment, slow: Deployment) -> None:
+    """Starts pods of each; the gateways are ready before there is a worker, which is no reason to take them away."""
+
+    def ready() -> bool:
+        return starting.done() or [pod.ready for pod in gateways.pods] == [True, True]
+
+    starting = asyncio.create_task(gateways.scale(2))
+    await wait_until(ready, "gateways are ready that have no worker", timeout_s=30)
+    await asyncio.gather(starting, workers.scale(2), slow.scale(1))
+
+
+def create_key(url: str) -> str:
+    """Returns a key of a client that has jobs too, made as docs/deploy.md says."""
     ran = subprocess.run(
-        [sys.executable, "-P", "-m", "redbatch", "keys", "create"],
-        env=os.environ | {"REDBATCH_REDIS_URL_FILE": str(url)},
+        [sys.executable, "-P", "-m", "redbatch", "keys", "create", "--scope", "embed", "--scope", "jobs"],
+        env=os.environ | {"REDBATCH_REDIS_URL": url},
         check=True,
         capture_output=True,
         text=True,
@@ -116,39 +189,63 @@ def create_key(url: Path) -> str:
     return str(key)
 
 
-@pytest.mark.timeout(240)
-async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
-    """New gateways, then new workers, fewer gateways, and a worker that hangs: each request has its answer.
+def setting(settings: type[QueueSettings], pod: Pod, name: str) -> float:
+    """Returns a setting of a pod: what its variables say, or else its default."""
+    return float(pod.env.get(f"REDBATCH_{name.upper()}", settings.model_fields[name].default))
 
-    Each pod leaves by itself within its grace, but for the one that hangs with what it has claimed: it is killed at
-    the end of its grace (a short one here).
+
+def told(calls: Iterable[Call], whose: str) -> Verdict:
+    """Returns the judgement over calls, which is printed."""
+    verdict = judge(calls)
+    sys.stdout.write(f"{whose}: {verdict}\n")
+    return verdict
+
+
+async def hang(workers: Deployment) -> str:
+    """Has a worker hang with what it has claimed, and leave with a short grace; returns its name."""
+    pod = workers.pods[0]
+    assert pod.program is not None
+    pod.program.signal(signal.SIGSTOP)
+    await workers.remove(pod, grace_s=2)
+    return pod.name
+
+
+@pytest.mark.timeout(360)
+async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
+    """New gateways and workers, one gateway less, and a worker that hangs: each request has its answer, and a job too.
+
+    Each pod leaves by itself within its grace, but for the one that hangs: it is killed at the end of its grace, and
+    what it had claimed is answered when another worker has taken it over.
     """
-    await cluster.gateways.roll_out()
-    await cluster.served(50)
-    await asyncio.gather(cluster.workers.roll_out(), cluster.gateways.scale(2))
-    await cluster.served(50)
-    await asyncio.gather(*(cluster.gateways.remove(pod) for pod in cluster.gateways.pods[:2]))
-    await cluster.served(50)
-    left = [*cluster.gateways.ended.values(), *cluster.workers.ended.values()]
-    hangs = cluster.workers.pods[0]
-    assert hangs.program is not None
-    hangs.program.signal(signal.SIGSTOP)
-    await cluster.workers.remove(hangs, grace_s=2)
-    await cluster.served(50)
-    verdict = judge(cluster.calls)
-    sys.stdout.write(f"{verdict}\n")
-    assert whole(verdict), verdict
-    assert left == [0] * 6
-    assert cluster.workers.ended[hangs.name] == -signal.SIGKILL
-    assert (cluster.gateways.restarts(), cluster.workers.restarts()) == (0, 0)
+    gateways, workers = cluster.gateways, cluster.workers
+    async with cluster.load() as calls:
+        async with cluster.slow_load() as slow_calls:
+            job = cluster.job()
+            await asyncio.gather(*(each.roll_out() for each in cluster.deployments))
+            gateways.remove(gateways.pods[0])
+            hung = await hang(workers)
+            await wait_until(cluster.balancer.knows_all, "nobody is sent to one that leaves", timeout_s=20)
+            rolled = time.monotonic()
+        await asyncio.gather(job, *(each.left() for each in cluster.deployments))
+    verdicts = told(calls, "quick"), told(slow_calls, "slow"), told([job.result()], "job")
+    assert all(map(whole, verdicts)), verdicts
+    codes = {name: end.code for each in cluster.deployments for name, end in each.ended.items()}
+    assert codes == dict.fromkeys(codes, 0) | {hung: -signal.SIGKILL}
+    assert [each.restarts() for each in cluster.deployments] == [0, 0, 0]
+    pod = gateways.made[0]
+    patience_s = pod.pre_stop_s + setting(GatewaySettings, pod, "drain_delay_s") + LINGER_S
+    assert max(end.after_s for end in gateways.ended.values()) > patience_s + 0.5, "no gateway had to wait for anybody"
+    assert job.result().ended > rolled, "the job had ended before the rollout"
+    taken_over_s = setting(WorkerSettings, workers.made[0], "reclaim_idle_ms") / 1000
+    assert verdicts[0].slowest_s > taken_over_s - 0.5, "the worker that hung had claimed nothing"
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 async def test_gateways_that_leave_without_a_word_fail_some(cluster: Cluster) -> None:
     """So the test above would notice."""
-    await cluster.gateways.roll_out()
-    verdict = judge(cluster.calls)
-    sys.stdout.write(f"{verdict}\n")
-    assert verdict.lost > 0
+    async with cluster.load() as calls:
+        await cluster.gateways.roll_out()
+        await wait_until(cluster.balancer.knows_all, "nobody is sent to one that leaves", timeout_s=20)
+    assert told(calls, "quick").lost > 0
