@@ -36,7 +36,7 @@ SENT = {
     "gateway": "client|setname client|info client|kill ping info wait evalsha eval evalsha_ro eval_ro "
     "blpop lpop lrange hget hset hmget hgetall zrevrange",
     "worker": "client|setname client|info client|kill client|unblock evalsha eval xreadgroup blpop",
-    "admin": "evalsha eval blpop hset hdel xdel xtrim acl|load acl|log",
+    "admin": "evalsha eval blpop hset hdel xdel xtrim acl|load acl|log script|kill",
 }
 """What each sends outside of scripts. WAITAOF comes with its category, by which Redis 7.0 knows it."""
 
