@@ -23,6 +23,7 @@ class Constant:
     """Answers every request with one and the same vector, which the null model gives."""
 
     in_flight = 0
+    name = "http-alone"
 
     def __init__(self, *_settings_and_link: object) -> None:
         backend = HashingBackend(parse_model("null"))

@@ -199,7 +199,8 @@ async def test_a_holder_that_leaves_hands_over_at_once(scene: Scene, tmp_path: P
     assert took <= POLL_S + scene.margin_s
 
 
-@pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.long)], ids=["with its engine", "alone"])
+@pytest.mark.long
+@pytest.mark.parametrize("whole", [True, False], ids=["with its engine", "alone"])
 async def test_a_holder_that_is_paused_loses_it(scene: Scene, tmp_path: Path, whole: bool) -> None:
     """Stopped amid its work until another has the GPU. Its engine ends itself: at its time, or when it goes on."""
     cluster = sharing(scene, tmp_path)

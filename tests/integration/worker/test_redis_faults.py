@@ -68,6 +68,7 @@ async def test_connections_are_killed_all_the_time(house: House) -> None:
     await wait_until(house.empty, "nothing is left")
 
 
+@pytest.mark.long
 async def test_redis_hangs_for_long(house: House) -> None:
     """A worker that waits for it, longer than a stuck one would be let be, is alive all the time, and serves after."""
     async with FaultProxy(house.url) as proxy:
