@@ -44,7 +44,7 @@ manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, and
 test-long: $(READY) ## Run the tests that take too long for each change, but for those of tests/chaos (five minutes)
 	@$(BIN)/pytest -m long --ignore tests/chaos $(ARGS)
 
-test-images: $(READY) ## Install what the images install, in fresh environments, and serve with it (two minutes)
+test-images: $(READY) ## Install what the images install, in fresh environments, and serve with it (five minutes, 3 GB)
 	@$(BIN)/pytest -m slow tests/deploy $(ARGS)
 
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
@@ -80,7 +80,7 @@ bench-gpu: $(READY) ## A GPU served, beside what it gives offline (eight minutes
 bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
 	@exec $(BIN)/python -m bench.simulation $(ARGS)
 
-bench-autoscaling: $(READY) ## A day with a tenfold peak under k8s/'s autoscalers, simulated (four minutes)
+bench-autoscaling: $(READY) ## A day with a tenfold peak under k8s/'s autoscalers, simulated (five minutes)
 	@exec $(BIN)/python -m bench.autoscaling $(ARGS)
 
 bench-sweep: $(READY) ## Batch sizes and waits against what a simulated model allows (five minutes)
