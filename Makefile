@@ -41,11 +41,11 @@ manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, and
 	@{ printf '# Rendered by `make manifests` from k8s/overlays/gpu: change it there.\n'; \
 	    kubectl kustomize k8s/overlays/gpu; } >k8s/.redbatch.yaml && mv k8s/.redbatch.yaml k8s/redbatch.yaml
 
-test-long: $(READY) ## Run the tests that take too long for each change, but for those of tests/chaos (five minutes)
-	@$(BIN)/pytest -m long --ignore tests/chaos $(ARGS)
+test-long: $(READY) ## Run the tests that take too long for each change, but for those of chaos and images (five minutes)
+	@$(BIN)/pytest -m long --ignore tests/chaos --ignore tests/deploy/test_images.py $(ARGS)
 
 test-images: $(READY) ## Install what the images install, in fresh environments, and serve with it (five minutes, 3 GB)
-	@$(BIN)/pytest -m slow tests/deploy $(ARGS)
+	@$(BIN)/pytest -m slow tests/deploy/test_images.py $(ARGS)
 
 stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)

@@ -1,7 +1,8 @@
 """Exits with 0 if this container's process is healthy: `healthcheck.py [FIRST]`. Of the standard library alone.
 
-It asks the admin port for /livez. With FIRST it asks for that path until it was answered with 200 once: a process that
-has begun to serve is healthy for as long as it lives.
+It asks the admin port for /livez. With FIRST it asks for that path until it was answered with 200 once: what has begun
+to serve is healthy for as long as it lives. That it has is noted in /tmp, which a container that is started again has
+kept, unless it is a tmpfs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def main(first: str = "") -> int:
     if status != 200:  # noqa: PLR2004
         print(f"{path} on port {port}: {status}", file=sys.stderr)
         return 1
-    BEGUN.touch()
+    if first:
+        BEGUN.touch()
     return 0
 
 

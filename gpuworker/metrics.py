@@ -32,8 +32,8 @@ SILENT = "silent"
 RECLAIMED = Counter(
     "redbatch_reclaimed", "Entries taken over: released by another, or of one that fell silent", ["origin"]
 )
-for origin in (RELEASED, SILENT):
-    RECLAIMED.labels(origin)  # from the start, or the first to come would be no increase
+RECLAIMED.labels(RELEASED)  # from the start, or the first to come would be no increase
+RECLAIMED.labels(SILENT)
 DROPPED = Counter("redbatch_dropped", "Entries let go because they were cancelled or taken over")
 HANDED_BACK = Counter("redbatch_handed_back", "Entries given back unbegun")
 DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up: the engine died each time that it ran them")

@@ -22,7 +22,7 @@ cut = r"redbatch|torch"
 if path.stem == "cuda":
     cut = "|".join(re.findall(r"(?m)^([a-z0-9-]+)==", path.with_stem("worker").read_text()))
 blocks = re.split(r"(?m)^(?=\S)", path.read_text())
-kept = [block for block in blocks if not re.match(rf"({cut})==|# (WARNING|Consider|The following)", block)]
+kept = [block for block in blocks if not re.match(rf"({cut})(\[|==| @)|# (WARNING|Consider|The following)", block)]
 path.write_text("".join(kept).rstrip() + "\n")
 if path.stem == "cuda" and not any(block.startswith("nvidia-") for block in kept):
     sys.exit("cuda.lock: pip found a torch without CUDA. Have it look at PyPI alone, and run this again.")

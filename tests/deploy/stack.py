@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ def resolved(path: Path) -> dict[str, Any]:
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", path.read_text(encoding="utf-8"))
     found: dict[str, Any] = yaml.safe_load(text)
     return found
+
+
+def most_bytes(redis: dict[str, Any]) -> int:
+    """Returns the maxmemory of the service, which stands in its command."""
+    (most_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(redis["command"]) if word == "--maxmemory"]
+    return most_mb * 2**20
 
 
 def made_secrets() -> dict[str, str]:

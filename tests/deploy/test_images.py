@@ -170,6 +170,13 @@ def test_what_is_locked_is_whole(name: str) -> None:
     assert {need: by for by in there for need in needs(by) if need not in there} == {}
 
 
+def test_there_is_one_version_of_torch() -> None:
+    """On CPUs and on GPUs."""
+    pinned = (ROOT / "requirements" / "torch.txt").read_text(encoding="utf-8").strip()
+    locked = (ROOT / "requirements" / "cuda.lock").read_text(encoding="utf-8")
+    assert re.findall(r"^torch==\S+", locked, re.MULTILINE) == [pinned]
+
+
 def needs(package: str) -> list[str]:
     """Returns what a package needs on Linux, without extras, as the environment has it that all this runs in."""
     found = map(Requirement, requires(package) or [])

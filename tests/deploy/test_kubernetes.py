@@ -90,7 +90,7 @@ def test_nothing_secret_is_committed(rendered: list[Manifest]) -> None:
 
 
 def test_redis_has_the_file_that_was_tried() -> None:
-    """The one that tests/deploy/test_swarm.py starts a Redis with."""
+    """The one that tests/deploy/test_swarm_redis.py starts a Redis with."""
     assert (K8S / "base" / "redis.conf").read_bytes() == (K8S.parent / "swarm" / "redis.conf").read_bytes()
 
 

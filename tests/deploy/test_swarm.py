@@ -21,7 +21,7 @@ from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
 from tests.deploy.dockerfile import ROOT, environment, stages
 from tests.deploy.faults.settings import OURS, settings_from
-from tests.deploy.stack import RESERVE, STACK, made_secrets, resolved
+from tests.deploy.stack import RESERVE, STACK, made_secrets, most_bytes, resolved
 from tests.servers import skip, tool
 
 USER = "65532"
@@ -127,6 +127,8 @@ def test_redis_is_one_and_keeps_what_it_has(stack: dict[str, Any]) -> None:
     (config,) = service["configs"]
     assert (config["target"], config["source"]) == (service["command"][1], "redis")
     assert "redis:/data" in service["volumes"]
+    gigabytes = int(service["deploy"]["resources"]["limits"]["memory"].removesuffix("G"))
+    assert most_bytes(service) <= 0.7 * gigabytes * 2**30
 
 
 def test_a_changed_file_has_another_name(stack: dict[str, Any]) -> None:

@@ -173,7 +173,6 @@ def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("loggers_as_they_were")
-@pytest.mark.parametrize("process", ["gateway", "worker"])
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -194,16 +193,24 @@ def test_variables_that_make_no_sense_are_told(
     capsys: pytest.CaptureFixture[str],
     variables: dict[str, str],
     expected: str,
-    process: str,
 ) -> None:
     """A line, no traceback, and not every request told for want of a number."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as left:
-        start_tracing("otlp", process)
+        start_tracing("otlp", "gateway")
     assert left.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"redbatch: OTEL_* variables: {expected}")
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_a_worker_leaves_it_to_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampler that is none here, which a whole cluster may have been given, does not keep it from its start."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "jaeger_remote")
+    started = start_tracing("otlp", "worker")
+    assert started is not None
+    started.stop()
 
 
 @pytest.mark.usefixtures("loggers_as_they_were")
