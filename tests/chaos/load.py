@@ -7,8 +7,9 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,16 @@ from tests.integration.gateway.house import digits, digits_of
 PATIENCE_S = 10.0
 
 
-@asynccontextmanager
-async def load(
-    urls: Sequence[str], clients: int, timeout_s: float = 20.0, headers: Mapping[str, str] | None = None
-) -> AsyncIterator[list[Call]]:
-    """Calls the gateways in turn until the end of the block; yields the calls, which are all ended after it.
+Client = Callable[[asyncio.Event, list[Call]], Coroutine[Any, Any, None]]
+"""Calls until the event is set, and notes each call when it has ended."""
 
-    `urls` may be changed meanwhile, as a load balancer's list of those in service is.
-    """
+
+@asynccontextmanager
+async def crowd(client: Client, clients: int) -> AsyncIterator[list[Call]]:
+    """Has so many clients call until the end of the block; yields the calls, which are all ended after it."""
     calls: list[Call] = []
     over = asyncio.Event()
-    numbers = itertools.count()
-    calling = [asyncio.create_task(_client(urls, numbers, over, calls, timeout_s, headers)) for _ in range(clients)]
+    calling = [asyncio.create_task(client(over, calls)) for _ in range(clients)]
     try:
         yield calls
     finally:
@@ -40,13 +39,25 @@ async def load(
         await asyncio.gather(*calling)
 
 
+@asynccontextmanager
+async def load(
+    urls: Sequence[str], clients: int, timeout_s: float = 20.0, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[list[Call]]:
+    """Has a crowd call the gateways in turn.
+
+    `urls` may be changed meanwhile, as a load balancer's list of those in service is.
+    """
+    async with crowd(partial(_client, urls, itertools.count(), timeout_s, headers), clients) as calls:
+        yield calls
+
+
 async def _client(
     urls: Sequence[str],
     numbers: Iterator[int],
-    over: asyncio.Event,
-    calls: list[Call],
     timeout_s: float,
     headers: Mapping[str, str] | None,
+    over: asyncio.Event,
+    calls: list[Call],
 ) -> None:
     async with plain_http.client(timeout=timeout_s + PATIENCE_S, headers=headers) as client:
         while not over.is_set():

@@ -7,12 +7,14 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
+from tests.chaos.load import crowd
 from tests.integration.gateway.house import digits, digits_of
 
 MODEL = "slow"
@@ -34,24 +36,18 @@ class Failed(Exception):
 async def slow_load(
     urls: Sequence[str], clients: int, inputs: int, headers: Mapping[str, str]
 ) -> AsyncIterator[list[Call]]:
-    """Sends requests of so many inputs until the end of the block; yields the calls, which are all ended after it."""
-    calls: list[Call] = []
-    over, numbers = asyncio.Event(), itertools.count()
-    calling = [asyncio.create_task(_client(urls, inputs, numbers, over, calls, headers)) for _ in range(clients)]
-    try:
+    """Has a crowd send requests of so many inputs."""
+    async with crowd(partial(_client, urls, inputs, itertools.count(), headers), clients) as calls:
         yield calls
-    finally:
-        over.set()
-        await asyncio.gather(*calling)
 
 
 async def _client(
     urls: Sequence[str],
     inputs: int,
     numbers: Iterator[int],
+    headers: Mapping[str, str],
     over: asyncio.Event,
     calls: list[Call],
-    headers: Mapping[str, str],
 ) -> None:
     async with plain_http.client(timeout=TIMEOUT_S + 10, headers=headers) as client:
         while not over.is_set():
