@@ -13,7 +13,7 @@ from shared.messages import Failure, Vectors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from api.dispatcher import Answered
+    from api.asked import Answered
     from shared.messages import Reply
 
 Rows = Sequence["NDArray[np.float32] | None"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from api.tenants import NOBODY, Tenant
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import INTERACTIVE, LANES
-from shared.messages import EMBED, PLAIN, Input, Options
+from shared.messages import EMBED, PLAIN, Input, Options, Reply
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -44,6 +44,20 @@ class Asked(NamedTuple):
     base64: bool = False
     model: str | None = None
     tenant: Tenant = NOBODY
+
+
+class Answered(NamedTuple):
+    """What came of a request, as entries in order, with means over its entries of their times (ms).
+
+    `tokens` are those that the model has read. An entry of a `partial` request that failed has no times.
+    """
+
+    parts: Sequence[Reply]
+    queue_ms: float = 0.0
+    inference_ms: float = 0.0
+    batch_size: int = 0
+    tokens: int = 0
+    tokenize_ms: float = 0.0
 
 
 def lane_of(priority: str | None, default: int = INTERACTIVE) -> int:

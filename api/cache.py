@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from api import metrics
-from api.asked import Asked
-from api.dispatcher import Answered, Dispatcher
+from api.asked import Answered, Asked
+from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from shared import cache
 from shared.cache import CacheBound, Kept

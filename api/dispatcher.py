@@ -8,19 +8,19 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from api import metrics
 from api.admission import Cluster, Grace, admit, redis_away
-from api.asked import Asked
+from api.asked import Answered, Asked
 from api.drafts import check_output, split
 from api.inflight import InFlight
 from api.monitor import Monitor, Seen
 from api.replies import Replies
 from api.settings import GatewaySettings
 from api.settler import Settler
+from api.spans import ProducerSpans
 from api.submitter import Order, Submitter, Told
 from redbatch.tasks import end
 from shared.errors import DeadlineExceeded, TooLarge
@@ -29,27 +29,10 @@ from shared.messages import EMBED, Draft, Failure, Reply
 from shared.queue import Queue
 from shared.submission import BULK_FILLS, Bound
 
-if TYPE_CHECKING:
-    from api.tracing import Sends
-
 log = structlog.get_logger()
 
 KEEP_PAUSE_S = 0.5
 LAST_CANCELS_S = 1.0
-
-
-class Answered(NamedTuple):
-    """What came of a request, as entries in order, with means over its entries of their times (ms).
-
-    `tokens` are those that the model has read. An entry of a `partial` request that failed has no times.
-    """
-
-    parts: Sequence[Reply]
-    queue_ms: float = 0.0
-    inference_ms: float = 0.0
-    batch_size: int = 0
-    tokens: int = 0
-    tokenize_ms: float = 0.0
 
 
 class Dispatcher:
@@ -65,7 +48,7 @@ class Dispatcher:
         queue: its connections to it, closed with this.
     """
 
-    def __init__(self, settings: GatewaySettings, queue: str, sends: Sends | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, queue: str, sends: ProducerSpans | None = None) -> None:
         self._settings = settings
         self.sends = sends
         self.gateway = secrets.token_hex(8)
@@ -196,7 +179,7 @@ class Dispatcher:
     def _expect(self, request: InFlight) -> None:
         self._replies.expect(request, self._keys)
 
-    def _expect_traced(self, sends: Sends, request: InFlight) -> None:
+    def _expect_traced(self, sends: ProducerSpans, request: InFlight) -> None:
         sends.sent(request)
         self._expect(request)
 

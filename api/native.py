@@ -24,10 +24,9 @@ from api.tei import Embed, is_tei
 from shared.errors import InvalidRequest, RedbatchError
 
 if TYPE_CHECKING:
-    from api.dispatcher import Answered
-    from api.serving import Dialect
+    from api.asked import Answered
+    from api.dialect import Dialect, Workers
     from api.settings import GatewaySettings
-    from api.state import State
 
 TEI = Embed("/embed")
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
@@ -114,7 +113,7 @@ class Native:
         told = {"embedding": rows[0]} if asked.single else {"embeddings": rows}
         return dump(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
 
-    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
+    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
         """Returns what is told beside an answer."""
         return timing_headers(answered)
 

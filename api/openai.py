@@ -33,10 +33,9 @@ from shared.errors import Overloaded, RedbatchError, RequestError
 from shared.messages import Options
 
 if TYPE_CHECKING:
-    from api.dispatcher import Answered
-    from api.serving import Dialect
+    from api.asked import Answered
+    from api.dialect import Dialect, Workers
     from api.settings import GatewaySettings
-    from api.state import State
 
 
 class EmbeddingsBody(BaseModel):
@@ -116,7 +115,7 @@ class OpenAI:
         whole = {"object": "list", "data": told, "model": asked.model, "usage": usage}
         return dump(whole | {"errors": errors_of(answered.parts)} if asked.partial else whole)
 
-    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
+    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
         """Returns what is told beside an answer."""
         return timing_headers(answered)
 

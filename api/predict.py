@@ -25,8 +25,8 @@ from shared.errors import InvalidRequest
 from shared.messages import PREDICT, Values
 
 if TYPE_CHECKING:
-    from api.dispatcher import Answered
-    from api.serving import Dialect
+    from api.asked import Answered
+    from api.dialect import Dialect
     from api.settings import GatewaySettings
 
 NULL = orjson.Fragment(b"null")

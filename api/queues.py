@@ -6,16 +6,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import structlog
 
 from api import metrics
-from api.asked import Asked
+from api.asked import Answered, Asked
 from api.cache import cached_of
-from api.dispatcher import Answered, Dispatcher
+from api.dispatcher import Dispatcher
 from api.jobs.desk import Desk
 from api.settings import GatewaySettings
+from api.spans import ProducerSpans
 from redbatch.tasks import end
 from shared import submission
 from shared.errors import JobsFull, ModelNotFound, NoWorker, RedisUnreachable
@@ -23,9 +23,6 @@ from shared.messages import Heartbeat
 from shared.queue import Link
 from shared.settings import queue_slug
 from shared.submission import MOST_QUEUES
-
-if TYPE_CHECKING:
-    from api.tracing import Sends
 
 log = structlog.get_logger()
 
@@ -40,7 +37,7 @@ then, not 503. It is told of for ten minutes after the last time (delivery.QUEUE
 NO_WORKER_RETRY_S = 1.0
 FULL_RETRY_S = 10.0
 
-SendsOf = Callable[[str], "Sends | None"]
+SendsOf = Callable[[str], ProducerSpans | None]
 """Returns what makes the spans of a queue of that name; None if requests are not traced."""
 
 
@@ -56,7 +53,7 @@ class ServedQueue:
         desk: knows its jobs.
     """
 
-    def __init__(self, settings: GatewaySettings, name: str, sends: Sends | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, name: str, sends: ProducerSpans | None = None) -> None:
         self.name = name
         self.dispatcher = Dispatcher(settings, name, sends)
         if sends is not None:

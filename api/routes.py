@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from api import tei
 from api.asked import MODEL_HEADER
+from api.dialect import Dialect
 from api.jobs.routes import router as job_router
 from api.native import Native, NativeBatch
 from api.openai import OpenAI
@@ -24,7 +25,7 @@ from api.openapi import (
     UNHEALTHY_ANSWERS,
 )
 from api.predict import Predict
-from api.serving import Dialect, error_response, request_id_of, respond
+from api.serving import error_response, request_id_of, respond
 from redbatch.admin import wanted
 from shared.errors import ModelNotFound, NoWorker, Unavailable
 

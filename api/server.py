@@ -84,10 +84,10 @@ def gateway_of(
     if tracing is None:
         state = State(settings, Queues(settings, own.link("queues")), gate)
         return state, Front(make_app(state), state)
-    from api.tracing import Sends, TracedFront  # noqa: PLC0415 - it imports OpenTelemetry
+    from api.tracing import OtelProducerSpans, TracedFront  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
-    state = State(settings, Queues(settings, own.link("queues"), partial(Sends, tracer)), gate)
+    state = State(settings, Queues(settings, own.link("queues"), partial(OtelProducerSpans, tracer)), gate)
     return state, TracedFront(Front(make_app(state), state), tracer, OPEN)
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import Request, Response
@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from api import metrics
 from api.body import BodyUnread, Bounds, read_body
 from api.connection import PEER, QUEUE, Peer
+from api.dialect import Dialect
 from api.errors import headers_of
 from api.last_words import LastWords
 from api.openapi import JSON
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from api.asked import Asked
-    from api.dispatcher import Answered
-    from api.settings import GatewaySettings
     from api.state import State
 
 log = structlog.get_logger()
@@ -42,32 +41,6 @@ LEAVING_RETRY_S = 0.1
 """Another gateway can take it at once."""
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
-
-
-class Dialect(Protocol):
-    """How clients of one kind ask, and how they are answered. `route` names them in metrics."""
-
-    @property
-    def route(self) -> str:
-        """Where they ask."""
-
-    def for_body(self, body: bytes) -> Dialect:
-        """Returns whose words this body is in, where some may ask in others."""
-
-    def most_bytes(self, settings: GatewaySettings) -> int:
-        """Returns how long a body may be."""
-
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-
-    def answer(self, asked: Asked, answered: Answered) -> bytes:
-        """Returns the body of an answer with what was asked for."""
-
-    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:
-        """Returns what is told beside it."""
-
-    def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
-        """Returns status and body of an answer with an error."""
 
 
 @dataclass(slots=True)

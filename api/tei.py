@@ -38,10 +38,9 @@ from shared.errors import (
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Values, Vectors
 
 if TYPE_CHECKING:
-    from api.dispatcher import Answered
-    from api.serving import Dialect
+    from api.asked import Answered
+    from api.dialect import Dialect, Workers
     from api.settings import GatewaySettings
-    from api.state import State
 
 
 B = TypeVar("B", bound=BaseModel)
@@ -172,11 +171,11 @@ class _Tei:
         """Returns the body of an answer."""
         raise NotImplementedError
 
-    def headers(self, state: State, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:
+    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:
         """Returns TEI's measures: whole ms, characters and tokens of all inputs, and what kind of device computed."""
         took = str(round(took_s * 1000))
         return {
-            "x-compute-type": state.compute_type(asked.model),
+            "x-compute-type": workers.compute_type(asked.model),
             "x-compute-time": took,
             "x-compute-characters": str(sum(len(each) for each in asked.inputs if isinstance(each, str))),
             "x-compute-tokens": str(answered.tokens),

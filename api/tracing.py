@@ -127,7 +127,7 @@ def _answered(span: Span, message: Message) -> None:
         span.set_status(StatusCode.ERROR)
 
 
-class Sends:
+class OtelProducerSpans:
     """The spans of what goes into one queue: from when a request is ready for it, to when it is in the stream.
 
     Attributes:

@@ -24,7 +24,8 @@ from bench.cluster import clean_environment
 from bench.figures import Row
 from bench.limit import sorted_batches
 from bench.stage import Extent, Stage, Step
-from gpuworker.backends.base import Backend, load_backend
+from gpuworker.backends.base import Backend
+from gpuworker.backends.load import load_backend
 from gpuworker.engine_host import engine_environment
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model

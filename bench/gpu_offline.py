@@ -25,7 +25,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import BertConfig, BertModel
 
 from bench.limit import sorted_batches
-from gpuworker.backends.base import Backend, load_backend
+from gpuworker.backends.base import Backend
+from gpuworker.backends.load import load_backend
 from gpuworker.backends.loading import DTYPES
 from gpuworker.backends.probe import TOLERANCE, distance
 from gpuworker.engine_options import EngineOptions

@@ -1,4 +1,4 @@
-"""What an engine asks of a backend, and the choice of one."""
+"""What an engine asks of a backend."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from gpuworker.functions import InputRefused
-from gpuworker.models import ModelError
 from shared.messages import DECODE, EMBED, EMBED_ALL, PLAIN, TOKENIZE, Input, Options
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpuworker.engine_options import EngineOptions
-    from gpuworker.models import Model
-
     Vector: TypeAlias = NDArray[np.float32]
     Output: TypeAlias = Vector | bytes
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch: an array may be a vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefused", "Token", "load_backend"]
+__all__ = ["Backend", "Encoded", "InputRefused", "Token"]
 
 OF_TEXTS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
 """What models of texts can be asked for."""
@@ -132,24 +128,3 @@ class Backend(Protocol):
 
     def warmup(self) -> None:
         """Runs the model as often as it takes to be at full speed."""
-
-
-def load_backend(model: Model, options: EngineOptions) -> Backend:
-    """Loads the model.
-
-    Raises:
-        ModelError: it cannot be loaded.
-    """
-    if model.kind == "sentence":
-        from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
-
-        return SentenceBackend(model, options)
-    if options.backend != "torch":
-        raise ModelError(f"--backend {options.backend} runs sentence-transformers models, and {model.name} is none")
-    if model.kind == "function":
-        from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
-
-        return FunctionBackend(model, options)
-    from gpuworker.backends.hashing import HashingBackend  # noqa: PLC0415 - imports numpy
-
-    return HashingBackend(model)

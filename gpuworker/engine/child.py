@@ -12,7 +12,8 @@ from setproctitle import setproctitle
 
 from gpuworker import frames
 from gpuworker.arena import Window
-from gpuworker.backends.base import Backend, load_backend
+from gpuworker.backends.base import Backend
+from gpuworker.backends.load import load_backend
 from gpuworker.batching import Limits
 from gpuworker.engine.inbox import Inbox
 from gpuworker.engine.outbox import Outbox

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.answer import timing_headers
-from api.asked import Asked
-from api.dispatcher import Answered
+from api.asked import Answered, Asked
 from api.native import Native
 from shared.messages import Vectors
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from api.answer import rows_of
-from api.asked import Asked
+from api.asked import Answered, Asked
 from api.cache import Cache, Cached
-from api.dispatcher import Answered
 from shared.cache import Kept
 from shared.messages import Vectors
 

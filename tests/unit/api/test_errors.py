@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from api.dialect import Dialect
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.openapi import PAGES
 from api.routes import SERVED
-from api.serving import Dialect
 from shared.errors import (
     JobGone,
     JobNotFound,

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from api.asked import MAX_TIMEOUT_MS, Asked
-from api.dispatcher import Answered
+from api.asked import MAX_TIMEOUT_MS, Answered, Asked
 from api.native import EmbedBody, Native, NativeBatch
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge

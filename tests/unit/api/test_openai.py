@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dispatcher import Answered
+from api.asked import Answered
 from api.openai import OpenAI
 from api.settings import GatewaySettings
 from shared.codec import decode_body, decode_ids, encode_body, encode_ids

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.asked import Asked
-from api.dispatcher import Answered
+from api.asked import Answered, Asked
 from api.predict import Predict
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.asked import Asked
-from api.dispatcher import Answered
+from api.asked import Answered, Asked
 from api.native import Native
 from api.settings import GatewaySettings
 from api.tei import Decode, Embed, EmbedAll, Similarity, Tokenize, is_tei

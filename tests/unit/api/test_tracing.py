@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from api.asked import Asked
 from api.inflight import InFlight
-from api.tracing import Sends, TracedFront
+from api.tracing import OtelProducerSpans, TracedFront
 from redbatch.tracing import tracing_of
 from redbatch.tracing.provider import bare_provider
 from redbatch.tracing.traceparent import context_of
@@ -178,7 +178,7 @@ async def test_probes_are_passed_over(tracer: Tracer, exporter: InMemorySpanExpo
     assert len(exporter.get_finished_spans()) == spans
 
 
-async def in_flight(sends: Sends) -> InFlight:
+async def in_flight(sends: OtelProducerSpans) -> InFlight:
     """Returns a request that is on its way into the stream."""
     drafts = [Draft(0, 2, 1, b""), Draft(2, 1, 1, b"")]
     request = InFlight(ID, drafts, asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
@@ -188,7 +188,7 @@ async def in_flight(sends: Sends) -> InFlight:
 
 async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     """It ends when they are in the stream, once; and has their request's times on the span of that: of the slowest."""
-    sends = Sends(tracer, "minilm")
+    sends = OtelProducerSpans(tracer, "minilm")
     sends.client = "gateway"
     with tracer.start_as_current_span("server"):
         request = await in_flight(sends)
@@ -223,14 +223,14 @@ async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMe
 async def test_entries_of_what_is_not_sampled_name_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker has to read what it would not tell."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    request = await in_flight(Sends(tracing_of(bare_provider("gateway")).tracer, "minilm"))
+    request = await in_flight(OtelProducerSpans(tracing_of(bare_provider("gateway")).tracer, "minilm"))
     assert request.traceparent == ""
     request.close()
 
 
 async def test_a_request_goes_on_without_its_span() -> None:
     """Whatever keeps that from being made."""
-    sends = Sends(cast("Tracer", None), "minilm")
+    sends = OtelProducerSpans(cast("Tracer", None), "minilm")
     with capture_logs() as logs:
         request = await in_flight(sends)
         sends.sent(request)
@@ -241,7 +241,7 @@ async def test_a_request_goes_on_without_its_span() -> None:
 
 async def test_what_is_refused_was_not_sent(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     """The span says why."""
-    request = await in_flight(Sends(tracer, "minilm"))
+    request = await in_flight(OtelProducerSpans(tracer, "minilm"))
     request.fail(Overloaded("full"))
     await asyncio.sleep(0)
     span = the_one(exporter)
@@ -252,7 +252,7 @@ async def test_what_is_refused_was_not_sent(tracer: Tracer, exporter: InMemorySp
 @pytest.mark.parametrize("sent", [True, False])
 async def test_a_client_that_leaves_ends_the_span(tracer: Tracer, exporter: InMemorySpanExporter, sent: bool) -> None:
     """It is no error; and nothing is kept of it."""
-    sends = Sends(tracer, "minilm")
+    sends = OtelProducerSpans(tracer, "minilm")
     request = await in_flight(sends)
     if sent:
         sends.sent(request)
@@ -266,7 +266,7 @@ async def test_an_answer_that_comes_too_late_does_not_change_what_was_sent(
     tracer: Tracer, exporter: InMemorySpanExporter
 ) -> None:
     """That is the server's error."""
-    sends = Sends(tracer, "minilm")
+    sends = OtelProducerSpans(tracer, "minilm")
     with tracer.start_as_current_span("server"):
         request = await in_flight(sends)
         sends.sent(request)
@@ -283,7 +283,7 @@ def test_a_job_that_is_not_made_says_why(
     tracer: Tracer, exporter: InMemorySpanExporter, error: Exception, expected: str
 ) -> None:
     """By its code or its kind, and not by the message."""
-    sends = Sends(tracer, "minilm")
+    sends = OtelProducerSpans(tracer, "minilm")
     with pytest.raises(type(error)), sends.job(BULK):
         raise error
     span = the_one(exporter)

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.backends.base import Backend, InputRefused, load_backend
+from gpuworker.backends.base import Backend, InputRefused
+from gpuworker.backends.load import load_backend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options

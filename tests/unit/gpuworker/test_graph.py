@@ -19,8 +19,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from gpuworker.backends import graph
-from gpuworker.backends.base import load_backend
 from gpuworker.backends.graph import FILE, SHIPPED, graph_of
+from gpuworker.backends.load import load_backend
 from gpuworker.backends.runtimes import Cores
 from gpuworker.models import ModelError, parse_model
 from tests.unit.gpuworker.options import OPTIONS
@@ -186,7 +186,7 @@ def test_a_model_that_torch_cannot_compile_is_told(monkeypatch: pytest.MonkeyPat
 def test_no_runtime_is_imported_before_it_is_chosen() -> None:
     """An engine that runs torch knows nothing of them."""
     code = (
-        "import sys; from gpuworker.backends.base import load_backend; from gpuworker.models import parse_model; "
+        "import sys; from gpuworker.backends.load import load_backend; from gpuworker.models import parse_model; "
         "from tests.unit.gpuworker.options import OPTIONS; load_backend(parse_model('minilm'), OPTIONS); "
         "sys.exit(', '.join({'onnx', 'onnxruntime', 'onnxscript', 'openvino'} & set(sys.modules)) or 0)"
     )
@@ -200,7 +200,7 @@ def test_openvino_calls_nobody(tmp_path: Path, graphs: Path) -> None:
         "import socket; from dataclasses import replace\n"
         "def refused(*of, **_): print('ASKED FOR', of)\n"
         "socket.getaddrinfo = refused\n"
-        "from gpuworker.backends.base import load_backend; from gpuworker.models import parse_model\n"
+        "from gpuworker.backends.load import load_backend; from gpuworker.models import parse_model\n"
         "from tests.unit.gpuworker.options import OPTIONS\n"
         "backend = load_backend(parse_model('minilm'), replace(OPTIONS, backend='openvino'))\n"
         "print('LOADED', backend.dim)\n"
