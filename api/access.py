@@ -20,10 +20,10 @@ from typing import NamedTuple, NoReturn
 import structlog
 
 from api.settings import GatewaySettings
-from shared import access
-from shared.access import AccessKey, Scope
+from shared import api_keys
+from shared.api_keys import AccessKey, Scope
+from shared.connection import Link
 from shared.errors import Forbidden, RedisUnreachable, TooManyFailures, Unauthorized
-from shared.queue import Link
 
 log = structlog.get_logger()
 
@@ -140,7 +140,7 @@ class Gate:
         """Raises whatever Redis does."""
         now = time.monotonic()
         known = self._known.get(key_id)
-        found, is_there = await access.find(self._link, key_id)
+        found, is_there = await api_keys.find(self._link, key_id)
         if found is None and not is_there and known is not None and known.key is not None:
             log.warning("all keys are gone from Redis: those that were good are, for some minutes")
             if now - known.seen <= STALE_S:
@@ -163,7 +163,7 @@ async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
     if not asks_for_keys(settings):
         return None
     try:
-        keys = await access.read_all(link)
+        keys = await api_keys.read_all(link)
     except RedisUnreachable as error:
         log.warning("cannot look for keys", reason=error.message)
     else:
@@ -209,4 +209,4 @@ def _given(headers: Mapping[str, str]) -> str:
 
 def _opens(key: AccessKey, secret: str) -> bool:
     """Whether a secret is that of a key that has not expired."""
-    return hmac.compare_digest(access.digest_of(secret), key.digest) and key.live(time.time() * 1000)
+    return hmac.compare_digest(api_keys.digest_of(secret), key.digest) and key.live(time.time() * 1000)

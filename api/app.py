@@ -15,8 +15,8 @@ from api.openapi import SCHEMAS, SECURITY
 from api.routes import SERVED, dialect_of, router
 from api.serving import address_of, error_response, request_id_of, serve
 from api.state import State
-from redbatch import __version__
 from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
+from shared.process.version import __version__
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan, Message, Receive, Scope, Send

@@ -19,10 +19,10 @@ from api.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from shared import cache
 from shared.cache import CacheBound, Kept
+from shared.connection import Link
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.messages import EMBED, READY, Failure, Input, Options, Reply, Vectors
-from shared.queue import Link
 
 log = structlog.get_logger()
 

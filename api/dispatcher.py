@@ -22,12 +22,12 @@ from api.settings import GatewaySettings
 from api.settler import Settler
 from api.spans import ProducerSpans
 from api.submitter import Order, Submitter, Told
-from redbatch.tasks import end
+from shared.connection import Queue
 from shared.errors import DeadlineExceeded, TooLarge
 from shared.keys import INTERACTIVE
 from shared.messages import EMBED, Draft, Failure, Reply
-from shared.queue import Queue
-from shared.submission import BULK_FILLS, Bound
+from shared.process.tasks import end
+from shared.producer import BULK_FILLS, Bound
 
 log = structlog.get_logger()
 

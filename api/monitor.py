@@ -18,13 +18,13 @@ import structlog
 from api import metrics
 from api.admission import Cluster, fleet_rate, most_tokens, retry_after_s
 from api.tenants import NOBODY, Tenant, limits_of
-from redbatch.tasks import wait_for_event
-from shared import submission
+from shared import producer
+from shared.connection import Link
 from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import READY, STATES, Heartbeat
-from shared.queue import Link
-from shared.submission import Pulse
+from shared.process.tasks import wait_for_event
+from shared.producer import Pulse
 from shared.tenants import NOBODY_ACTIVE, Limits
 
 log = structlog.get_logger()
@@ -96,7 +96,7 @@ class Monitor:
         """Asks once."""
         asked = self._asked_at = time.monotonic()
         try:
-            self._pulse = await submission.pulse(self._link, self._keys)
+            self._pulse = await producer.pulse(self._link, self._keys)
         except RedisUnreachable as error:
             if self._down_since is None:
                 self._down_since = asked

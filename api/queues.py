@@ -16,13 +16,13 @@ from api.dispatcher import Dispatcher
 from api.jobs.desk import Desk
 from api.settings import GatewaySettings
 from api.spans import ProducerSpans
-from redbatch.tasks import end
-from shared import submission
+from shared import producer
+from shared.connection import Link
 from shared.errors import JobsFull, ModelNotFound, NoWorker, RedisUnreachable
 from shared.messages import Heartbeat
-from shared.queue import Link
+from shared.process.tasks import end
+from shared.producer import MOST_QUEUES
 from shared.settings import queue_slug
-from shared.submission import MOST_QUEUES
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ RETRY_S = 60.0
 
 MISSED = 60
 """So many looks in a row that do not find a queue announced any more let it go: requests that name its model get 404
-then, not 503. It is told of for ten minutes after the last time (delivery.QUEUES_TTL_MS)."""
+then, not 503. It is told of for ten minutes after the last time (consumer.QUEUES_TTL_MS)."""
 
 NO_WORKER_RETRY_S = 1.0
 FULL_RETRY_S = 10.0
@@ -181,7 +181,7 @@ class Queues:
     async def _look(self) -> None:
         """Takes up what is announced, and lets go of what is no more."""
         try:
-            names = await submission.queues(self._link)
+            names = await producer.queues(self._link)
         except RedisUnreachable:  # the monitors say so
             return
         now = time.monotonic()

@@ -14,13 +14,13 @@ import structlog
 
 from api import metrics
 from api.inflight import InFlight
-from redbatch.tasks import end
-from shared import submission
+from shared import producer
 from shared.codec import CodecError, decode_reply
+from shared.connection import BLOCK_S, Link
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.queue import BLOCK_S, Link
-from shared.submission import Bell, announced
+from shared.process.tasks import end
+from shared.producer import Bell, announced
 
 log = structlog.get_logger()
 
@@ -158,7 +158,7 @@ class Replies:
         while wanted:
             part, wanted = wanted[:COLLECT_KEYS], wanted[COLLECT_KEYS:]
             async with self.taking:
-                collected = await submission.collect(self._control, keys, part, None if wanted else bell)
+                collected = await producer.collect(self._control, keys, part, None if wanted else bell)
                 for replies in collected.replies:
                     for data in replies:
                         self.deliver(data)

@@ -26,8 +26,8 @@ from api.openapi import (
 )
 from api.predict import Predict
 from api.serving import error_response, request_id_of, respond
-from redbatch.admin import wanted
 from shared.errors import ModelNotFound, NoWorker, Unavailable
+from shared.process.admin_server import wanted
 
 if TYPE_CHECKING:
     from api.state import State

@@ -10,11 +10,11 @@ import structlog
 from api import metrics
 from api.inflight import InFlight
 from api.submitter import Order, Submitter
-from shared import submission
+from shared import producer
+from shared.connection import Link
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.queue import Link
-from shared.submission import Outstanding
+from shared.producer import Outstanding
 
 log = structlog.get_logger()
 
@@ -86,7 +86,7 @@ class Settler:
         if not asked:
             return
         outstanding = [Outstanding(request.request_id, tuple(places.values())) for request, places in asked]
-        settled = await submission.settle(self._link, self._keys, outstanding)
+        settled = await producer.settle(self._link, self._keys, outstanding)
         lost = 0
         for (request, places), found in zip(asked, settled, strict=True):
             for data in found.replies:

@@ -9,9 +9,9 @@ from api.access import Gate
 from api.body import Room
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
-from redbatch import __version__
 from shared.errors import ModelNotFound, NoWorker
 from shared.messages import LOADING, STANDBY
+from shared.process.version import __version__
 
 
 @dataclass(slots=True)

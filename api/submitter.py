@@ -17,12 +17,12 @@ from api import metrics
 from api.admission import limited
 from api.inflight import InFlight
 from api.tenants import Tenant
-from shared import submission
+from shared import producer
+from shared.connection import Link
 from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisUnreachable
 from shared.keys import Keys
 from shared.messages import Draft, Ref
-from shared.queue import Link
-from shared.submission import Bound, Submission, SubmitReply, Submitted
+from shared.producer import Bound, Submission, SubmitReply, Submitted
 from shared.tenants import Limits
 
 log = structlog.get_logger()
@@ -167,7 +167,7 @@ class Submitter:
             now = asyncio.get_running_loop().time()
             submissions = [self._submission(order, now) for order in orders]
             try:
-                reply = await submission.submit(
+                reply = await producer.submit(
                     self._link, self._keys, self._gateway, self._sequence, self._bound, submissions
                 )
             except RedisUnreachable as error:
@@ -243,7 +243,7 @@ class Submitter:
         if not refs and not wake:
             return True
         try:
-            gone = await submission.cancel(self._link, self._keys, refs, wake)
+            gone = await producer.cancel(self._link, self._keys, refs, wake)
         except (RedisUnreachable, asyncio.CancelledError) as error:
             self._cancelled += refs
             self._wake_keys += wake

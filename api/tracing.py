@@ -14,11 +14,11 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_
 
 from api.inflight import InFlight
 from api.routes import SERVED
-from redbatch.tracing.harmless import harmless
-from redbatch.tracing.traceparent import parent_in, traceparent_of
 from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply
+from shared.process.tracing.harmless import harmless
+from shared.process.tracing.traceparent import parent_in, traceparent_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -31,7 +31,7 @@ from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 
 PART = "backends"
 MODEL = "minilm"

@@ -30,7 +30,7 @@ from bench.redbatch_bench import put
 from bench.tables import markdown, number, percent
 from gpuworker import devices
 from gpuworker.engine_host import engine_environment
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 
 BLOCK = "gpu"
 MIXES = ("short", "mixed")

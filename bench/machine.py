@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from redbatch import __version__
 from redbatch.local_redis import find_server
+from shared.process.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("*.py", "*.lua", "*requirements*", "pyproject.toml")

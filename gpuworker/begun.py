@@ -8,9 +8,9 @@ import structlog
 
 from gpuworker.context import Context
 from gpuworker.holding import key_of
-from shared import delivery
+from shared import consumer
+from shared.connection import Link
 from shared.errors import RedisUnreachable
-from shared.queue import Link
 
 log = structlog.get_logger()
 
@@ -57,5 +57,5 @@ class Begun:
         names = {key_of(entry) for entry in running}
         ended = any(name in self._context.hands for name in self._written - names)
         if self._stale or ended or names - self._written:
-            await delivery.mark_begun(self._link, self._context.keys, self._context.worker, running)
+            await consumer.mark_begun(self._link, self._context.keys, self._context.worker, running)
             self._written, self._stale = names, False

@@ -16,14 +16,14 @@ from gpuworker.engine_host import EngineHost
 from gpuworker.holding import Holding, key_of
 from gpuworker.lanes import Turns
 from gpuworker.retries import Retry, retry
-from redbatch.tasks import wait_for_event
-from shared import delivery
+from shared import consumer
 from shared.codec import CodecError, decode_body
-from shared.delivery import Abandoned, Allowance, Claimed
+from shared.connection import BLOCK_S, GroupMissing, Link
+from shared.consumer import Abandoned, Allowance, Claimed
 from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
 from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import OPS, PLAIN, VERSION, Entry, Ref
-from shared.queue import BLOCK_S, GroupMissing, Link
+from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()
 
@@ -136,7 +136,7 @@ class Claimer:
         if self._quiet:
             await self._await_entry(allowance)
             return
-        claimed = await delivery.claim(self._link, context.keys, context.worker, allowance)
+        claimed = await consumer.claim(self._link, context.keys, context.worker, allowance)
         context.clock.saw(claimed.now_ms)
         self._took(claimed, led=allowance.bulk_owed > 0)
         if claimed.entries or claimed.malformed:
@@ -158,7 +158,7 @@ class Claimer:
         began = time.monotonic()
         room = min(allowance.bulk_entries, allowance.bulk_tokens) > 0
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
-        found = await delivery.await_entry(self._link, self._context.keys, self._context.worker, lanes, timeout_s)
+        found = await consumer.await_entry(self._link, self._context.keys, self._context.worker, lanes, timeout_s)
         entries = [each for each in found if isinstance(each, Entry)]
         waited = room and time.monotonic() - began >= QUIET_S
         self._quiet = waited and all(self._submitted(each) >= began for each in entries)
@@ -186,7 +186,7 @@ class Claimer:
             await context.control.kill(link)
         most = len(context.hands) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
         search = Abandoned(0, context.worker, most, self._reborn, context.revision)
-        claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
+        claimed = await consumer.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         if claimed is None:
             self._lost = True
             return
@@ -196,7 +196,7 @@ class Claimer:
 
     async def _join(self) -> None:
         try:
-            if await delivery.join(self._link, self._context.keys):
+            if await consumer.join(self._link, self._context.keys):
                 log.info("consumer group made", queue=self._context.keys.queue)
         except RedisUnreachable:
             await asyncio.sleep(RETRY_FIRST_S)

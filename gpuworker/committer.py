@@ -11,12 +11,12 @@ import structlog
 from gpuworker import metrics
 from gpuworker.context import Context
 from gpuworker.holding import Holding, key_of
-from shared import delivery, jobs
+from shared import consumer, jobs
 from shared.codec import encode_body, encode_reply
-from shared.delivery import Answer, Committing
+from shared.connection import Link
+from shared.consumer import Answer, Committing
 from shared.errors import DeadlineExceeded, RedisUnreachable
 from shared.messages import Body, Entry, Failure, Ref, Reply
-from shared.queue import Link
 
 log = structlog.get_logger()
 
@@ -101,11 +101,11 @@ class Committer:
         while self._split:
             await self._split_up(self._split[0])
             del self._split[0]
-        self._handed_back = await self._give(self._handed_back, delivery.RELEASED_IDLE_MS)
+        self._handed_back = await self._give(self._handed_back, consumer.RELEASED_IDLE_MS)
         self._refused = await self._give(self._refused, 0)
         if self._malformed:
             refs = list(self._malformed)
-            await delivery.discard(self._link, self._context.keys, refs)
+            await consumer.discard(self._link, self._context.keys, refs)
             self._malformed = self._malformed[len(refs) :]
 
     async def _split_up(self, holding: Holding) -> None:
@@ -120,7 +120,7 @@ class Committer:
         """Hands entries back; returns those that came meanwhile."""
         entries = list(waiting)
         if entries:
-            await delivery.hand_back(self._link, self._context.keys, self._context.worker, entries, idle_ms)
+            await consumer.hand_back(self._link, self._context.keys, self._context.worker, entries, idle_ms)
             metrics.HANDED_BACK.inc(len(entries))
             self._context.hands.release(key_of(entry) for entry in entries)
         return waiting[len(entries) :]
@@ -136,7 +136,7 @@ class Committer:
 
     async def _commit(self, answers: list[Answer]) -> None:
         how = replace(self._how, revision=self._context.revision)
-        won = await delivery.commit(self._link, self._context.keys, answers, how)
+        won = await consumer.commit(self._link, self._context.keys, answers, how)
         dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
         if dead:
             metrics.DEAD_LETTERS.inc(len(dead))

@@ -10,8 +10,8 @@ from gpuworker.clock import RedisClock
 from gpuworker.holding import Hands
 from gpuworker.lanes import Demand
 from gpuworker.settings import WorkerSettings
+from shared.connection import Link
 from shared.keys import Keys
-from shared.queue import Link
 
 if TYPE_CHECKING:
     from gpuworker.tracing import Spans

@@ -22,10 +22,10 @@ from gpuworker.devices import Gpu, NoGpu
 from gpuworker.models import ModelError, parse_model
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
-from redbatch.admin import AdminServer, PortTaken
-from redbatch.garbage import collect_rarely
-from redbatch.tasks import wait_for_event
-from redbatch.tracing import Tracing, start_tracing
+from shared.process.admin_server import AdminServer, PortTaken
+from shared.process.gc_tuning import collect_rarely
+from shared.process.tasks import wait_for_event
+from shared.process.tracing import Tracing, start_tracing
 
 log = structlog.get_logger()
 

@@ -19,7 +19,7 @@ from gpuworker import frames, metrics
 from gpuworker.arena import LARGE_BYTES, Arena
 from gpuworker.engine_options import EngineOptions
 from gpuworker.tenancy import Grant
-from redbatch.tasks import end
+from shared.process.tasks import end
 
 log = structlog.get_logger()
 

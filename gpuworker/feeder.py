@@ -9,10 +9,10 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.context import Context
-from redbatch.tasks import wait_for_event
 from shared import jobs
 from shared.errors import RedisUnreachable
 from shared.jobs import Window, window
+from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()
 

@@ -13,11 +13,11 @@ from gpuworker.claimer import Claimer
 from gpuworker.context import Context
 from gpuworker.holding import key_of
 from gpuworker.retries import keeps
-from shared import delivery
-from shared.delivery import Abandoned
+from shared import consumer
+from shared.connection import GroupMissing, Link
+from shared.consumer import Abandoned
 from shared.errors import RedisUnreachable
 from shared.keys import RELEASED
-from shared.queue import GroupMissing, Link
 
 log = structlog.get_logger()
 
@@ -66,7 +66,7 @@ class Keeper:
     async def _join(self) -> None:
         """Makes the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
         try:
-            await delivery.join(self._link, self._context.keys)
+            await consumer.join(self._link, self._context.keys)
         except RedisUnreachable as error:
             log.debug("the group is still missing", reason=error.message)
 
@@ -79,7 +79,7 @@ class Keeper:
         if not held:
             return
         entries = [each.entry for each in held]
-        renewed = await delivery.renew(self._link, self._context.keys, self._context.worker, entries)
+        renewed = await consumer.renew(self._link, self._context.keys, self._context.worker, entries)
         self._context.clock.saw(renewed.now_ms)
         gone = [
             key_of(each.entry)
@@ -100,7 +100,7 @@ class Keeper:
             return
         search = Abandoned(context.settings.reclaim_idle_ms, most=most, revision=context.revision)
         try:
-            claimed = await delivery.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
+            claimed = await consumer.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
         except RedisUnreachable:
             await self._claimer.look_again()
             raise

@@ -18,10 +18,10 @@ from gpuworker import metrics
 from gpuworker.lease_slots import slots_of
 from gpuworker.settings import WorkerSettings
 from shared import leases
+from shared.connection import Link
 from shared.errors import RedisUnreachable
 from shared.keys import Pool
 from shared.leases import Lease
-from shared.queue import Link
 
 log = structlog.get_logger()
 

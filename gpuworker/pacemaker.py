@@ -14,10 +14,10 @@ from gpuworker import metrics
 from gpuworker.context import Context
 from gpuworker.devices import Gpu, gpu_of
 from gpuworker.frames import Header
-from redbatch.tasks import wait_for_event
-from shared import delivery
+from shared import consumer
 from shared.errors import RedisUnreachable
 from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
+from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ class Pacemaker:
             self._now.clear()
             self._context.demand.passed(time.monotonic())
             try:
-                now_ms, workers = await delivery.heartbeat(
+                now_ms, workers = await consumer.heartbeat(
                     self._context.control, self._context.keys, self._beat(), self._ttl_ms
                 )
                 self._context.clock.saw(now_ms)
@@ -69,7 +69,7 @@ class Pacemaker:
     async def _announce(self) -> None:
         """Says which queue is served. What gateways find by themselves is no need: they may be told of it."""
         try:
-            await delivery.announce(self._context.control, self._context.keys)
+            await consumer.announce(self._context.control, self._context.keys)
         except RedisUnreachable:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share

@@ -13,8 +13,8 @@ from gpuworker.frames import Header
 from gpuworker.lease import Holder
 from gpuworker.lease_slots import device_of, lock_of
 from gpuworker.settings import WorkerSettings
-from redbatch.tasks import end
-from shared.queue import Link
+from shared.connection import Link
+from shared.process.tasks import end
 
 log = structlog.get_logger()
 

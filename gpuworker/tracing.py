@@ -16,10 +16,10 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tr
 
 from gpuworker.frames import Header
 from gpuworker.holding import Hands, key_of
-from redbatch.tracing.harmless import harmless
-from redbatch.tracing.traceparent import context_of
 from shared.keys import GROUP
 from shared.messages import Entry
+from shared.process.tracing.harmless import harmless
+from shared.process.tracing.traceparent import context_of
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue

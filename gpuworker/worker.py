@@ -27,11 +27,11 @@ from gpuworker.results import Results
 from gpuworker.settings import WorkerSettings
 from gpuworker.tenancy import Bound, tenancy_of
 from gpuworker.watchdog import Watchdog
-from redbatch.tasks import end
-from redbatch.tracing import Tracing
-from shared import delivery
+from shared import consumer
+from shared.connection import Queue
 from shared.errors import RedisUnreachable
-from shared.queue import Queue
+from shared.process.tasks import end
+from shared.process.tracing import Tracing
 
 log = structlog.get_logger()
 
@@ -183,8 +183,8 @@ class Worker:
         left = [each.entry for each in context.hands.all()]
         try:
             if left:
-                await delivery.hand_back(link, context.keys, context.worker, left)
-            owed = await delivery.leave(link, context.keys, context.worker)
+                await consumer.hand_back(link, context.keys, context.worker, left)
+            owed = await consumer.leave(link, context.keys, context.worker)
         except RedisUnreachable as error:
             log.warning("cannot leave the group", reason=error.message)
             return

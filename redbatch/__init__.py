@@ -1,10 +1,1 @@
-"""The `redbatch` command line, and the two things that gateway and worker take from it: logs and the admin port."""
-
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("redbatch")
-except PackageNotFoundError:  # a checkout that nobody installed
-    __version__ = "0+unknown"
-
-__all__ = ["__version__"]
+"""The `redbatch` command line, and nothing else: no other package imports it."""

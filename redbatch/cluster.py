@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from redbatch.process import variable_of
+from shared.process.settings import variable_of
 from shared.settings import DEFAULT_MODEL, queue_slug
 
 Given = dict[str, str]

@@ -14,16 +14,16 @@ from pydantic_settings import BaseSettings
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from redbatch import __version__
 from redbatch.bench.settings import BenchSettings
 from redbatch.dead.app import app as dead_app
 from redbatch.embed.app import embed
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.app import app as jobs_app
 from redbatch.keys.app import app as keys_app
-from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.redis_users.app import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
+from shared.process.settings import EXIT_CONFIGURATION, complain
+from shared.process.version import __version__
 
 app = typer.Typer(
     name="redbatch",

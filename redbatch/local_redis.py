@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from redbatch.die_with_parent import wrapped
+from shared.process.parent_death import wrapped
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0

@@ -7,11 +7,11 @@ import asyncio
 from rich.console import Console
 
 from redbatch import queue_view
-from redbatch.process import complain, read_settings
 from redbatch.urls import mask_password
 from redbatch.which_queue import NoQueue, which_queue
+from shared.connection import NotPermitted
 from shared.errors import RedisUnreachable
-from shared.queue import NotPermitted
+from shared.process.settings import complain, read_settings
 from shared.settings import QueueSettings
 
 EXIT_FAILED = 1

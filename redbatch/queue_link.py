@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from redbatch.process import complain, read_settings
 from redbatch.urls import mask_password
 from redbatch.which_queue import NoQueue, which_queue
+from shared.connection import Link, NotPermitted, Queue
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.queue import Link, NotPermitted, Queue
+from shared.process.settings import complain, read_settings
 from shared.settings import QueueSettings
 
 EXIT_FAILED = 1

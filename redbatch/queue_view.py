@@ -15,10 +15,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shared.connection import Queue
 from shared.keys import LANES
-from shared.queue import Queue
+from shared.producer import Pulse, pulse
 from shared.settings import QueueSettings
-from shared.submission import Pulse, pulse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redbatch.process import EXIT_CONFIGURATION
+from shared.process.settings import EXIT_CONFIGURATION
 
 QUICK_S = 10.0
 FIRST_DELAY_S = 0.25

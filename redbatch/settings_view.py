@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch.flags import Setting, settings_of
-from redbatch.process import read_settings
 from redbatch.urls import mask_password
+from shared.process.settings import read_settings
 
 UNSET = "-"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from redbatch.cluster import ChildSpec
-from redbatch.die_with_parent import wrapped
 from redbatch.restarts import GiveUp, after_death
+from shared.process.parent_death import wrapped
 
 LONGEST_LINE_BYTES = 1 << 20
 LAST_LINES_S = 0.5

@@ -21,17 +21,16 @@ from gpuworker.settings import WorkerSettings
 from redbatch import run_file
 from redbatch.cluster import Given, gateway_specs, under_up, worker_specs
 from redbatch.import_path import child_environment
-from redbatch.listener import ListenError, listen, missing_parts
 from redbatch.local_redis import LocalRedisError, bundled
-from redbatch.open_files import raise_open_file_limit
 from redbatch.own_redis import OwnRedis
-from redbatch.process import complain, read_settings
 from redbatch.screen import Screen, readable
 from redbatch.supervisor import Child
 from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
-from shared.access import add, new_key
+from shared.api_keys import add, new_key
+from shared.connection import Queue
 from shared.keys import Keys
-from shared.queue import Queue
+from shared.process.listener import ListenError, listen, missing_parts, raise_open_file_limit
+from shared.process.settings import complain, read_settings
 from shared.settings import QueueSettings
 
 PROBE_EVERY_S = 0.1

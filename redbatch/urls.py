@@ -6,7 +6,8 @@ import re
 import shlex
 from urllib.parse import parse_qs, urlsplit
 
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - recognized, not listened on
+from shared.process.listener import WILDCARDS
+
 MASK = "***"
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shared import scripts
+from shared.connection import Argument, Link
 from shared.keys import Keys
-from shared.queue import Argument, Link
 
 _HEAD = struct.Struct("<QI")
 

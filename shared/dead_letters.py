@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared import scripts
+from shared.connection import Link
 from shared.keys import Keys
 from shared.messages import Ref
-from shared.queue import Link
 
 _MOST_DIGITS = 19
 _STREAM_ID = re.compile(r"\d{1,19}-\d{1,19}")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shared import scripts
+from shared.connection import Link
 from shared.keys import Pool
-from shared.queue import Link
 
 WAKE_TTL_MS = 10_000
 

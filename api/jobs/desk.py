@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from api.jobs.durable import Durability
-from redbatch.tasks import end
 from shared import jobs
 from shared.errors import RedisUnreachable
 from shared.jobs import ENDED
+from shared.process.tasks import end
 
 if TYPE_CHECKING:
+    from shared.connection import Link, Queue
     from shared.jobs import Job
-    from shared.queue import Link, Queue
 
 EVERY_S = 0.1
 """How often it is asked whether jobs have ended for which somebody waits: once for all of them."""

@@ -6,13 +6,13 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any, Literal
 
-from redbatch.tasks import end
+from shared.connection import CommandUnknown, NotPermitted
 from shared.errors import NotDurable
-from shared.queue import CommandUnknown, NotPermitted
+from shared.process.tasks import end
 
 if TYPE_CHECKING:
+    from shared.connection import Link
     from shared.keys import Keys
-    from shared.queue import Link
 
 Level = Literal["none", "aof", "replicas"]
 MARGIN_S = 1.0

@@ -15,7 +15,7 @@ from bench.peers import environment
 from bench.peers.catalogue import PEERS
 from bench.peers.contest import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
 from bench.tables import NONE, markdown, number
-from redbatch import __version__
+from shared.process.version import __version__
 
 PATH = ROOT / "bench" / "results" / "peers.json"
 BLOCK = "peers"

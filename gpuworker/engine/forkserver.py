@@ -29,8 +29,8 @@ from gpuworker.arena import Window
 from gpuworker.engine.child import serve
 from gpuworker.engine_options import EngineOptions
 from gpuworker.models import parse_model
-from redbatch.die_with_parent import die_with_parent
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
+from shared.process.parent_death import die_with_parent
 
 log = structlog.get_logger()
 

@@ -13,9 +13,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from redbatch import __version__
 from redbatch.bench.session import Cost, Result
 from redbatch.bench.summary import Summary
+from shared.process.version import __version__
 
 BUSY_SHARE = 0.7
 BEHIND_MS = 5.0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from redbatch.process import EXIT_CONFIGURATION, complain
+from shared.process.settings import EXIT_CONFIGURATION, complain
 
 app = typer.Typer(
     no_args_is_help=True,

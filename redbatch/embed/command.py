@@ -17,8 +17,8 @@ from redbatch.embed.progress import Watch
 from redbatch.embed.reading import UnreadableFile, read_rows
 from redbatch.embed.session import Session, slices_of
 from redbatch.embed.writing import UnwritableFile, Write, writer_for
-from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.progress import as_time
+from shared.process.settings import EXIT_CONFIGURATION, complain
 
 EXIT_FAULTS = 1
 EXIT_INTERRUPTED = 130

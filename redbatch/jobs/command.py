@@ -15,10 +15,10 @@ from rich.console import Console
 from redbatch.jobs import view
 from redbatch.queue_link import Where, failed, on_queue
 from shared import jobs
+from shared.connection import Link
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import Failure, Vectors
-from shared.queue import Link
 
 MOST_FAILURES = 20
 PORTION = 2_048

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import typer
 
-from redbatch.process import EXIT_CONFIGURATION, complain
 from redbatch.redis_users import k8s, swarm
 from redbatch.redis_users.acl import NoUsers
 from redbatch.redis_users.passwords import Redis, new_access, without_old
+from shared.process.settings import EXIT_CONFIGURATION, complain
 
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUFFIX = re.compile(r"[A-Za-z0-9._-]{0,32}")

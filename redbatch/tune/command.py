@@ -13,9 +13,9 @@ from gpuworker.settings import WorkerSettings
 from redbatch.bench.command import check_file, missing_module
 from redbatch.bench.texts import BadTexts, texts_of
 from redbatch.local_redis import LocalRedisError
-from redbatch.process import EXIT_CONFIGURATION, complain, read_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.tune.space import Knob, Machine, knobs
+from shared.process.settings import EXIT_CONFIGURATION, complain, read_settings
 
 if TYPE_CHECKING:
     from redbatch.tune.report import Outcome

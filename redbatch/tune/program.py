@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from redbatch.cluster import ChildSpec
-from redbatch.die_with_parent import wrapped
+from shared.process.parent_death import wrapped
 
 
 class Program:

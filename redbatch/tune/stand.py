@@ -15,11 +15,11 @@ from typing import Self
 
 from redbatch.cluster import ChildSpec, Given, gateway_specs, under_up, worker_specs
 from redbatch.import_path import child_environment
-from redbatch.listener import listen, missing_parts
 from redbatch.local_redis import LocalRedis, free_port
 from redbatch.screen import readable
 from redbatch.tune.program import Program
 from redbatch.urls import http_url
+from shared.process.listener import listen, missing_parts
 
 HOST = "127.0.0.1"
 START_S = 600.0

@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import AsyncInferenceClient, InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
-from redbatch import __version__
+from shared.process.version import __version__
 from tests import plain_http
 from tests.integration.clients.test_openai import DOCUMENTS, unit
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of

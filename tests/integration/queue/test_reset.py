@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
+from shared.connection import Link, Queue
 from shared.errors import RedisUnreachable
-from shared.queue import Link, Queue
 from shared.settings import QueueSettings
 from tests.proxy import FaultProxy
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.access import FAILURES, FAILURES_PER_S, MOST_ADDRESSES, Failures, is_loopback
-from shared.access import AccessKey, digest_of, new_id, new_secret
+from shared.api_keys import AccessKey, digest_of, new_id, new_secret
 
 
 @pytest.mark.parametrize(

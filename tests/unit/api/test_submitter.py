@@ -16,7 +16,7 @@ from shared import scripts
 from shared.errors import InternalError
 from shared.keys import Keys
 from shared.messages import MOST_TOKENS, Draft, Ref
-from shared.submission import Bound
+from shared.producer import Bound
 
 ID = "a" * 32
 TRACEPARENT_AT, REVISION_AT = 14, 15

@@ -14,8 +14,8 @@ from gpuworker import pacemaker
 from gpuworker.context import Context
 from gpuworker.pacemaker import Pacemaker
 from gpuworker.settings import WorkerSettings
-from redbatch.tasks import end
 from shared.keys import Keys
+from shared.process.tasks import end
 
 MODEL = "null"
 TICK_S, STUCK_S = 0.01, 0.2

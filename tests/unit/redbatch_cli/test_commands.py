@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redbatch import __version__
+from shared.process.version import __version__
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "fastapi", "uvicorn", "numpy")
 

@@ -14,7 +14,7 @@ from redbatch.queue_command import show_queue
 from redbatch.queue_view import as_json, as_text, watching
 from redbatch.run_file import Running, announce
 from shared.messages import Heartbeat
-from shared.submission import Pulse
+from shared.producer import Pulse
 from tests.users import as_user
 
 BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000)

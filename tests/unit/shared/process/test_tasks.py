@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from redbatch.tasks import end, wait_for_event
+from shared.process.tasks import end, wait_for_event
 
 
 async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from redbatch.listener import ListenError, listen, missing_parts
-from redbatch.open_files import raise_open_file_limit
+from shared.process.listener import ListenError, listen, missing_parts, raise_open_file_limit
 
 
 @asynccontextmanager

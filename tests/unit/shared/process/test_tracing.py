@@ -19,11 +19,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import NonRecordingSpan
 from structlog.testing import capture_logs
 
-from redbatch import __version__, tracing
-from redbatch.tracing import Tracing, start_tracing, tracing_of
-from redbatch.tracing.harmless import harmless
-from redbatch.tracing.provider import Quiet, bare_provider
-from redbatch.tracing.traceparent import context_of, parent_in, traceparent_of
+from shared.process import tracing
+from shared.process.tracing import Tracing, start_tracing, tracing_of
+from shared.process.tracing.harmless import harmless
+from shared.process.tracing.provider import Quiet, bare_provider
+from shared.process.tracing.traceparent import context_of, parent_in, traceparent_of
+from shared.process.version import __version__
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -241,7 +242,7 @@ def test_off_is_nothing() -> None:
     """No tracer, and no import: in a process of its own, in which nothing else can have imported it."""
     assert start_tracing("off", "gateway") is None
     code = (
-        "import sys; from redbatch.tracing import start_tracing; start_tracing('off', 'gateway');"
+        "import sys; from shared.process.tracing import start_tracing; start_tracing('off', 'gateway');"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from shared import scripts
+from shared.connection import Argument, Link
 from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
-from shared.queue import Argument, Link
 from shared.settings import QUEUE_PATTERN
 from shared.tenants import NOBODY_ACTIVE, Active, Limits, told
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from redbatch import __version__
-from redbatch.process import EXIT_CONFIGURATION, complain, flag_of, variable_of
+from shared.process.settings import EXIT_CONFIGURATION, complain, flag_of, variable_of
+from shared.process.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -43,7 +43,7 @@ def start_tracing(tracing: str, process: str) -> Tracing | None:
     if tracing == "off":
         return None
     try:
-        from redbatch.tracing.provider import provider_of
+        from shared.process.tracing.provider import provider_of  # noqa: PLC0415 - it imports OpenTelemetry, an extra
     except ModuleNotFoundError as error:
         complain(MISSING.format(error.name))
         raise SystemExit(EXIT_CONFIGURATION) from None

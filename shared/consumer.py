@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from shared import scripts
 from shared.codec import MAX_INPUTS
+from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
 from shared.jobs import MOST_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
 from shared.messages import STANDBY, Entry, Heartbeat, Ref
-from shared.queue import BLOCK_MARGIN_S, BLOCK_S, Argument, Link
 
 WORKERS_TTL_MS = 3_600_000
 QUEUES_TTL_MS = 600_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from redbatch.garbage import collect_rarely
+from shared.process.gc_tuning import collect_rarely
 
 
 class Knot:

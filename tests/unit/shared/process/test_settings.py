@@ -8,7 +8,7 @@ import pytest
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from redbatch.process import EXIT_CONFIGURATION, read_settings, take_in_files
+from shared.process.settings import EXIT_CONFIGURATION, read_settings, take_in_files
 
 
 def test_given_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:

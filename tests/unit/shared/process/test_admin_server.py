@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from redbatch.admin import AdminServer, PortTaken
+from shared.process.admin_server import AdminServer, PortTaken
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_values_without_a_json_form_do_not_break_the_line(capfd: pytest.CaptureF
 def test_a_reader_who_left_stops_nothing(tmp_path: Path) -> None:
     """A process whose log nobody reads any more goes on, from structlog and from the standard library."""
     program = (
-        "import logging, os, structlog; from redbatch.logs import configure_logging\n"
+        "import logging, os, structlog; from shared.process.logs import configure_logging\n"
         "reading, writing = os.pipe(); os.dup2(writing, 1); os.close(writing); os.close(reading)\n"
         "configure_logging('worker', 'info')\n"
         "structlog.get_logger().info('one'); logging.getLogger('any').warning('two')\n"
@@ -101,7 +101,7 @@ def test_a_reader_who_left_stops_nothing(tmp_path: Path) -> None:
 def test_a_signal_handler_may_log(tmp_path: Path) -> None:
     """A signal in the midst of a line neither blocks nor raises: a drain that begins there is begun."""
     program = (
-        "import os, signal, structlog; from redbatch import logs\n"
+        "import os, signal, structlog; from shared.process import logs\n"
         "logs.configure_logging('worker', 'info'); log = structlog.get_logger()\n"
         "signal.signal(signal.SIGUSR1, lambda *_: log.info('inner'))\n"
         "write = logs.os.write\n"

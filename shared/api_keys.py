@@ -15,8 +15,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from shared.connection import Link
 from shared.keys import ACCESS_KEYS
-from shared.queue import Link
 from shared.tenants import NO_QUOTA, Quota
 
 Scope = Literal["embed", "jobs", "admin"]

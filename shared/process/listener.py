@@ -1,18 +1,19 @@
-"""The listening socket of a gateway, or the one that all gateways of `redbatch up` accept from."""
+"""The listening socket of a gateway or of `redbatch up`, and the limit on open files."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import json
+import resource
 import socket
-
-from redbatch.urls import WILDCARDS
 
 BACKLOG = 4_096
 """Connections that may wait to be accepted: as many as Linux allows by default."""
 
 PROBE_TIMEOUT_S = 5.0
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - recognized, not listened on
 
 
 class ListenError(RuntimeError):
@@ -42,6 +43,15 @@ def _advice(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EACCES:
         return f"port {port} needs more rights than you have: choose one from 1024 on with --port"
     return f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --host and --port"
+
+
+def raise_open_file_limit() -> None:
+    """Raises the soft limit of open files to the hard one: each connection of a client is a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # macOS names no number; what there is must do
+        return
 
 
 async def missing_parts(host: str, port: int) -> list[str] | None:

@@ -1,0 +1,1 @@
+"""What every process of Redbatch needs to be one: settings, logs, an admin port, a listener, tracing."""
