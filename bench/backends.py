@@ -26,8 +26,8 @@ from bench.limit import sorted_batches
 from bench.stage import Extent, Stage, Step
 from gpuworker.backends.base import Backend
 from gpuworker.backends.load import load_backend
-from gpuworker.engine_host import engine_environment
-from gpuworker.engine_options import EngineOptions
+from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.engine_process import engine_environment
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in

@@ -26,10 +26,10 @@ from transformers import BertConfig, BertModel
 
 from bench.limit import sorted_batches
 from gpuworker.backends.base import Backend
+from gpuworker.backends.equivalence import TOLERANCE, distance
 from gpuworker.backends.load import load_backend
 from gpuworker.backends.loading import DTYPES
-from gpuworker.backends.probe import TOLERANCE, distance
-from gpuworker.engine_options import EngineOptions
+from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in

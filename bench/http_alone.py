@@ -11,7 +11,7 @@ from unittest.mock import patch
 from api import server
 from api.asked import Answered
 from api.settings import GatewaySettings
-from gpuworker.backends.hashing import HashingBackend
+from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
 from shared.messages import Timing, Vectors
 from shared.process.logs import configure_logging

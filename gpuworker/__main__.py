@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from setproctitle import setproctitle
 
-from gpuworker.crew import run
 from gpuworker.settings import WorkerSettings
+from gpuworker.worker_group import run
 from shared.process.logs import configure_logging
 from shared.process.settings import read_settings
 

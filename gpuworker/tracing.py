@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 
-from gpuworker.frames import Header
-from gpuworker.holding import Hands, key_of
+from gpuworker.consumer.inflight import Hands, key_of
+from gpuworker.ipc.frames import Header
 from shared.keys import GROUP
 from shared.messages import Entry
 from shared.process.tracing.harmless import harmless

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 import structlog
 
 from gpuworker import metrics
-from gpuworker.begun import Begun
-from gpuworker.claimer import Claimer
-from gpuworker.committer import Committer
-from gpuworker.context import Context
-from gpuworker.devices import Gpu
-from gpuworker.engine_host import EngineFailed, EngineHost
-from gpuworker.engine_options import EngineOptions
-from gpuworker.feeder import Feeder
-from gpuworker.frames import Header
-from gpuworker.holding import key_of
-from gpuworker.keeper import Keeper
-from gpuworker.pacemaker import Pacemaker
-from gpuworker.patience import Patience
-from gpuworker.results import Results
+from gpuworker.consumer.claimer import Claimer
+from gpuworker.consumer.committer import Committer
+from gpuworker.consumer.heartbeat import Pacemaker
+from gpuworker.consumer.in_progress import Begun
+from gpuworker.consumer.inflight import key_of
+from gpuworker.consumer.job_feeder import Feeder
+from gpuworker.consumer.reclaimer import Keeper
+from gpuworker.consumer.result_handler import Results
+from gpuworker.consumer.worker_state import Context
+from gpuworker.gpu.devices import Gpu
+from gpuworker.gpu.sharing import Bound, tenancy_of
+from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.engine_process import EngineFailed, EngineHost
+from gpuworker.ipc.frames import Header
+from gpuworker.policy.hang_timeout import Patience
 from gpuworker.settings import WorkerSettings
-from gpuworker.tenancy import Bound, tenancy_of
 from gpuworker.watchdog import Watchdog
 from shared import consumer
 from shared.connection import Queue

@@ -19,8 +19,8 @@ from gpuworker.models import Model, ModelError
 from shared.messages import PLAIN, PREDICT, Input, Options
 
 if TYPE_CHECKING:
-    from gpuworker.engine_options import EngineOptions
     from gpuworker.functions import VectorizedFunction
+    from gpuworker.ipc.engine_options import EngineOptions
 
 METHODS = ("preprocess", "transform", "postprocess")
 MAX_BATCH_TOKENS = 16_384

@@ -8,7 +8,7 @@ from gpuworker.backends.base import Backend
 from gpuworker.models import Model, ModelError
 
 if TYPE_CHECKING:
-    from gpuworker.engine_options import EngineOptions
+    from gpuworker.ipc.engine_options import EngineOptions
 
 
 def load_backend(model: Model, options: EngineOptions) -> Backend:
@@ -27,6 +27,6 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
         from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
 
         return FunctionBackend(model, options)
-    from gpuworker.backends.hashing import HashingBackend  # noqa: PLC0415 - imports numpy
+    from gpuworker.backends.simulated import HashingBackend  # noqa: PLC0415 - imports numpy
 
     return HashingBackend(model)

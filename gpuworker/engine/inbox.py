@@ -7,11 +7,11 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from gpuworker import frames
-from gpuworker.arena import Window
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Work
+from gpuworker.ipc import frames
+from gpuworker.ipc.shared_memory import Window
 from shared.messages import PLAIN, Options
 
 

@@ -58,7 +58,7 @@ VARIANTS = {
         lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
     ),
     "one's own pending entries are not read after an error": Broken(
-        "gpuworker/claimer.py",
+        "gpuworker/consumer/claimer.py",
         "            await context.control.kill(link)\n",
         "            return\n",
         lambda stage: test_network.test_the_reply_to_a_claim_is_lost(stage.scene, stage.proxy),
@@ -76,13 +76,13 @@ VARIANTS = {
         lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, 0.3, 0.6),
     ),
     "a commit is not tried again": Broken(
-        "gpuworker/committer.py",
+        "gpuworker/consumer/committer.py",
         '                log.warning("cannot commit", reason=error.message)\n',
         "                self._answers = []\n",
         lambda stage: test_network.test_a_cut_around_a_commit(stage.scene, stage.proxy, before=True),
     ),
     "suspects run with others": Broken(
-        "gpuworker/retries.py",
+        "gpuworker/policy/retries.py",
         "return Retry.ALONE if attempts > 0 else Retry.TOGETHER",
         "return Retry.TOGETHER",
         lambda stage: test_inputs.test_inputs_that_kill_the_engine_fail_alone(stage.scene, stage.queue),

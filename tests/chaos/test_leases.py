@@ -22,7 +22,7 @@ import httpx
 import psutil
 import pytest
 
-from gpuworker.lease import POLL_S
+from gpuworker.gpu.lease import POLL_S
 from redbatch.local_redis import LocalRedis
 from shared.keys import Pool
 from tests import plain_http

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import redis.asyncio
 
-from gpuworker.backends.hashing import REPEATS
+from gpuworker.backends.simulated import REPEATS
 from shared.codec import decode_reply, encode_body
 from shared.connection import Link, Queue
 from shared.keys import GROUP, RELEASED, Keys

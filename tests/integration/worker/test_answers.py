@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuworker.backends.hashing import DIM
+from gpuworker.backends.simulated import DIM
 from shared.codec import encode_body
 from shared.keys import BULK, GROUP
 from shared.messages import EMBED, Body, Draft, Vectors

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from structlog.testing import capture_logs
 
-from gpuworker.holding import Hands, key_of
+from gpuworker.consumer.inflight import Hands, key_of
 from gpuworker.settings import WorkerSettings
 from gpuworker.tracing import MOST_LINKS, MOST_READS, Spans
 from gpuworker.worker import Worker

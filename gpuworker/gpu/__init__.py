@@ -1,0 +1,1 @@
+"""Which GPU an engine uses, and when: devices, leases, and sharing by turns."""
