@@ -10,12 +10,12 @@ from contextlib import suppress
 import structlog
 
 from api import metrics
-from api.asked import Answered, Asked
-from api.cache import cached_of
-from api.dispatcher import Dispatcher
-from api.jobs.desk import Desk
+from api.dialects.request import Answered, Asked
+from api.dispatch.cache import cached_of
+from api.dispatch.dispatcher import Dispatcher
+from api.dispatch.spans import ProducerSpans
+from api.jobs.store import Desk
 from api.settings import GatewaySettings
-from api.spans import ProducerSpans
 from shared import producer
 from shared.connection import Link
 from shared.errors import JobsFull, ModelNotFound, NoWorker, RedisUnreachable

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import tei
-from api.asked import MODEL_HEADER
-from api.dialect import Dialect
-from api.jobs.routes import router as job_router
-from api.native import Native, NativeBatch
-from api.openai import OpenAI
-from api.openapi import (
+from api.dialects import tei
+from api.dialects.base import Dialect
+from api.dialects.native import Native, NativeBatch
+from api.dialects.openai import OpenAI
+from api.dialects.openapi import (
     EXCLUDE,
     HEALTH_ANSWERS,
     INFO,
@@ -24,8 +22,10 @@ from api.openapi import (
     PAGES,
     UNHEALTHY_ANSWERS,
 )
-from api.predict import Predict
-from api.serving import error_response, request_id_of, respond
+from api.dialects.predict import Predict
+from api.dialects.request import MODEL_HEADER
+from api.http.handler import error_response, request_id_of, respond
+from api.jobs.routes import router as job_router
 from shared.errors import ModelNotFound, NoWorker, Unavailable
 from shared.process.admin_server import wanted
 
@@ -49,7 +49,7 @@ SERVED: dict[str, Dialect] = {
         tei.Decode("/decode"),
     )
 }
-"""Those that go straight to api.serving.serve; the functions that are made for them here are for the OpenAPI page."""
+"""Those that go straight to http.handler.serve; the functions that are made for them here are for the OpenAPI page."""
 
 PING = "Whether requests are served, as TEI tells it"
 

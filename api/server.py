@@ -15,9 +15,9 @@ import structlog
 import uvicorn
 import uvloop
 
-from api.access import Gate, NoKeys, gate_of
 from api.app import OPEN, Front, make_app
-from api.connection import Connection
+from api.http.auth import Gate, NoKeys, gate_of
+from api.http.protocol import Connection
 from api.queues import Queues
 from api.settings import GatewaySettings
 from api.state import State

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_id, format_trace_id, get_current_span
 
-from api.inflight import InFlight
+from api.dispatch.inflight import InFlight
 from api.routes import SERVED
 from shared.errors import RedbatchError
 from shared.keys import LANES

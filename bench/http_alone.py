@@ -9,7 +9,7 @@ import sys
 from unittest.mock import patch
 
 from api import server
-from api.asked import Answered
+from api.dialects.request import Answered
 from api.settings import GatewaySettings
 from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
-from api.access import asks_for_keys
+from api.http.auth import asks_for_keys
 from api.settings import GatewaySettings
 from gpuworker.models import is_function
 from gpuworker.settings import WorkerSettings

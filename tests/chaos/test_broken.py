@@ -70,7 +70,7 @@ VARIANTS = {
         lambda stage: test_network.test_the_reply_to_a_submit_is_lost(stage.scene, stage.proxy),
     ),
     "settle adds again without looking": Broken(
-        "api/settler.py",
+        "api/dispatch/reconciler.py",
         "if not there]",
         "if True]",
         lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, 0.3, 0.6),
@@ -100,13 +100,13 @@ VARIANTS = {
         lambda stage: test_redis.tempt(stage.own_scene, stage.own_redis),
     ),
     "nobody asks whether there is time": Broken(
-        "api/admission.py",
+        "api/dispatch/admission.py",
         "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
         "return MOST_TOKENS",
         lambda stage: test_overload.test_overload_is_refused_and_the_rest_served(stage.scene, 10, stage.folder),
     ),
     "a change of the epoch goes unnoticed": Broken(
-        "api/monitor.py",
+        "api/dispatch/monitor.py",
         "            self._lost.set()\n        self._epoch = epoch\n",
         "            pass\n        self._epoch = epoch\n",
         lambda stage: test_redis.take_away(stage.own_scene, "FLUSHALL"),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from api.asked import Asked
-from api.dispatcher import Dispatcher
+from api.dialects.request import Asked
+from api.dispatch.dispatcher import Dispatcher
 from shared.connection import Queue
 from shared.errors import RedbatchError
 from shared.keys import Keys

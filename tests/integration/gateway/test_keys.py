@@ -12,7 +12,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from api.access import FAILURES, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
+from api.http.auth import FAILURES, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
 from api.settings import GatewaySettings
 from redbatch.local_redis import LocalRedis
 from shared import api_keys

@@ -14,8 +14,8 @@ import httpx
 import pytest
 import redis.asyncio
 
-from api.admission import IN_TIME
-from api.drafts import estimate_tokens
+from api.dispatch.admission import IN_TIME
+from api.dispatch.splitting import estimate_tokens
 from shared import producer
 from shared.connection import Queue
 from tests.integration.gateway.house import Gateway, House, error_of, right

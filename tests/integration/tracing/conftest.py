@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from api.connection import Connection
+from api.http.protocol import Connection
 from api.server import gateway_of
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings

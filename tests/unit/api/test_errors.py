@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from api.dialect import Dialect
+from api.dialects.base import Dialect
+from api.dialects.openapi import PAGES
 from api.errors import STATUS, error_body, headers_of, status_of
-from api.openapi import PAGES
 from api.routes import SERVED
 from shared.errors import (
     JobGone,

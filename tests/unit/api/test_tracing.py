@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, Tracer
 from structlog.testing import capture_logs
 
-from api.asked import Asked
-from api.inflight import InFlight
+from api.dialects.request import Asked
+from api.dispatch.inflight import InFlight
 from api.tracing import OtelProducerSpans, TracedFront
 from shared.errors import DeadlineExceeded, JobsFull, Overloaded
 from shared.keys import BULK

@@ -1,0 +1,1 @@
+"""The way of a request through the queue: admission, split, submit, replies, reconcile."""
