@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from redbatch.local_redis import find_server
+from redbatch.up.local_redis import find_server
 from shared.process.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -26,8 +26,8 @@ from bench.machine import ROOT, machine, when_and_what
 from bench.progress import Watch
 from bench.rounds import Round
 from bench.stage import QUICK, Extent, Stage, Step
-from redbatch.local_redis import LocalRedisError, find_server
 from redbatch.progress import as_time
+from redbatch.up.local_redis import LocalRedisError, find_server
 
 PARTS = (plumbing.PART, real.PART, redis_cost.PART, backends.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"

@@ -16,7 +16,7 @@ from typing import Literal
 import httpx
 
 from bench.cluster import HOST, START_S, STOP_S, ClusterError, clean_environment
-from redbatch.local_redis import LocalRedis, free_port
+from redbatch.up.local_redis import LocalRedis, free_port
 from shared.process.parent_death import wrapped
 
 RUNS = 5

@@ -21,7 +21,7 @@ from bench.machine import ROOT
 from bench.peers import asking
 from bench.peers.asking import Vector
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer
-from redbatch.local_redis import free_port
+from redbatch.up.local_redis import free_port
 from shared.process.parent_death import wrapped
 
 START_S = 240.0  # a compiled model takes most of a minute, the first time

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from redbatch.dead import view
-from redbatch.queue_link import EXIT_FAILED, Where, failed, on_queue
+from redbatch.queue_target import EXIT_FAILED, Where, failed, on_queue
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
 from shared.connection import Link

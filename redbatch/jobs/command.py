@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from redbatch.jobs import view
-from redbatch.queue_link import Where, failed, on_queue
+from redbatch.queue_target import Where, failed, on_queue
 from shared import jobs
 from shared.connection import Link
 from shared.jobs import Job

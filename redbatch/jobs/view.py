@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.moments import moment
 from redbatch.progress import as_time
+from redbatch.timestamps import moment
 from shared.jobs import Job
 from shared.keys import LANES
 from shared.messages import Failure

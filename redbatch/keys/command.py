@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.moments import moment
-from redbatch.queue_link import EXIT_FAILED, Where, on_queue
+from redbatch.queue_target import EXIT_FAILED, Where, on_queue
+from redbatch.timestamps import moment
 from shared import api_keys
 from shared.api_keys import SCOPES, AccessKey
 from shared.connection import Link

@@ -1,5 +1,5 @@
 """`redbatch tune`: finds the settings with which your model answers most requests within a latency budget.
 
-Pure parts: points, ladder, space, climb, finals. With I/O: program, stand, session, and what people see: progress,
-report.
+Pure parts: points, load_search, search_space, coordinate_descent, confirmation. With I/O: child_process, testbed,
+session, and what people see: progress, report.
 """

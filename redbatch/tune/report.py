@@ -12,12 +12,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.tune.finals import Final, Verdict, by_clients
+from redbatch.tune.confirmation import Final, Verdict, by_clients
 from redbatch.tune.loads import FEW_ANSWERS
 from redbatch.tune.points import MARGIN, Found, Point
+from redbatch.tune.search_space import DEFAULTS, Choice, shown
 from redbatch.tune.session import Session
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.space import DEFAULTS, Choice, shown
 from shared.process.settings import variable_of
 from shared.process.version import __version__
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared.connection import Queue
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
 from tests.chaos.scene import Figures, Scene

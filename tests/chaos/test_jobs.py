@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared import dead_letters
 from shared.connection import Queue
 from tests import plain_http

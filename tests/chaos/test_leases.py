@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from gpuworker.gpu.lease import POLL_S
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared.keys import Pool
 from tests import plain_http
 from tests.chaos.scene import Scene, name_of, seconds_until

@@ -19,7 +19,7 @@ import pytest_asyncio
 import redis
 import yaml
 
-from redbatch.local_redis import bundled
+from redbatch.up.local_redis import bundled
 from shared import consumer
 from shared.connection import Queue
 from shared.settings import QueueSettings

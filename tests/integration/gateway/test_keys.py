@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from api.http.auth import FAILURES, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
 from api.settings import GatewaySettings
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared import api_keys
 from shared.api_keys import AccessKey, Scope, digest_of, new_id, new_secret
 from shared.connection import Link, Queue

@@ -9,7 +9,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared import consumer, jobs, producer
 from shared.connection import Queue
 from shared.jobs import Making, Room, Window

@@ -9,7 +9,7 @@ import time
 import pytest
 import redis.asyncio
 
-from redbatch.local_redis import bundled
+from redbatch.up.local_redis import bundled
 from shared import producer
 from shared.codec import decode_body
 from shared.connection import Queue, ScriptRefused

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from redbatch.local_redis import free_port
+from redbatch.up.local_redis import free_port
 from shared.keys import Keys
 from tests.integration.gateway.house import Gateway, House, lines_of, right
 from tests.integration.tracing.collector import Collector

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
-from redbatch.cluster import ChildSpec
-from redbatch.restarts import GiveUp, after_death
+from redbatch.up.cluster import ChildSpec
+from redbatch.up.restarts import GiveUp, after_death
 from shared.process.parent_death import wrapped
 
 LONGEST_LINE_BYTES = 1 << 20

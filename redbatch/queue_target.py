@@ -7,15 +7,29 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
+from redbatch.up.run_file import find_running
 from redbatch.urls import mask_password
-from redbatch.which_queue import NoQueue, which_queue
 from shared.connection import Link, NotPermitted, Queue
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
 from shared.process.settings import complain, read_settings
-from shared.settings import QueueSettings
+from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
 
 EXIT_FAILED = 1
+
+
+class NoQueue(Exception):
+    """There is none to look at; the message says what to do."""
+
+
+def which_queue(redis_url: str | None, name: str | None) -> tuple[str, str]:
+    """Returns the URL of a Redis and the name of a queue there. Raises NoQueue."""
+    if redis_url is None:
+        running = find_running()
+        if running is None:
+            raise NoQueue("no running `redbatch up` of yours found: start one, or name a Redis with --redis-url")
+        redis_url, name = running.redis_url, name or running.queue
+    return redis_url, name or queue_slug(DEFAULT_MODEL)
 
 
 @dataclass(frozen=True, slots=True)

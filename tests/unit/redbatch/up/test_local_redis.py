@@ -15,8 +15,8 @@ import psutil
 import pytest
 import redis
 
-from redbatch import local_redis
-from redbatch.local_redis import LocalRedis, LocalRedisError, find_server
+from redbatch.up import local_redis
+from redbatch.up.local_redis import LocalRedis, LocalRedisError, find_server
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
@@ -85,7 +85,7 @@ def test_somebody_elses_listener_is_not_taken_for_ours() -> None:
 def start_and_kill_owner() -> tuple[int, Path]:
     """Has another process start a server and kills that process; returns the server's id and folder."""
     program = (
-        "from redbatch.local_redis import LocalRedis; import signal, sys\n"
+        "from redbatch.up.local_redis import LocalRedis; import signal, sys\n"
         "s = LocalRedis(sys.argv[1]); s.start(); print(s.pid, s.directory, flush=True); signal.pause()"
     )
     command = [sys.executable, "-c", program, str(server_binary())]

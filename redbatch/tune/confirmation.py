@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from redbatch.tune.ladder import rungs
+from redbatch.tune.load_search import rungs
 from redbatch.tune.points import MARGIN, Found, Point
-from redbatch.tune.space import DEFAULTS, Choice
+from redbatch.tune.search_space import DEFAULTS, Choice
 
 Rounds = Mapping[Choice, Sequence[Point]]
 """The points of all rounds of each finalist."""

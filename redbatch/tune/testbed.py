@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from redbatch.cluster import ChildSpec, Given, gateway_specs, under_up, worker_specs
 from redbatch.import_path import child_environment
-from redbatch.local_redis import LocalRedis, free_port
-from redbatch.screen import readable
-from redbatch.tune.program import Program
+from redbatch.tune.child_process import Program
+from redbatch.up.cluster import ChildSpec, Given, gateway_specs, under_up, worker_specs
+from redbatch.up.console import readable
+from redbatch.up.local_redis import LocalRedis, free_port
 from redbatch.urls import http_url
 from shared.process.listener import listen, missing_parts
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.ladder import Ladder, near, rungs, whole
+from redbatch.tune.load_search import Ladder, near, rungs, whole
 from redbatch.tune.points import MARGIN, Found, Point
-from tests.unit.tune.points import found, point, served
+from tests.unit.redbatch.tune.points import found, point, served
 
 BUDGETS_MS = st.floats(1, 2_000)
 SIZES = st.sampled_from([1, 4, 8, 16, 64, 256])

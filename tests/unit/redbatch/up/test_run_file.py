@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from redbatch.run_file import Running, announce, find_running, withdraw
+from redbatch.up.run_file import Running, announce, find_running, withdraw
 
 
 @pytest.fixture(autouse=True)

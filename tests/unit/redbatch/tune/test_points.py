@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbatch.tune.points import MARGIN, found_of, is_better
-from tests.unit.tune.points import found, point
+from tests.unit.redbatch.tune.points import found, point
 
 
 def test_more_answers_within_the_budget_are_better() -> None:

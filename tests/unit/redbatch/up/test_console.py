@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from redbatch.screen import PatientConsole, Screen, readable
+from redbatch.up.console import PatientConsole, Screen, readable
 
 EVENT = '{"ts":"2026-01-02T03:04:05.678Z","level":"info","msg":"ready","service":"worker","model":"minilm"}'
 

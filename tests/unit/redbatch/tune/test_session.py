@@ -12,11 +12,11 @@ from rich.console import Console
 
 from redbatch.tune.points import Point
 from redbatch.tune.report import Outcome, as_json, as_text
+from redbatch.tune.search_space import DEFAULTS, Knob
 from redbatch.tune.session import Session
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.space import DEFAULTS, Knob
-from redbatch.tune.stand import Served
-from tests.unit.tune.points import point, served
+from redbatch.tune.testbed import Served
+from tests.unit.redbatch.tune.points import point, served
 
 SIZE = Knob("max_batch_size", ("16", "32", None, "128", "256"))
 WAIT = Knob("max_batch_wait_ms", (None, "5"))

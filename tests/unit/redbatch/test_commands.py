@@ -95,7 +95,7 @@ def test_settings_as_json(tmp_path: Path) -> None:
 def test_the_command_line_is_light(tmp_path: Path) -> None:
     """Neither torch nor FastAPI is imported for a help text, for `up`, or for `queue`."""
     program = (
-        "import sys, redbatch.commands, redbatch.up, redbatch.queue_command; "
+        "import sys, redbatch.commands, redbatch.up.command, redbatch.queue.command; "
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     result = subprocess.run(
@@ -131,7 +131,7 @@ def test_an_extra_that_is_missing_is_named(tmp_path: Path) -> None:
     """Without the gateway's libraries the message says which extra brings them."""
     program = (
         "import sys; sys.modules['fastapi'] = None\n"
-        "from redbatch.alone import run_gateway; sys.exit(run_gateway({}, None))"
+        "from redbatch.single import run_gateway; sys.exit(run_gateway({}, None))"
     )
     result = subprocess.run(
         [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.climb import Try, challengers, climb, least_tries
+from redbatch.tune.coordinate_descent import Try, challengers, climb, least_tries
 from redbatch.tune.points import Found, is_better
-from redbatch.tune.space import DEFAULTS, Choice, Knob
-from tests.unit.tune.points import found
+from redbatch.tune.search_space import DEFAULTS, Choice, Knob
+from tests.unit.redbatch.tune.points import found
 
 SIZE = Knob("size", ("8", "16", None, "64", "128"))
 WAIT = Knob("wait", ("auto", None, "5", "10"))

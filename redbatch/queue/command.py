@@ -6,9 +6,9 @@ import asyncio
 
 from rich.console import Console
 
-from redbatch import queue_view
+from redbatch.queue import view
+from redbatch.queue_target import NoQueue, which_queue
 from redbatch.urls import mask_password
-from redbatch.which_queue import NoQueue, which_queue
 from shared.connection import NotPermitted
 from shared.errors import RedisUnreachable
 from shared.process.settings import complain, read_settings
@@ -26,11 +26,11 @@ def show_queue(redis_url: str | None, name: str | None, *, in_json: bool, keep: 
     settings = read_settings(QueueSettings, {"redis_url": redis_url})
     console = Console(highlight=False)
     try:
-        with queue_view.watching(console, name, in_json=in_json) as show:
+        with view.watching(console, name, in_json=in_json) as show:
             if keep:
-                asyncio.run(queue_view.watch(settings, name, show))
+                asyncio.run(view.watch(settings, name, show))
             else:
-                show(asyncio.run(queue_view.look(settings, name)))
+                show(asyncio.run(view.look(settings, name)))
     except KeyboardInterrupt:
         return 0
     except (NotPermitted, RedisUnreachable, ValueError) as error:

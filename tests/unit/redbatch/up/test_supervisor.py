@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from redbatch.cluster import ChildSpec
-from redbatch.supervisor import Child
+from redbatch.up.cluster import ChildSpec
+from redbatch.up.supervisor import Child
 from tests.waiting import wait_until
 
 

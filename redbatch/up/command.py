@@ -18,13 +18,13 @@ from api.http.auth import asks_for_keys
 from api.settings import GatewaySettings
 from gpuworker.models import is_function
 from gpuworker.settings import WorkerSettings
-from redbatch import run_file
-from redbatch.cluster import Given, gateway_specs, under_up, worker_specs
 from redbatch.import_path import child_environment
-from redbatch.local_redis import LocalRedisError, bundled
-from redbatch.own_redis import OwnRedis
-from redbatch.screen import Screen, readable
-from redbatch.supervisor import Child
+from redbatch.up import run_file
+from redbatch.up.cluster import Given, gateway_specs, under_up, worker_specs
+from redbatch.up.console import Screen, readable
+from redbatch.up.local_redis import LocalRedisError, bundled
+from redbatch.up.own_redis import OwnRedis
+from redbatch.up.supervisor import Child
 from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
 from shared.api_keys import add, new_key
 from shared.connection import Queue

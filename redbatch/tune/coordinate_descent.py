@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from redbatch.tune.points import Found, is_better
-from redbatch.tune.space import DEFAULTS, Choice, Knob, neighbours
+from redbatch.tune.search_space import DEFAULTS, Choice, Knob, neighbours
 
 PASSES = 2
 UP, DOWN = 1, -1

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.finals import Final, by_clients, judge, loads, turns
+from redbatch.tune.confirmation import Final, by_clients, judge, loads, turns
 from redbatch.tune.points import MARGIN, Point, found_of
-from redbatch.tune.space import DEFAULTS
-from tests.unit.tune.points import found, point
+from redbatch.tune.search_space import DEFAULTS
+from tests.unit.redbatch.tune.points import found, point
 
 BUDGET_MS = 100.0
 OTHER = frozenset({("size", "8")})

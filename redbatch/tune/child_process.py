@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from redbatch.cluster import ChildSpec
+from redbatch.up.cluster import ChildSpec
 from shared.process.parent_death import wrapped
 
 

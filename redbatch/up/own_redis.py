@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from redbatch.local_redis import LocalRedis, LocalRedisError
-from redbatch.restarts import Restart, after_death
-from redbatch.supervisor import LineReader, Watch
+from redbatch.up.local_redis import LocalRedis, LocalRedisError
+from redbatch.up.restarts import Restart, after_death
+from redbatch.up.supervisor import LineReader, Watch
 
 NAME = "redis"
 LOOK_EVERY_S = 0.1

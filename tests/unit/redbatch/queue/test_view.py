@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from redbatch.queue_command import show_queue
-from redbatch.queue_view import as_json, as_text, watching
-from redbatch.run_file import Running, announce
+from redbatch.queue.command import show_queue
+from redbatch.queue.view import as_json, as_text, watching
+from redbatch.up.run_file import Running, announce
 from shared.messages import Heartbeat
 from shared.producer import Pulse
 from tests.users import as_user

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbatch.restarts import LONGEST_DELAY_S, QUICK_S, GiveUp, Restart, after_death
+from redbatch.up.restarts import LONGEST_DELAY_S, QUICK_S, GiveUp, Restart, after_death
 
 
 def test_the_first_death_is_followed_at_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbatch.cluster import gateway_specs, under_up, worker_specs
+from redbatch.up.cluster import gateway_specs, under_up, worker_specs
 
 
 def test_an_embedded_cluster_needs_no_fixed_ports_and_no_delay() -> None:

@@ -1,0 +1,1 @@
+"""`redbatch queue`: the state of a queue at a glance."""
