@@ -10,12 +10,12 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from api.dialects.openapi import SCHEMAS, SECURITY
-from api.http.auth import Gate
+from api.http.auth import ApiKeyAuthenticator
 from api.http.handler import address_of, error_response, request_id_of, serve
-from api.http.lingering_close import LastWords
+from api.http.lingering_close import LingeringCloseResponse
 from api.routes import SERVED, dialect_of, router
 from api.state import State
-from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError
+from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
 from shared.process.version import __version__
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 OPEN = frozenset(("/", "/health", "/livez", "/readyz", "/ping"))
 """Who probes has no key."""
 
-ERRORS: dict[int, type[RedbatchError]] = {404: NotFound, 405: MethodNotAllowed}
+ERRORS: dict[int, type[RedbatchError]] = {404: NotFoundError, 405: MethodNotAllowedError}
 
 
-class Described(FastAPI):
+class DocumentedFastAPI(FastAPI):
     """An application whose routes read bodies by hand, and refer to schemas by name."""
 
     def openapi(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def description() -> dict[str, Any]:
 
 
 def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    app = Described(
+    app = DocumentedFastAPI(
         title="Redbatch",
         version=__version__,
         summary="Text embeddings, batched over a cluster",
@@ -74,25 +74,25 @@ def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Tells an unknown route or method in the words of whoever asks."""
     status = error.status_code if isinstance(error, HTTPException) else 0
-    told = ERRORS.get(status, InvalidRequest)(f"{request.method} {request.url.path}: see /docs for what there is.")
+    told = ERRORS.get(status, InvalidRequestError)(f"{request.method} {request.url.path}: see /docs for what there is.")
     response = error_response(dialect_of(request.url.path), told, request_id_of(request.headers))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
 
-async def _refusal(request: Request, gate: Gate) -> Response | None:
+async def _refusal(request: Request, authenticator: ApiKeyAuthenticator) -> Response | None:
     """Returns the answer to somebody who has no key, on a route that takes any; None if it is let through."""
     path = request.scope["path"]  # not that of the URL, which the header Host has a part in
     if path in OPEN:
         return None
     try:
-        await gate.admit(request.headers, address_of(request.scope), None)
+        await authenticator.admit(request.headers, address_of(request.scope), None)
     except RedbatchError as error:
-        return error_response(dialect_of(path), error, request_id_of(request.headers), LastWords)
+        return error_response(dialect_of(path), error, request_id_of(request.headers), LingeringCloseResponse)
     return None
 
 
-class Front:
+class FastPathApp:
     """What every request meets first.
 
     What embeds goes straight to its function: to find it by the framework's router and its middleware costs more CPU
@@ -114,7 +114,9 @@ class Front:
             await serve(scope, receive, send, self._state, dialect)
             return
         send = self._closing(send) if self._state.draining else send
-        refusal = None if self._state.gate is None else await _refusal(Request(scope), self._state.gate)
+        refusal = (
+            None if self._state.authenticator is None else await _refusal(Request(scope), self._state.authenticator)
+        )
         await (refusal or self._app)(scope, receive, send)
 
     def _closing(self, send: Send) -> Send:

@@ -7,38 +7,38 @@ import math
 import orjson
 
 from shared.errors import (
-    BodyTimeout,
-    DeadlineExceeded,
-    Forbidden,
-    JobGone,
-    JobUnfinished,
-    KeyReused,
-    MethodNotAllowed,
-    NotFound,
-    Overloaded,
+    BodyTimeoutError,
+    DeadlineExceededError,
+    ForbiddenError,
+    JobGoneError,
+    JobUnfinishedError,
+    KeyReusedError,
+    MethodNotAllowedError,
+    NotFoundError,
+    OverloadedError,
     RedbatchError,
     RequestError,
-    TooLarge,
-    Unauthorized,
-    Unavailable,
-    UnsupportedMediaType,
+    TooLargeError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
 )
 
 STATUS: dict[type[RedbatchError], int] = {
     RequestError: 400,
-    Unauthorized: 401,
-    Forbidden: 403,
-    NotFound: 404,
-    MethodNotAllowed: 405,
-    BodyTimeout: 408,
-    JobUnfinished: 409,
-    JobGone: 410,
-    TooLarge: 413,
-    UnsupportedMediaType: 415,
-    KeyReused: 422,
-    Overloaded: 429,
-    Unavailable: 503,
-    DeadlineExceeded: 504,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    MethodNotAllowedError: 405,
+    BodyTimeoutError: 408,
+    JobUnfinishedError: 409,
+    JobGoneError: 410,
+    TooLargeError: 413,
+    UnsupportedMediaTypeError: 415,
+    KeyReusedError: 422,
+    OverloadedError: 429,
+    UnavailableError: 503,
+    DeadlineExceededError: 504,
 }
 """The status of each branch of the error tree; what is under none of them is 500."""
 
@@ -58,7 +58,7 @@ def headers_of(error: RedbatchError) -> dict[str, str]:
 
     An answer that asks for a key has `WWW-Authenticate`, as HTTP has it.
     """
-    if isinstance(error, Unauthorized):
+    if isinstance(error, UnauthorizedError):
         return {"www-authenticate": "Bearer"}
     if error.retry_after_s is None:
         return {}

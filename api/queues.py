@@ -10,18 +10,18 @@ from contextlib import suppress
 import structlog
 
 from api import metrics
-from api.dialects.request import Answered, Asked
-from api.dispatch.cache import cached_of
+from api.dialects.request import InferenceRequest, InferenceResult
+from api.dispatch.cache import create_caching_dispatcher
 from api.dispatch.dispatcher import Dispatcher
 from api.dispatch.spans import ProducerSpans
-from api.jobs.store import Desk
+from api.jobs.store import JobStore
 from api.settings import GatewaySettings
 from shared import producer
-from shared.connection import Link
-from shared.errors import JobsFull, ModelNotFound, NoWorker, RedisUnreachable
+from shared.connection import RedisConnection
+from shared.errors import JobsFullError, ModelNotFoundError, NoWorkerError, RedisUnreachableError
 from shared.messages import Heartbeat
 from shared.process.tasks import end
-from shared.producer import MOST_QUEUES
+from shared.producer import MAX_QUEUES
 from shared.settings import queue_slug
 
 log = structlog.get_logger()
@@ -58,10 +58,12 @@ class ServedQueue:
         self.dispatcher = Dispatcher(settings, name, sends)
         if sends is not None:
             sends.client = self.dispatcher.gateway
-        self.desk = Desk(self.dispatcher.queue)
-        self._most_memory = settings.redis_memory_ratio
-        self._cached = cached_of(settings, self.dispatcher)
-        self.answer: Callable[[Asked, str], Awaitable[Answered]] = (self._cached or self.dispatcher).answer
+        self.job_store = JobStore(self.dispatcher.queue)
+        self._max_memory = settings.redis_memory_ratio
+        self._cached = create_caching_dispatcher(settings, self.dispatcher)
+        self.answer: Callable[[InferenceRequest, str], Awaitable[InferenceResult]] = (
+            self._cached or self.dispatcher
+        ).answer
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -73,7 +75,7 @@ class ServedQueue:
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
         await end(self._tasks)
-        await self.desk.stop()
+        await self.job_store.stop()
         await self.dispatcher.stop()
         metrics.forget(self.name)
         metrics.ERRORS.remove_by_labels({"queue": self.name})
@@ -83,9 +85,9 @@ class ServedQueue:
         return self.dispatcher.monitor.workers()
 
     def check_memory(self) -> None:
-        """Raises JobsFull: Redis has no room for jobs."""
-        if self.dispatcher.monitor.cluster().memory_ratio > self._most_memory:
-            raise JobsFull("Redis runs out of memory: try again later.", retry_after_s=FULL_RETRY_S)
+        """Raises JobsFullError: Redis has no room for jobs."""
+        if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory:
+            raise JobsFullError("Redis runs out of memory: try again later.", retry_after_s=FULL_RETRY_S)
 
     def serves(self, model: str) -> bool:
         """Whether its workers call their model so; or, while there is none, did so before."""
@@ -98,13 +100,13 @@ class Queues:
 
     Args:
         settings: of the gateway.
-        link: a connection of its own.
+        connection: a connection of its own.
         sends_of: makes spans, if requests are traced.
     """
 
-    def __init__(self, settings: GatewaySettings, link: Link, sends_of: SendsOf = untraced) -> None:
+    def __init__(self, settings: GatewaySettings, connection: RedisConnection, sends_of: SendsOf = untraced) -> None:
         self._settings = settings
-        self._link = link
+        self._connection = connection
         self._sends_of = sends_of
         self._own = ServedQueue(settings, settings.queue, sends_of(settings.queue))
         self._served = {settings.queue: self._own}
@@ -139,8 +141,8 @@ class Queues:
         """Returns the queue of a model: by its own name, or as its workers call the model. None is for its own queue.
 
         Raises:
-            ModelNotFound: there is none.
-            NoWorker: no worker has been seen yet that could have said what its model is.
+            ModelNotFoundError: there is none.
+            NoWorkerError: no worker has been seen yet that could have said what its model is.
         """
         if model is None:
             return self._own
@@ -153,9 +155,11 @@ class Queues:
         if queue_slug(model) == self._own.name and not self._own.dispatcher.monitor.models:
             return self._own
         if not any(each.dispatcher.monitor.models for each in self._served.values()):
-            raise NoWorker("No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S)
+            raise NoWorkerError(
+                "No worker has been seen yet: start one, then try again.", retry_after_s=NO_WORKER_RETRY_S
+            )
         names = ", ".join(each.name for each in self.live()) or "none at the moment"
-        raise ModelNotFound(f"There is no such model here. Served: {names}.", param="model")
+        raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
     def of_name(self, name: str) -> ServedQueue | None:
         """Returns the queue of that very name; None if it is not served."""
@@ -181,18 +185,18 @@ class Queues:
     async def _look(self) -> None:
         """Takes up what is announced, and lets go of what is no more."""
         try:
-            names = await producer.queues(self._link)
-        except RedisUnreachable:  # the monitors say so
+            names = await producer.queues(self._connection)
+        except RedisUnreachableError:  # the monitors say so
             return
         now = time.monotonic()
         self._unusable = {name: at for name, at in self._unusable.items() if now - at < RETRY_S}
         for name in names:
-            if name not in self._served and name not in self._unusable and len(self._served) < MOST_QUEUES:
+            if name not in self._served and name not in self._unusable and len(self._served) < MAX_QUEUES:
                 await self._take_up(name)
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
             unused = queue is not self._own and not queue.dispatcher.in_flight
-            if self._missed[name] > MISSED and unused and not await queue.desk.has_jobs():
+            if self._missed[name] > MISSED and unused and not await queue.job_store.has_jobs():
                 del self._served[name], self._missed[name]
                 log.info("a queue is gone", queue=name)
                 await queue.stop()

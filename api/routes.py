@@ -26,7 +26,7 @@ from api.dialects.predict import Predict
 from api.dialects.request import MODEL_HEADER
 from api.http.handler import error_response, request_id_of, respond
 from api.jobs.routes import router as job_router
-from shared.errors import ModelNotFound, NoWorker, Unavailable
+from shared.errors import ModelNotFoundError, NoWorkerError, UnavailableError
 from shared.process.admin_server import wanted
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ async def info(request: Request) -> Response:
     state: State = request.app.state.redbatch
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
-    except (ModelNotFound, NoWorker) as error:
+    except (ModelNotFoundError, NoWorkerError) as error:
         return error_response(SERVED["/"], error, request_id_of(request.headers))
 
 
@@ -94,7 +94,7 @@ async def ping(request: Request) -> Response:
     missing = state.missing()
     if not missing:
         return Response()
-    away = Unavailable(f"unhealthy: {', '.join(missing)} missing")
+    away = UnavailableError(f"unhealthy: {', '.join(missing)} missing")
     return error_response(SERVED["/"], away, request_id_of(request.headers))
 
 
@@ -117,7 +117,7 @@ async def model(request: Request) -> Response:  # an argument would have FastAPI
     name = request.path_params["model"]
     try:
         return Response(orjson.dumps(state.model(name)), media_type=JSON)
-    except ModelNotFound as error:
+    except ModelNotFoundError as error:
         return error_response(OPENAI, error, request_id_of(request.headers))
 
 

@@ -15,14 +15,14 @@ import structlog
 import uvicorn
 import uvloop
 
-from api.app import OPEN, Front, make_app
-from api.http.auth import Gate, NoKeys, gate_of
-from api.http.protocol import Connection
+from api.app import OPEN, FastPathApp, make_app
+from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
+from api.http.protocol import GatewayProtocol
 from api.queues import Queues
 from api.settings import GatewaySettings
 from api.state import State
-from shared.connection import Queue
-from shared.process.admin_server import AdminServer, PortTaken
+from shared.connection import QueueConnections
+from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.listener import BACKLOG, ListenError, raise_open_file_limit
 from shared.process.listener import listen as bind
@@ -77,31 +77,33 @@ class DrainingServer(uvicorn.Server):
 
 
 def gateway_of(
-    settings: GatewaySettings, own: Queue, gate: Gate | None, tracing: Tracing | None
+    settings: GatewaySettings, own: QueueConnections, authenticator: ApiKeyAuthenticator | None, tracing: Tracing | None
 ) -> tuple[State, ASGIApp]:
     """Returns what all requests are answered with, and the application; both make spans if `tracing` is given."""
     if tracing is None:
-        state = State(settings, Queues(settings, own.link("queues")), gate)
-        return state, Front(make_app(state), state)
-    from api.tracing import OtelProducerSpans, TracedFront  # noqa: PLC0415 - it imports OpenTelemetry
+        state = State(settings, Queues(settings, own.connection("queues")), authenticator)
+        return state, FastPathApp(make_app(state), state)
+    from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
-    state = State(settings, Queues(settings, own.link("queues"), partial(OtelProducerSpans, tracer)), gate)
-    return state, TracedFront(Front(make_app(state), state), tracer, OPEN)
+    state = State(
+        settings, Queues(settings, own.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
+    )
+    return state, TracingMiddleware(FastPathApp(make_app(state), state), tracer, OPEN)
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    own = Queue(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
+    own = QueueConnections(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
     try:
-        gate = await gate_of(settings, own.link("keys"))
-    except NoKeys as error:
+        authenticator = await create_authenticator(settings, own.connection("keys"))
+    except NoKeysError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    state, app = gateway_of(settings, own, gate, tracing)
+    state, app = gateway_of(settings, own, authenticator, tracing)
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http=GatewayProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -140,7 +142,7 @@ def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(settings, listen, tracing))
-    except PortTaken as error:
+    except PortTakenError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     finally:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from api.http.auth import Gate
-from api.http.body import Room
+from api.http.auth import ApiKeyAuthenticator
+from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
-from shared.errors import ModelNotFound, NoWorker
+from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.messages import LOADING, STANDBY
 from shared.process.version import __version__
 
@@ -18,19 +18,19 @@ from shared.process.version import __version__
 class State:
     """The settings, the queues, whether this gateway is on its way out, room for bodies, and who parses a large one.
 
-    So many `uploads` of jobs as lines come in. Without a `gate` everybody may ask.
+    So many `uploads` of jobs as lines come in. Without a `authenticator` everybody may ask.
     """
 
     settings: GatewaySettings
     queues: Queues
-    gate: Gate | None = None
+    authenticator: ApiKeyAuthenticator | None = None
     draining: bool = False
     uploads: int = 0
-    room: Room = field(init=False)
+    room: BodyBudget = field(init=False)
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.room = Room(self.settings.max_bodies_bytes)
+        self.room = BodyBudget(self.settings.max_bodies_bytes)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""
@@ -41,27 +41,27 @@ class State:
         return [_model(queue, queue.name) for queue in self.queues.live()]
 
     def model(self, name: str) -> dict[str, object]:
-        """Returns one of them under any of its names. Raises ModelNotFound: no live worker serves it."""
+        """Returns one of them under any of its names. Raises ModelNotFoundError: no live worker serves it."""
         try:
             queue = self.queues.named(name)
-        except NoWorker as error:
-            raise ModelNotFound(error.message, param="model") from None
+        except NoWorkerError as error:
+            raise ModelNotFoundError(error.message, param="model") from None
         if not queue.workers():
-            raise ModelNotFound("No worker serves it now.", param="model")
+            raise ModelNotFoundError("No worker serves it now.", param="model")
         return _model(queue, name)
 
     def info(self, model: str | None) -> dict[str, object]:
         """Returns what TEI tells of itself and a model; of the gateway's own for None.
 
         Raises:
-            ModelNotFound: there is no such model.
-            NoWorker: nobody is there to ask.
+            ModelNotFoundError: there is no such model.
+            NoWorkerError: nobody is there to ask.
         """
         queue = self.queues.named(model)
         workers = queue.workers()
         told = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
         if told is None:
-            raise NoWorker("No worker serves this model now.")
+            raise NoWorkerError("No worker serves this model now.")
         settings = self.settings
         return {
             "model_id": told.model,

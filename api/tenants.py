@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from shared.errors import InvalidRequest
-from shared.tenants import NO_QUOTA, TENANT, Active, Limits, Quota
+from shared.errors import InvalidRequestError
+from shared.tenants import NO_QUOTA, TENANT, ActiveTenants, Limits, Quota
 
 if TYPE_CHECKING:
     from api.settings import GatewaySettings
@@ -38,12 +38,12 @@ NOBODY = Tenant()
 
 
 def by_header(headers: Mapping[str, str], settings: GatewaySettings) -> Tenant:
-    """Returns the tenant that a request without a key names. Raises InvalidRequest: that is no name."""
+    """Returns the tenant that a request without a key names. Raises InvalidRequestError: that is no name."""
     name = headers.get(HEADER)
     if name is None:
         return Tenant("", _whole(NO_QUOTA, settings)) if settings.tenant_tokens_per_s else NOBODY
     if not TENANT.fullmatch(name):
-        raise InvalidRequest("X-Tenant: send up to 64 letters, digits, dots, dashes and underscores.")
+        raise InvalidRequestError("X-Tenant: send up to 64 letters, digits, dots, dashes and underscores.")
     return Tenant(name, _whole(NO_QUOTA, settings))
 
 
@@ -52,20 +52,20 @@ def by_key(key: AccessKey, settings: GatewaySettings) -> Tenant:
     return Tenant(key.tenant or key.key_id, _whole(key.quota, settings))
 
 
-def limits_of(tenant: Tenant, active: Active, fleet_tokens_per_s: float, most_bulk_tokens: int) -> Limits | None:
+def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, max_bulk_tokens: int) -> Limits | None:
     """Returns what a tenant is held to; None for nobody as long as nobody has a name.
 
     Args:
         tenant: who asks.
         active: who else has had something lately.
         fleet_tokens_per_s: what the fleet gets done; 0 while unknown.
-        most_bulk_tokens: may be in the bulk lane with its request.
+        max_bulk_tokens: may be in the bulk lane with its request.
     """
     if tenant == NOBODY and not active.named:
         return None
     weight = tenant.quota.weight
     beside = weight if tenant.name else active.named + weight
-    return Limits(tenant.quota, SHARED * fleet_tokens_per_s * weight / max(active.weights, beside), most_bulk_tokens)
+    return Limits(tenant.quota, SHARED * fleet_tokens_per_s * weight / max(active.weights, beside), max_bulk_tokens)
 
 
 def _whole(quota: Quota, settings: GatewaySettings) -> Quota:

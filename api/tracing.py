@@ -31,7 +31,7 @@ SERVER_ERROR = 500
 TIMES = ("queue_ms", "tokenize_ms", "inference_ms", "batch_size")
 
 
-class TracedFront:
+class TracingMiddleware:
     """Makes a span of each HTTP request; log lines that are written meanwhile say of which trace they are.
 
     Args:
@@ -143,13 +143,13 @@ class OtelProducerSpans:
     @harmless
     def begin(self, request: InFlight) -> None:
         """A request is on its way; its entries are to name this span."""
-        drafts = request.drafts.values()
+        new_entries = request.new_entries.values()
         span = self._tracer.start_span(
             f"send {self._queue}",
             kind=SpanKind.PRODUCER,
             attributes=self._attributes(request.lane)
-            | ({"messaging.batch.message_count": len(drafts)} if len(drafts) > 1 else {})
-            | {"redbatch.inputs": sum(draft.n for draft in drafts)},
+            | ({"messaging.batch.message_count": len(new_entries)} if len(new_entries) > 1 else {})
+            | {"redbatch.inputs": sum(new_entry.n for new_entry in new_entries)},
         )
         request.traceparent = traceparent_of(span)
         self._open[request.request_id] = span

@@ -31,15 +31,15 @@ TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
 """By the name of their place in the document: the part that must have run, and what makes the table."""
 
 
-class NoPlace(LookupError):
+class NoPlaceError(LookupError):
     """The document has no place of that name."""
 
 
 def with_block(text: str, name: str, block: str) -> str:
-    """Returns a document with what stands between `<!-- bench:NAME -->` and `<!-- end -->` replaced. Raises NoPlace."""
+    """Returns a document with the text from `<!-- bench:NAME -->` to `<!-- end -->` replaced; raises NoPlaceError."""
     place = re.compile(rf"(<!-- bench:{re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if place.search(text) is None:
-        raise NoPlace(f"there is no <!-- bench:{name} --> with an <!-- end --> behind it")
+        raise NoPlaceError(f"there is no <!-- bench:{name} --> with an <!-- end --> behind it")
     return place.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 

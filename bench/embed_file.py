@@ -68,7 +68,7 @@ def measure(mix: str, round_: int, *, quick: bool) -> Row:
         "texts_per_s": rate,
         "limit_texts_per_s": limit.texts / limit.best_s,
         "share_of_limit": limit.share(rate, mean, limit.best_s),
-        "share_of_side_by_side": limit.share(rate, mean, limit.least_s),
+        "share_of_side_by_side": limit.share(rate, mean, limit.min_s),
     }
     return Row(BLOCK, {"mix": mix, "texts": number_}, figures)
 

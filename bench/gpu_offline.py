@@ -41,7 +41,7 @@ MAX_BATCH_SIZE = 1_024
 
 ENCODE_SIZES = (64, 256, 1_024)
 CHECKED_TEXTS, CHECKED_BATCH = 256, 16
-LEAST_S = 2.0
+MIN_S = 2.0
 SEED = 1
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def rate(way: Way, texts: Sequence[str]) -> float:
     """Returns texts a second: after a round to warm up, as many rounds as take long enough."""
     way(texts)
     began, rounds = time.perf_counter(), 0
-    while (took := time.perf_counter() - began) < LEAST_S:
+    while (took := time.perf_counter() - began) < MIN_S:
         way(texts)
         rounds += 1
     return rounds * len(texts) / took

@@ -9,9 +9,9 @@ import sys
 from unittest.mock import patch
 
 from api import server
-from api.dialects.request import Answered
+from api.dialects.request import InferenceResult
 from api.settings import GatewaySettings
-from gpuworker.backends.simulated import HashingBackend
+from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.models import parse_model
 from shared.messages import Timing, Vectors
 from shared.process.logs import configure_logging
@@ -26,10 +26,10 @@ class Constant:
     name = "http-alone"
 
     def __init__(self, *_settings_and_link: object) -> None:
-        backend = HashingBackend(parse_model("null"))
+        backend = SimulatedBackend(parse_model("null"))
         vector = backend.run(backend.collate(backend.tokenize([TEXT])), alone=True)
         vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
-        self._answer = Answered((vectors,), 1.0, 1.0, 1)
+        self._answer = InferenceResult((vectors,), 1.0, 1.0, 1)
 
     async def start(self) -> None:
         """Does nothing: there is nothing behind it."""
@@ -49,7 +49,7 @@ class Constant:
         """It is."""
         return True
 
-    async def answer(self, *_asked: object) -> Answered:
+    async def answer(self, *_asked: object) -> InferenceResult:
         """Returns it."""
         return self._answer
 

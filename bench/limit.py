@@ -56,7 +56,7 @@ class Limit:
         return min(self.best_s, *self.tuned.values())
 
     @property
-    def least_s(self) -> float:
+    def min_s(self) -> float:
         """Time in the best way of all."""
         return min(self.ways.values())
 

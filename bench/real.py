@@ -76,7 +76,7 @@ def _limit_rows(mix: str, limit: Limit) -> list[Row]:
         Row("limit", {"mix": mix, "how": how}, {"texts_per_s": limit.texts / seconds})
         for how, seconds in limit.ways.items()
     ]
-    best = {"texts_per_s": limit.texts / limit.best_s, "side_by_side_texts_per_s": limit.texts / limit.least_s}
+    best = {"texts_per_s": limit.texts / limit.best_s, "side_by_side_texts_per_s": limit.texts / limit.min_s}
     best["tuned_texts_per_s"] = limit.texts / limit.tuned_s
     mean = mean_tokens(limit.tokens, 0, limit.texts)
     return [*rows, Row("best", {"mix": mix}, best | {"mean_tokens": mean})]
@@ -129,6 +129,6 @@ def beside(limit: Limit, served: Answered) -> Row:
     shares = {
         "share_of_limit": limit.share(served.texts_per_s, mean, limit.best_s),
         "share_of_tuned": limit.share(served.texts_per_s, mean, limit.tuned_s),
-        "share_of_side_by_side": limit.share(served.texts_per_s, mean, limit.least_s),
+        "share_of_side_by_side": limit.share(served.texts_per_s, mean, limit.min_s),
     }
     return Row(served.table, served.of, served.figures | shares)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class InputRefused(Exception):
+class InputRefusedError(Exception):
     """An input, or what is asked of it, is not for this model. The message is for the client: it holds no text."""
 
 
@@ -32,7 +32,7 @@ class VectorizedFunction(Protocol):
         """Returns one input, as JSON gives it, in the form that `transform` takes. Runs while a batch is computed.
 
         Raises:
-            InputRefused: this is no such input. The client gets the message, with status 400.
+            InputRefusedError: this is no such input. The client gets the message, with status 400.
             Exception: anything else is taken for a fault of this class: the client gets its type alone, with 500.
         """
         return value

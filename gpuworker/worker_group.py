@@ -18,11 +18,11 @@ import structlog
 import uvloop
 
 from gpuworker.gpu import devices
-from gpuworker.gpu.devices import Gpu, NoGpu
-from gpuworker.models import ModelError, parse_model
+from gpuworker.gpu.devices import Gpu, NoGpuError
+from gpuworker.models import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
-from shared.process.admin_server import AdminServer, PortTaken
+from shared.process.admin_server import AdminServer, PortTakenError
 from shared.process.gc_tuning import collect_rarely
 from shared.process.tasks import wait_for_event
 from shared.process.tracing import Tracing, start_tracing
@@ -33,7 +33,7 @@ AGAIN_S = 30.0
 """After which a device that could not serve is tried again."""
 
 
-class Crew:
+class WorkerGroup:
     """Workers that share a process.
 
     Args:
@@ -112,19 +112,19 @@ def run(settings: WorkerSettings) -> int:
         parse_model(settings.model)
         seen = devices.visible(devices.gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
         settled = devices.devices_of(settings.devices, settings.device, seen)
-    except (ModelError, NoGpu) as error:
+    except (ModelLoadError, NoGpuError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
 
     tracing = start_tracing(settings.tracing, "worker")
 
     async def main() -> int:
-        return await Crew(settings, settled, seen, tracing).run()
+        return await WorkerGroup(settings, settled, seen, tracing).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(main())
-    except PortTaken as error:
+    except PortTakenError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     finally:

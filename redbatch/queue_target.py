@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from redbatch.up.run_file import find_running
 from redbatch.urls import mask_password
-from shared.connection import Link, NotPermitted, Queue
-from shared.errors import RedisUnreachable
+from shared.connection import NotPermittedError, QueueConnections, RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.process.settings import complain, read_settings
 from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
@@ -18,44 +18,44 @@ from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
 EXIT_FAILED = 1
 
 
-class NoQueue(Exception):
+class NoQueueError(Exception):
     """There is none to look at; the message says what to do."""
 
 
-def which_queue(redis_url: str | None, name: str | None) -> tuple[str, str]:
-    """Returns the URL of a Redis and the name of a queue there. Raises NoQueue."""
+def find_queue(redis_url: str | None, name: str | None) -> tuple[str, str]:
+    """Returns the URL of a Redis and the name of a queue there. Raises NoQueueError."""
     if redis_url is None:
         running = find_running()
         if running is None:
-            raise NoQueue("no running `redbatch up` of yours found: start one, or name a Redis with --redis-url")
+            raise NoQueueError("no running `redbatch up` of yours found: start one, or name a Redis with --redis-url")
         redis_url, name = running.redis_url, name or running.queue
     return redis_url, name or queue_slug(DEFAULT_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class QueueTarget:
     """The Redis and the queue, as they were given."""
 
     redis_url: str | None
     queue: str | None = None
 
 
-Work = Callable[[Link, Keys], Coroutine[object, object, int]]
+QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
 
 
-def on_queue(where: Where, purpose: str, work: Work) -> int:
+def on_queue(where: QueueTarget, purpose: str, work: QueueTask) -> int:
     """Runs some work on a connection to the queue that is meant, and says what went wrong; returns the exit code."""
     try:
-        url, name = which_queue(where.redis_url, where.queue)
-    except NoQueue as error:
+        url, name = find_queue(where.redis_url, where.queue)
+    except NoQueueError as error:
         return failed(str(error))
 
     settings = read_settings(QueueSettings, {"redis_url": url})
 
     async def run() -> int:
-        queue = Queue(settings, name, f"redbatch-cli-{os.getpid()}")
+        queue = QueueConnections(settings, name, f"redbatch-cli-{os.getpid()}")
         try:
-            return await work(queue.link(purpose), queue.keys)
+            return await work(queue.connection(purpose), queue.keys)
         finally:
             await queue.close()
 
@@ -63,7 +63,7 @@ def on_queue(where: Where, purpose: str, work: Work) -> int:
         return asyncio.run(run())
     except KeyboardInterrupt:
         return EXIT_FAILED
-    except (NotPermitted, RedisUnreachable, ValueError) as error:
+    except (NotPermittedError, RedisUnreachableError, ValueError) as error:
         return failed(f"{mask_password(url)}: {error}")
 
 

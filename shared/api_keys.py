@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import ACCESS_KEYS
 from shared.tenants import NO_QUOTA, Quota
 
@@ -84,27 +84,27 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-async def add(link: Link, key: AccessKey) -> None:
+async def add(connection: RedisConnection, key: AccessKey) -> None:
     """Keeps a key."""
-    await link.call("HSET", ACCESS_KEYS, _MARK, b"1", key.key_id, _ACCESS_KEY.dump_json(key))
+    await connection.call("HSET", ACCESS_KEYS, _MARK, b"1", key.key_id, _ACCESS_KEY.dump_json(key))
 
 
-async def find(link: Link, key_id: str) -> tuple[AccessKey | None, bool]:
+async def find(connection: RedisConnection, key_id: str) -> tuple[AccessKey | None, bool]:
     """Returns the key with that id, and whether Redis has its keys at all: it may have lost them."""
-    found, mark = await link.call("HMGET", ACCESS_KEYS, key_id, _MARK)
+    found, mark = await connection.call("HMGET", ACCESS_KEYS, key_id, _MARK)
     return None if found is None else _parsed(found), mark is not None
 
 
-async def read_all(link: Link) -> list[AccessKey]:
+async def read_all(connection: RedisConnection) -> list[AccessKey]:
     """Returns all keys, the oldest first. What is none is left out."""
-    flat = await link.call("HGETALL", ACCESS_KEYS)
+    flat = await connection.call("HGETALL", ACCESS_KEYS)
     keys = [found for raw in flat[1::2] if (found := _parsed(raw)) is not None]
     return sorted(keys, key=lambda key: (key.created_ms, key.key_id))
 
 
-async def remove(link: Link, key_id: str) -> bool:
+async def remove(connection: RedisConnection, key_id: str) -> bool:
     """Forgets a key; returns whether there was one."""
-    return bool(await link.call("HDEL", ACCESS_KEYS, key_id))
+    return bool(await connection.call("HDEL", ACCESS_KEYS, key_id))
 
 
 def _parsed(raw: bytes) -> AccessKey | None:

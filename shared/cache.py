@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shared import scripts
-from shared.connection import Argument, Link
+from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
 
 _HEAD = struct.Struct("<QI")
@@ -22,7 +22,7 @@ class CacheBound:
     ttl_ms: int
 
 
-class Kept(NamedTuple):
+class CachedVector(NamedTuple):
     """A vector (little-endian float32) that was kept at a time (Redis' clock, ms), and how many tokens it took."""
 
     at_ms: int
@@ -30,23 +30,27 @@ class Kept(NamedTuple):
     data: bytes
 
 
-async def lookup(link: Link, keys: Keys, bound: CacheBound, names: Sequence[bytes]) -> tuple[int, list[Kept | None]]:
+async def lookup(
+    connection: RedisConnection, keys: Keys, bound: CacheBound, names: Sequence[bytes]
+) -> tuple[int, list[CachedVector | None]]:
     """Returns Redis' clock (ms), and what is kept under each name and has not passed its time."""
-    now_ms, *found = await link.run(scripts.CACHED, keys.cache, [bound.max_bytes, bound.ttl_ms, *names])
+    now_ms, *found = await connection.run(scripts.CACHED, keys.cache, [bound.max_bytes, bound.ttl_ms, *names])
     return now_ms, [_parsed(each, now_ms - bound.ttl_ms) for each in found]
 
 
-async def keep(link: Link, keys: Keys, bound: CacheBound, values: Mapping[bytes, Kept]) -> None:
+async def keep(
+    connection: RedisConnection, keys: Keys, bound: CacheBound, values: Mapping[bytes, CachedVector]
+) -> None:
     """Keeps vectors."""
     args: list[Argument] = [bound.max_bytes, bound.ttl_ms]
     for name, value in values.items():
         args += (name, _HEAD.pack(value.at_ms, value.tokens) + value.data)
-    await link.run(scripts.CACHE_PUT, keys.cache, args)
+    await connection.run(scripts.CACHE_PUT, keys.cache, args)
 
 
-def _parsed(raw: bytes | None, since_ms: int) -> Kept | None:
+def _parsed(raw: bytes | None, since_ms: int) -> CachedVector | None:
     """What is in Redis is untrusted: what is no vector was not found."""
     if raw is None or len(raw) <= _HEAD.size or (len(raw) - _HEAD.size) % 4:
         return None
     at_ms, tokens = _HEAD.unpack_from(raw)
-    return Kept(at_ms, tokens, raw[_HEAD.size :]) if at_ms >= since_ms else None
+    return CachedVector(at_ms, tokens, raw[_HEAD.size :]) if at_ms >= since_ms else None

@@ -1,8 +1,8 @@
 """The one door to Redis: connections with every option explicit, and the scripts run over them.
 
-A `Link` is one connection with one owner. There is no pool, so the number of connections of a process is the number of
-its links. A call that fails or is cancelled closes its connection, because the reply that may still come belongs to
-nobody; the next call opens a new one. Nothing is repeated here: only the caller knows whether that is safe.
+A `RedisConnection` has one owner. There is no pool, so a process has as many connections to Redis as it has of these.
+A call that fails or is cancelled closes its connection, because the reply that may still come belongs to nobody; the
+next call opens a new one. Nothing is repeated here: only the caller knows whether that is safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from shared.errors import RedisUnreachable
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.scripts import Script
 from shared.settings import QueueSettings
@@ -45,23 +45,23 @@ _ELSEWHERE = ("READONLY", "MASTERDOWN", "instance state changed")
 """Redis is a replica now. Its connections stay open, and only a new one may lead to the master."""
 
 
-class GroupMissing(Exception):
+class GroupMissingError(Exception):
     """The consumer group is gone: the stream was deleted, flushed, or never read."""
 
 
-class CommandUnknown(Exception):
+class CommandUnknownError(Exception):
     """This Redis is too old for a command."""
 
 
-class NotPermitted(Exception):
+class NotPermittedError(Exception):
     """The user of the URL may not do this."""
 
 
-class ScriptRefused(Exception):
+class ScriptRefusedError(Exception):
     """A script refused what it was asked, for a reason that its header gives."""
 
 
-class Link:
+class RedisConnection:
     """One connection to Redis, used by one call at a time.
 
     Args:
@@ -87,10 +87,10 @@ class Link:
         """Sends one command and returns its reply.
 
         Raises:
-            RedisUnreachable: no connection, no answer in time, or Redis cannot serve (loading, out of memory).
-            GroupMissing: NOGROUP.
-            CommandUnknown: Redis has no such command.
-            NotPermitted: the user of the URL may not do this.
+            RedisUnreachableError: no connection, no answer in time, or Redis cannot serve (loading, out of memory).
+            GroupMissingError: NOGROUP.
+            CommandUnknownError: Redis has no such command.
+            NotPermittedError: the user of the URL may not do this.
             ResponseError: any other error reply.
         """
         async with self._lock:
@@ -113,7 +113,7 @@ class Link:
             if script.reads and self._tells_reads:
                 try:
                     return await self._evaluate(script, "_RO", keys, args)
-                except CommandUnknown:
+                except CommandUnknownError:
                     self._tells_reads = False
             return await self._evaluate(script, "", keys, args)
 
@@ -129,7 +129,7 @@ class Link:
         reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", timeout_s=timeout_s + BLOCK_MARGIN_S)
         return None if reply is None else reply[1]
 
-    async def kill(self, other: Link) -> None:
+    async def kill(self, other: RedisConnection) -> None:
         """Has Redis close the connections that another link left behind when it broke.
 
         Redis may not know yet that nobody reads there, and hand replies to it. The address stands beside the id
@@ -144,7 +144,7 @@ class Link:
         """Asks Redis for a sign of life. Raises as `call` does."""
         await self.call("PING")
 
-    async def unblock(self, other: Link) -> None:
+    async def unblock(self, other: RedisConnection) -> None:
         """Has another link's blocking read return at once, with nothing, if it is in one."""
         if other._identity:
             await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
@@ -166,7 +166,7 @@ class Link:
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
             await self._close()
-            raise RedisUnreachable(self._why(error, connecting=connecting)) from error
+            raise RedisUnreachableError(self._why(error, connecting=connecting)) from error
         except BaseException:
             await self._close()
             raise
@@ -226,11 +226,11 @@ def _cancels() -> int:
 
 _REPLIES: dict[str, type[Exception]] = {
     "NOSCRIPT": NoScriptError,
-    "NOPERM": NotPermitted,
-    "NOGROUP": GroupMissing,
-    "UNBLOCKED the stream key": GroupMissing,
-    "unknown command": CommandUnknown,
-    "STALE": ScriptRefused,
+    "NOPERM": NotPermittedError,
+    "NOGROUP": GroupMissingError,
+    "UNBLOCKED the stream key": GroupMissingError,
+    "unknown command": CommandUnknownError,
+    "STALE": ScriptRefusedError,
 }
 
 
@@ -239,11 +239,11 @@ def _translated(text: str) -> Exception:
         if words in text:
             return kind(text)
     if any(word in text for word in _REFUSALS):
-        return RedisUnreachable(f"Redis refuses to serve: {text[:120]}")
+        return RedisUnreachableError(f"Redis refuses to serve: {text[:120]}")
     return ResponseError(text)
 
 
-class Queue:
+class QueueConnections:
     """One queue of the cluster, seen from one process.
 
     Args:
@@ -268,16 +268,16 @@ class Queue:
             driver_info=None,
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
-        self._links: list[Link] = []
+        self._connections: list[RedisConnection] = []
 
-    def link(self, purpose: str, *, identified: bool = False) -> Link:
+    def connection(self, purpose: str, *, identified: bool = False) -> RedisConnection:
         """Returns a new connection of this process, named `<client>:<purpose>`."""
         name = f"{self._client}:{purpose}"
-        link = Link(self._pool, self.settings, name, identified=identified)
-        self._links.append(link)
-        return link
+        connection = RedisConnection(self._pool, self.settings, name, identified=identified)
+        self._connections.append(connection)
+        return connection
 
     async def close(self) -> None:
         """Closes every link."""
-        for link in self._links:
-            await link.close()
+        for connection in self._connections:
+            await connection.close()

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared import scripts
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.messages import Ref
 
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 _STREAM_ID = re.compile(r"\d{1,19}-\d{1,19}")
 
 
@@ -32,26 +32,28 @@ class DeadLetter:
     body: bytes | None
 
 
-async def read(link: Link, keys: Keys, most: int) -> list[DeadLetter]:
+async def read(connection: RedisConnection, keys: Keys, most: int) -> list[DeadLetter]:
     """Returns the last ones, newest first."""
-    return [_parsed(raw) for raw in await link.call("XREVRANGE", keys.dead, "+", "-", "COUNT", most)]
+    return [_parsed(raw) for raw in await connection.call("XREVRANGE", keys.dead, "+", "-", "COUNT", most)]
 
 
-async def count(link: Link, keys: Keys) -> int:
+async def count(connection: RedisConnection, keys: Keys) -> int:
     """Returns how many there are."""
-    found: int = await link.call("XLEN", keys.dead)
+    found: int = await connection.call("XLEN", keys.dead)
     return found
 
 
-async def find(link: Link, keys: Keys, letter_id: str) -> DeadLetter | None:
+async def find(connection: RedisConnection, keys: Keys, letter_id: str) -> DeadLetter | None:
     """Returns the one with that id."""
     if not _STREAM_ID.fullmatch(letter_id):
         return None
-    found = await link.call("XRANGE", keys.dead, letter_id, letter_id)
+    found = await connection.call("XRANGE", keys.dead, letter_id, letter_id)
     return _parsed(found[0]) if found else None
 
 
-async def requeue(link: Link, keys: Keys, letter_id: str, request_id: str, budget_ms: int) -> tuple[str, Ref | None]:
+async def requeue(
+    connection: RedisConnection, keys: Keys, letter_id: str, request_id: str, budget_ms: int
+) -> tuple[str, Ref | None]:
     """Puts a copy of one into its lane, as a request of its own with `budget_ms` to its deadline. The letter stays.
 
     Returns `ok` and where the copy is; `gone` when there is none with that id, `no body` when its body was too long to
@@ -60,23 +62,23 @@ async def requeue(link: Link, keys: Keys, letter_id: str, request_id: str, budge
     if not _STREAM_ID.fullmatch(letter_id):
         return "gone", None
     names = [keys.backlog, keys.dead, *keys.lanes]
-    outcome, *where = await link.run(scripts.REQUEUE, names, [letter_id, request_id, budget_ms])
+    outcome, *where = await connection.run(scripts.REQUEUE, names, [letter_id, request_id, budget_ms])
     if not where:
         return outcome.decode(), None
     entry_id, lane, inputs, cost = where
     return outcome.decode(), Ref(lane, entry_id, inputs, cost)
 
 
-async def purge(link: Link, keys: Keys, letter_ids: Sequence[str]) -> int:
+async def purge(connection: RedisConnection, keys: Keys, letter_ids: Sequence[str]) -> int:
     """Deletes those with these ids; returns how many there were."""
     ids = [each for each in letter_ids if _STREAM_ID.fullmatch(each)]
-    gone: int = await link.call("XDEL", keys.dead, *ids) if ids else 0
+    gone: int = await connection.call("XDEL", keys.dead, *ids) if ids else 0
     return gone
 
 
-async def purge_all(link: Link, keys: Keys) -> int:
+async def purge_all(connection: RedisConnection, keys: Keys) -> int:
     """Deletes all of them; returns how many there were."""
-    gone: int = await link.call("XTRIM", keys.dead, "MAXLEN", 0)
+    gone: int = await connection.call("XTRIM", keys.dead, "MAXLEN", 0)
     return gone
 
 
@@ -105,4 +107,4 @@ def _parsed(raw: tuple[bytes, list[bytes]]) -> DeadLetter:
 
 def _number(text: str) -> int:
     """What is in Redis is untrusted: what is no number counts as 0."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

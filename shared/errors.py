@@ -1,35 +1,35 @@
 """Every error that crosses a process border, as one tree.
 
 RedbatchError
-├── RequestError          the client's fault: no retry helps
-│   ├── InvalidRequest        malformed JSON, missing or empty text, wrong type
-│   │   └── EmptyInputs           there is nothing to embed
-│   ├── Unauthorized          no key, or none that opens
-│   ├── Forbidden             the key is for something else
-│   ├── NotFound              there is no such route
-│   │   ├── ModelNotFound         no worker has announced this model
-│   │   └── JobNotFound           there is no such job, or it is another's
-│   ├── JobUnfinished         its result is not there yet
-│   ├── JobGone               it was cancelled, or its result is not kept any more
-│   ├── KeyReused             an idempotency key stands for something else already
-│   ├── MethodNotAllowed      the route has other methods
-│   ├── UnsupportedMediaType  the body is not JSON
-│   ├── BodyTimeout           the body did not arrive in time
-│   └── TooLarge              inputs or characters over the limit
-│       └── BodyTooLarge          the body is over the limit
-├── Overloaded            try again after `retry_after_s`
-│   ├── QueueFull
-│   ├── RateLimited           the tenant has had what it may have
-│   ├── TooManyFailures       wrong keys came from this address
-│   └── TooManyBodies         a gateway reads as many as it may
-├── Unavailable           the cluster cannot serve now
-│   ├── RedisUnreachable
-│   ├── NoWorker
-│   ├── JobsFull              no more jobs have room
-│   └── NotDurable            it cannot be promised that this is kept
-├── DeadlineExceeded      the answer did not come in time
-└── ModelError            the fault lies with this input or the model
-    ├── InputFailed
+├── RequestError                  the client's fault: no retry helps
+│   ├── InvalidRequestError       malformed JSON, missing or empty text, wrong type
+│   │   └── EmptyInputsError      there is nothing to embed
+│   ├── UnauthorizedError         no key, or none that opens
+│   ├── ForbiddenError            the key is for something else
+│   ├── NotFoundError             there is no such route
+│   │   ├── ModelNotFoundError    no worker has announced this model
+│   │   └── JobNotFoundError      there is no such job, or it is another's
+│   ├── JobUnfinishedError        its result is not there yet
+│   ├── JobGoneError              it was cancelled, or its result is not kept any more
+│   ├── KeyReusedError            an idempotency key stands for something else already
+│   ├── MethodNotAllowedError     the route has other methods
+│   ├── UnsupportedMediaTypeError the body is not JSON
+│   ├── BodyTimeoutError          the body did not arrive in time
+│   └── TooLargeError             inputs or characters over the limit
+│       └── BodyTooLargeError     the body is over the limit
+├── OverloadedError               try again after `retry_after_s`
+│   ├── QueueFullError
+│   ├── RateLimitedError          the tenant has had what it may have
+│   ├── TooManyFailuresError      wrong keys came from this address
+│   └── TooManyBodiesError        a gateway reads as many as it may
+├── UnavailableError              the cluster cannot serve now
+│   ├── RedisUnreachableError
+│   ├── NoWorkerError
+│   ├── JobsFullError             no more jobs have room
+│   └── NotDurableError           it cannot be promised that this is kept
+├── DeadlineExceededError         the answer did not come in time
+└── ModelError                    the fault lies with this input or the model
+    ├── InputFailedError
     └── InternalError
 """
 
@@ -59,153 +59,153 @@ class RequestError(RedbatchError):
         self.param = param
 
 
-class InvalidRequest(RequestError):
+class InvalidRequestError(RequestError):
     """The body is not what the API describes."""
 
 
-class EmptyInputs(InvalidRequest):
+class EmptyInputsError(InvalidRequestError):
     """An input is empty, or there is none: some clients are to tell this apart."""
 
     code = "empty_inputs"
 
 
-class Unauthorized(RequestError):
+class UnauthorizedError(RequestError):
     """There is no key, or none that opens."""
 
     code = "invalid_api_key"
 
 
-class Forbidden(RequestError):
+class ForbiddenError(RequestError):
     """The key is good, for something else."""
 
     code = "forbidden"
 
 
-class NotFound(RequestError):
+class NotFoundError(RequestError):
     """There is nothing under this path."""
 
     code = "not_found"
 
 
-class MethodNotAllowed(RequestError):
+class MethodNotAllowedError(RequestError):
     """There is something under this path, for other methods."""
 
     code = "method_not_allowed"
 
 
-class ModelNotFound(NotFound):
+class ModelNotFoundError(NotFoundError):
     """Nobody serves this model."""
 
     code = "model_not_found"
 
 
-class JobNotFound(NotFound):
+class JobNotFoundError(NotFoundError):
     """There is no such job, or it is another's: which of both is not told."""
 
     code = "job_not_found"
 
 
-class JobUnfinished(RequestError):
+class JobUnfinishedError(RequestError):
     """The job has no result yet."""
 
     code = "job_unfinished"
 
 
-class JobGone(RequestError):
+class JobGoneError(RequestError):
     """The job was cancelled, so it has no result."""
 
     code = "job_gone"
 
 
-class KeyReused(RequestError):
+class KeyReusedError(RequestError):
     """An idempotency key stands for something else already."""
 
     code = "idempotency_key_reused"
 
 
-class UnsupportedMediaType(RequestError):
+class UnsupportedMediaTypeError(RequestError):
     """The body is announced as something other than JSON."""
 
     code = "unsupported_media_type"
 
 
-class BodyTimeout(RequestError):
+class BodyTimeoutError(RequestError):
     """The body did not arrive in time."""
 
     code = "request_timeout"
 
 
-class TooLarge(RequestError):
+class TooLargeError(RequestError):
     """The number of inputs, or an input, is over its limit."""
 
     code = "too_large"
 
 
-class BodyTooLarge(TooLarge):
+class BodyTooLargeError(TooLargeError):
     """The body has more bytes than it may."""
 
 
-class Overloaded(RedbatchError):
+class OverloadedError(RedbatchError):
     """Refused to protect what was accepted already."""
 
     code = "overloaded"
 
 
-class QueueFull(Overloaded):
+class QueueFullError(OverloadedError):
     """The queue is at its bound."""
 
     code = "queue_full"
 
 
-class RateLimited(Overloaded):
+class RateLimitedError(OverloadedError):
     """The tenant has used up what it may have for now."""
 
     code = "rate_limited"
 
 
-class TooManyFailures(Overloaded):
+class TooManyFailuresError(OverloadedError):
     """Too many wrong keys came from one address."""
 
     code = "too_many_failures"
 
 
-class TooManyBodies(Overloaded):
+class TooManyBodiesError(OverloadedError):
     """This gateway has no room for one more large body before it has read those that come in."""
 
     code = "too_many_bodies"
 
 
-class Unavailable(RedbatchError):
+class UnavailableError(RedbatchError):
     """A part that every request needs is missing."""
 
     code = "unavailable"
 
 
-class RedisUnreachable(Unavailable):
+class RedisUnreachableError(UnavailableError):
     """Redis did not answer."""
 
     code = "redis_unreachable"
 
 
-class NoWorker(Unavailable):
+class NoWorkerError(UnavailableError):
     """No worker has lived for a while."""
 
     code = "no_worker"
 
 
-class JobsFull(Unavailable):
+class JobsFullError(UnavailableError):
     """All jobs together ask for as much as may be."""
 
     code = "jobs_full"
 
 
-class NotDurable(Unavailable):
+class NotDurableError(UnavailableError):
     """Redis did not confirm in time that what it was given will survive, or cannot."""
 
     code = "not_durable"
 
 
-class DeadlineExceeded(RedbatchError):
+class DeadlineExceededError(RedbatchError):
     """The deadline passed before there was an answer."""
 
     code = "deadline_exceeded"
@@ -217,7 +217,7 @@ class ModelError(RedbatchError):
     code = "model_error"
 
 
-class InputFailed(ModelError):
+class InputFailedError(ModelError):
     """The model failed on one input of this request."""
 
     code = "input_failed"

@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from shared import scripts
 from shared.codec import CodecError, decode_reply, encode_reply
-from shared.connection import Argument, Link
+from shared.connection import Argument, RedisConnection
 from shared.keys import BULK, GROUP, LANES, Keys
-from shared.messages import Draft, Entry, Failure, Reply
-from shared.tenants import Limits, told
+from shared.messages import Entry, Failure, NewEntry, Reply
+from shared.tenants import Limits, encode_limits
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]
 ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
@@ -26,13 +26,13 @@ UPLOAD_TTL_MS = 120_000
 ENTRY_OUTLIVES_MS = 30_000
 """Entries of a job have so much more time than the job: it expires as a whole, not one by one."""
 
-MOST_RESULTS = 10_000
+MAX_RESULTS = 10_000
 RESULT_STAYS_MS = 3_600_000
 """The results stream keeps the last jobs that ended, for an hour: so long may whoever reads it be away."""
 
 LOOK_EVERY_MS = 1_000
-MOST_ENTRIES = 1_024
-LEAST_TOKENS = 8_192
+MAX_ENTRIES = 1_024
+MIN_TOKENS = 8_192
 AHEAD_S = 2.0
 """Of jobs, about what the fleet gets done in this time is in the lanes: a worker claims a second's work at most."""
 
@@ -52,7 +52,7 @@ def window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> Wind
         batch_tokens: what a batch may hold: a few of them have to wait, or nobody could tell how fast the fleet is.
         workers: of the fleet.
     """
-    return Window(MOST_ENTRIES, max(LEAST_TOKENS, 4 * batch_tokens * workers, int(AHEAD_S * tokens_per_s)))
+    return Window(MAX_ENTRIES, max(MIN_TOKENS, 4 * batch_tokens * workers, int(AHEAD_S * tokens_per_s)))
 
 
 SMALLEST = window(0.0)
@@ -60,7 +60,7 @@ SMALLEST = window(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class JobSpec:
     """A job whose `inputs` are there, in so many `entries`, and how it is to be made: `failed` of them cannot be run.
 
     `owner` may read it. It has `timeout_ms` to end, and `ttl_ms` are its results kept. The `digest` says what was asked
@@ -85,7 +85,7 @@ class Making:
     traceparent: str = ""
 
 
-class Room(NamedTuple):
+class JobCapacity(NamedTuple):
     """What all jobs may take: inputs without a result, bytes of each one's result, and a share of Redis' maxmemory."""
 
     inputs: int
@@ -93,7 +93,7 @@ class Room(NamedTuple):
     memory_ratio: float
 
 
-class Made(NamedTuple):
+class CreateResult(NamedTuple):
     """What became of a job that was to be made: it is `ok`; or the `same` was asked for before, and is `job_id`.
 
     It was `different` from what the same idempotency key stood for, or inputs were `lost`, or there is no room: `full`.
@@ -134,7 +134,7 @@ class Job:
         return self.status in ENDED
 
 
-class Fed(NamedTuple):
+class FeedResult(NamedTuple):
     """What feeding the lanes has done: entries brought, and added again; jobs that expired, and that are open."""
 
     entries: int
@@ -143,26 +143,34 @@ class Fed(NamedTuple):
     open: int
 
 
-async def put(link: Link, keys: Keys, job_id: str, drafts: Sequence[Draft], failed: Sequence[Failure] = ()) -> None:
+async def put(
+    connection: RedisConnection,
+    keys: Keys,
+    job_id: str,
+    new_entries: Sequence[NewEntry],
+    failed: Sequence[Failure] = (),
+) -> None:
     """Brings some inputs of a job that is to be made; and, of those that cannot be run, what is wrong with them.
 
     Raises:
         RedisUnreachable: whether it was done is unknown; repeating it is safe. Redis may be full.
     """
-    args: list[Argument] = [UPLOAD_TTL_MS, len(drafts)]
-    for draft in drafts:
-        args += (draft.position, b"%d %d %b" % (draft.n, draft.cost, draft.body))
+    args: list[Argument] = [UPLOAD_TTL_MS, len(new_entries)]
+    for new_entry in new_entries:
+        args += (new_entry.position, b"%d %d %b" % (new_entry.n, new_entry.cost, new_entry.body))
     for each in failed:
         args += (each.position, encode_reply(each))
-    await link.run(scripts.JOB_PUT, [keys.job(job_id)], args)
+    await connection.run(scripts.JOB_PUT, [keys.job(job_id)], args)
 
 
-async def forget(link: Link, keys: Keys, job_id: str) -> None:
+async def forget(connection: RedisConnection, keys: Keys, job_id: str) -> None:
     """Removes what was put of a job, unless it was made."""
-    await link.run(scripts.JOB_FORGET, [keys.job(job_id)], [])
+    await connection.run(scripts.JOB_FORGET, [keys.job(job_id)], [])
 
 
-async def make(link: Link, keys: Keys, making: Making, room: Room, wide: Window = SMALLEST) -> Made:
+async def create(
+    connection: RedisConnection, keys: Keys, making: JobSpec, room: JobCapacity, wide: Window = SMALLEST
+) -> CreateResult:
     """Makes a job of the inputs that were put.
 
     Raises:
@@ -179,53 +187,53 @@ async def make(link: Link, keys: Keys, making: Making, room: Room, wide: Window 
         digest,
         *room,
         *wide,
-        MOST_RESULTS,
+        MAX_RESULTS,
         making.cost,
-        told(making.limits),
+        encode_limits(making.limits),
         making.traceparent,
     )
-    status, *rest = await link.run(scripts.JOB_MAKE, names, args)
+    status, *rest = await connection.run(scripts.JOB_CREATE, names, args)
     if status == b"limited":
-        return Made("limited", making.job_id, rest[0])
+        return CreateResult("limited", making.job_id, rest[0])
     if status == b"same":
         known, same = rest
-        return Made("same" if same == b"1" else "different", known.decode())
-    return Made(status.decode(), making.job_id)
+        return CreateResult("same" if same == b"1" else "different", known.decode())
+    return CreateResult(status.decode(), making.job_id)
 
 
-async def find(link: Link, keys: Keys, job_id: str) -> Job | None:
+async def find(connection: RedisConnection, keys: Keys, job_id: str) -> Job | None:
     """Returns a job; None if there is none of this id."""
-    return (await find_all(link, keys, [job_id]))[0]
+    return (await find_all(connection, keys, [job_id]))[0]
 
 
-async def find_all(link: Link, keys: Keys, job_ids: Sequence[str]) -> list[Job | None]:
+async def find_all(connection: RedisConnection, keys: Keys, job_ids: Sequence[str]) -> list[Job | None]:
     """Returns what there is under some ids."""
-    found = await link.call_all([("HGETALL", keys.job(each)) for each in job_ids])
+    found = await connection.call_all([("HGETALL", keys.job(each)) for each in job_ids])
     return [
         _job(job_id, dict(zip(flat[::2], flat[1::2], strict=True))) for job_id, flat in zip(job_ids, found, strict=True)
     ]
 
 
-async def statuses(link: Link, keys: Keys, job_ids: Sequence[str]) -> list[str]:
+async def statuses(connection: RedisConnection, keys: Keys, job_ids: Sequence[str]) -> list[str]:
     """Returns the status of some jobs; empty for what is no job any more."""
-    found = await link.call_all([("HGET", keys.job(each), "status") for each in job_ids])
+    found = await connection.call_all([("HGET", keys.job(each), "status") for each in job_ids])
     return [(each or b"").decode() for each in found]
 
 
-async def latest(link: Link, keys: Keys, most: int) -> list[Job]:
+async def latest(connection: RedisConnection, keys: Keys, most: int) -> list[Job]:
     """Returns the jobs that were made last, the newest first."""
-    ids = await link.call("ZREVRANGE", keys.all_jobs, 0, most - 1)
-    return [each for each in await find_all(link, keys, [each.decode() for each in ids]) if each is not None]
+    ids = await connection.call("ZREVRANGE", keys.all_jobs, 0, most - 1)
+    return [each for each in await find_all(connection, keys, [each.decode() for each in ids]) if each is not None]
 
 
-async def replies(link: Link, keys: Keys, job: Job, start: int, stop: int) -> list[Reply]:
+async def replies(connection: RedisConnection, keys: Keys, job: Job, start: int, stop: int) -> list[Reply]:
     """Returns the replies to a job's inputs from `start` up to `stop`, in order, as far as there are any.
 
     The first and the last may hold inputs beyond these. What is unreadable counts as missing.
     """
     first = start // job.per_entry * job.per_entry
     heads = range(first, min(stop, job.n), job.per_entry)
-    found = await _replies_at(link, keys, job.job_id, heads)
+    found = await _replies_at(connection, keys, job.job_id, heads)
     split = [
         at
         for head in heads
@@ -233,21 +241,23 @@ async def replies(link: Link, keys: Keys, job: Job, start: int, stop: int) -> li
         for at in range(head + 1, min(head + job.per_entry, job.n))
     ]
     if split:
-        found |= await _replies_at(link, keys, job.job_id, split)
+        found |= await _replies_at(connection, keys, job.job_id, split)
     return [found[at] for at in sorted(found) if at < stop and at + found[at].n > start]
 
 
-async def failures(link: Link, keys: Keys, job_id: str, most: int) -> list[Failure]:
+async def failures(connection: RedisConnection, keys: Keys, job_id: str, most: int) -> list[Failure]:
     """Returns what is said of the inputs that failed, of the first `most` that did, by position."""
-    positions = await link.call("LRANGE", f"{keys.job(job_id)}:failed", 0, most - 1)
-    found = await _replies_at(link, keys, job_id, sorted(map(int, positions)))
+    positions = await connection.call("LRANGE", f"{keys.job(job_id)}:failed", 0, most - 1)
+    found = await _replies_at(connection, keys, job_id, sorted(map(int, positions)))
     return [each for each in found.values() if isinstance(each, Failure)]
 
 
-async def _replies_at(link: Link, keys: Keys, job_id: str, positions: Sequence[int]) -> dict[int, Reply]:
+async def _replies_at(
+    connection: RedisConnection, keys: Keys, job_id: str, positions: Sequence[int]
+) -> dict[int, Reply]:
     if not positions:
         return {}
-    raws = await link.call("HMGET", f"{keys.job(job_id)}:out", *positions)
+    raws = await connection.call("HMGET", f"{keys.job(job_id)}:out", *positions)
     found = {}
     for position, raw in zip(positions, raws, strict=True):
         if raw is not None:
@@ -258,27 +268,27 @@ async def _replies_at(link: Link, keys: Keys, job_id: str, positions: Sequence[i
     return found
 
 
-async def cancel(link: Link, keys: Keys, job_id: str) -> str:
+async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
     """Ends a job, if it has not ended; returns its status before, empty if there is no such job."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
-    status = await link.run(scripts.JOB_CANCEL, names, [keys.job(""), job_id, GROUP, MOST_RESULTS])
+    status = await connection.run(scripts.JOB_CANCEL, names, [keys.job(""), job_id, GROUP, MAX_RESULTS])
     return (status or b"").decode()
 
 
-async def feed(link: Link, keys: Keys, wide: Window) -> Fed:
+async def feed(connection: RedisConnection, keys: Keys, wide: Window) -> FeedResult:
     """Brings inputs of jobs into the lanes, up to so many, and looks after jobs now and then."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, *keys.lanes]
-    args: list[Argument] = [keys.job(""), *wide, GROUP, MOST_RESULTS, LOOK_EVERY_MS, RESULT_STAYS_MS]
-    return Fed(*await link.run(scripts.JOB_FEED, names, args))
+    args: list[Argument] = [keys.job(""), *wide, GROUP, MAX_RESULTS, LOOK_EVERY_MS, RESULT_STAYS_MS]
+    return FeedResult(*await connection.run(scripts.JOB_FEED, names, args))
 
 
-async def split(link: Link, keys: Keys, entry: Entry, bodies: Sequence[bytes]) -> bool:
+async def split(connection: RedisConnection, keys: Keys, entry: Entry, bodies: Sequence[bytes]) -> bool:
     """Makes an entry of each input of an entry that failed; returns whether it was still there."""
     share, rest = divmod(entry.ref.cost, len(bodies))
     args: list[Argument] = [keys.job(""), entry.request_id, GROUP, entry.ref.entry_id, entry.position, len(bodies)]
     for at, body in enumerate(bodies):
         args += (share + (rest if at == 0 else 0), body)
-    return bool(await link.run(scripts.JOB_SPLIT, [keys.owed, keys.lanes[entry.ref.lane]], args))
+    return bool(await connection.run(scripts.JOB_SPLIT, [keys.owed, keys.lanes[entry.ref.lane]], args))
 
 
 def _job(job_id: str, fields: Mapping[bytes, bytes]) -> Job | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shared import scripts
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import Pool
 
 WAKE_TTL_MS = 10_000
@@ -23,12 +23,12 @@ class Lease(NamedTuple):
 
 
 async def take(
-    link: Link, pool: Pool, slots: Sequence[str], owner: str, ttl_ms: int, *, patience_ms: int = 0
+    connection: RedisConnection, pool: Pool, slots: Sequence[str], owner: str, ttl_ms: int, *, patience_ms: int = 0
 ) -> Lease | int:
     """Asks for one of some slots, the first that is free.
 
     Args:
-        link: a connection.
+        connection: a connection.
         pool: of the GPUs.
         slots: their names, in order of preference.
         owner: names the holder; no two processes have the same.
@@ -39,25 +39,25 @@ async def take(
         The lease; or in how many ms, at the latest, one of them runs out.
     """
     keys = [pool.fence, *pool.waiting(slots), *map(pool.slot, slots)]
-    index, value = await link.run(scripts.LEASE_TAKE, keys, [owner, ttl_ms, patience_ms])
+    index, value = await connection.run(scripts.LEASE_TAKE, keys, [owner, ttl_ms, patience_ms])
     return int(value) if index < 0 else Lease(slots[index], int(value))
 
 
-async def renew(link: Link, pool: Pool, lease: Lease, owner: str, ttl_ms: int) -> bool:
+async def renew(connection: RedisConnection, pool: Pool, lease: Lease, owner: str, ttl_ms: int) -> bool:
     """Keeps a lease for another `ttl_ms`; returns whether it was still held."""
-    return bool(await link.run(scripts.LEASE_RENEW, [pool.slot(lease.slot)], [owner, lease.fence, ttl_ms]))
+    return bool(await connection.run(scripts.LEASE_RENEW, [pool.slot(lease.slot)], [owner, lease.fence, ttl_ms]))
 
 
-async def release(link: Link, pool: Pool, slots: Sequence[str], owner: str) -> int:
+async def release(connection: RedisConnection, pool: Pool, slots: Sequence[str], owner: str) -> int:
     """Gives back which of these slots an owner holds, and its place among those who wait for them.
 
     Wakes who waits longest. Returns how many were given back.
     """
     keys = [*pool.waiting(slots), *map(pool.slot, slots)]
-    given: int = await link.run(scripts.LEASE_RELEASE, keys, [owner, pool.wake(""), WAKE_TTL_MS])
+    given: int = await connection.run(scripts.LEASE_RELEASE, keys, [owner, pool.wake(""), WAKE_TTL_MS])
     return given
 
 
-async def wait(link: Link, pool: Pool, owner: str, timeout_s: float) -> None:
+async def wait(connection: RedisConnection, pool: Pool, owner: str, timeout_s: float) -> None:
     """Waits until a slot is given back to whoever is next, or for so long (at most queue.BLOCK_S)."""
-    await link.pop(pool.wake(owner), timeout_s)
+    await connection.pop(pool.wake(owner), timeout_s)

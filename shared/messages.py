@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 VERSION = 1
 """Version of the entry and reply format. A worker hands back entries of a version it does not know."""
 
-MOST_TOKENS = 2**52
+MAX_TOKENS = 2**52
 """No bound in tokens."""
 
 EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT = OPS = ("embed", "embed_all", "tokenize", "decode", "predict")
 """What is to be done with each input: one vector; one for each of its tokens; its tokens; the text of token ids; or
 whatever a function makes of it."""
 
-READING = (TOKENIZE, DECODE)
+TOKENIZER_OPS = (TOKENIZE, DECODE)
 """What a tokenizer alone can do, while the device does something else."""
 
 Input = str | bytes
@@ -59,7 +59,7 @@ class Body:
     options: Options = PLAIN
 
 
-class Draft(NamedTuple):
+class NewEntry(NamedTuple):
     """An entry before it is in the stream."""
 
     position: int

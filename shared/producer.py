@@ -11,11 +11,11 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from shared import scripts
-from shared.connection import Argument, Link
+from shared.connection import Argument, RedisConnection
 from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
-from shared.messages import MOST_TOKENS, Draft, Heartbeat, Ref
+from shared.messages import MAX_TOKENS, Heartbeat, NewEntry, Ref
 from shared.settings import QUEUE_PATTERN
-from shared.tenants import NOBODY_ACTIVE, Active, Limits, told
+from shared.tenants import NO_ACTIVE_TENANTS, ActiveTenants, Limits, encode_limits
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
@@ -26,33 +26,33 @@ BULK_FILLS = 0.5
 TENANT_ACTIVE_MS = 2_000
 """A tenant that has asked for nothing for so long has no share: what it leaves is the others'."""
 
-MOST_REPLIES = 65_536
+MAX_REPLIES = 65_536
 """So many replies at most are popped of a request at once: it has one for each of its entries."""
 
-MOST_QUEUES = 64
+MAX_QUEUES = 64
 """So many at most does a gateway serve."""
 
 _HEARTBEAT = TypeAdapter(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class QueueBound:
     """How much may be in the queue, for all gateways together."""
 
     inputs: int
-    tokens: int = MOST_TOKENS
+    tokens: int = MAX_TOKENS
 
 
 class Submission(NamedTuple):
     """Some entries of one request, ready to go into its lane.
 
-    `budget_ms` is the time left to its deadline; `most_tokens` may be in its lane, with it, or it would come too late.
+    `budget_ms` is the time left to its deadline; `max_tokens` may be in its lane, with it, or it would come too late.
     `exempt` entries were accepted before and pass both bounds; one with nothing to be done before it passes the second.
     Those with a `revision` are for workers of that one alone. With `limits` its `tenant` is held to these.
     """
 
     request_id: str
-    drafts: tuple[Draft, ...]
+    new_entries: tuple[NewEntry, ...]
     budget_ms: int
     lane: int = INTERACTIVE
     exempt: bool = False
@@ -60,11 +60,11 @@ class Submission(NamedTuple):
     tenant: str = ""
     limits: Limits | None = None
     traceparent: str = ""
-    most_tokens: int = MOST_TOKENS
+    max_tokens: int = MAX_TOKENS
     revision: str = ""
 
 
-class Submitted(NamedTuple):
+class SubmitOutcome(NamedTuple):
     """What became of a submission: a Ref for each draft if it is `ok`, or `behind` others, in bulk; otherwise none.
 
     Then it was `late`, or its `lane` was `full` or `slow` (with the `tokens` that it would have had before it), or it
@@ -84,11 +84,11 @@ class SubmitReply:
 
     now_ms: int
     epoch: bytes
-    outcomes: tuple[Submitted, ...]
+    outcomes: tuple[SubmitOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outstanding:
+class OutstandingRequest:
     """A request with the entries that have no answer yet."""
 
     request_id: str
@@ -102,7 +102,7 @@ class Bell(NamedTuple):
     most: int
 
 
-class Collected(NamedTuple):
+class CollectResult(NamedTuple):
     """Replies that were ready, a list for each request that was asked for; and the requests `announced` meanwhile."""
 
     replies: list[list[bytes]]
@@ -110,7 +110,7 @@ class Collected(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ReconcileResult:
     """What became of an outstanding request: replies to take, and for each entry whether it is in its stream."""
 
     replies: tuple[bytes, ...]
@@ -118,7 +118,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class QueueStats:
     """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
 
     `by_lane` are the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` when the oldest was added.
@@ -137,7 +137,7 @@ class Pulse:
     last_heartbeat_ms: int
     workers: tuple[Heartbeat, ...]
     memory_ratio: float = 0.0
-    tenants: Active = NOBODY_ACTIVE
+    tenants: ActiveTenants = NO_ACTIVE_TENANTS
     memory_bytes: int = 0
     dead_letters: int = 0
     open_jobs: int = 0
@@ -166,7 +166,12 @@ class Pulse:
 
 
 async def submit(
-    link: Link, keys: Keys, gateway: str, sequence: int, bound: Bound, submissions: Sequence[Submission]
+    connection: RedisConnection,
+    keys: Keys,
+    gateway: str,
+    sequence: int,
+    bound: QueueBound,
+    submissions: Sequence[Submission],
 ) -> SubmitReply:
     """Adds the submissions, each whole or not at all; repeating a sequence number adds nothing and answers the same.
 
@@ -175,51 +180,62 @@ async def submit(
     """
     args: list[Argument] = [sequence, bound.inputs, bound.tokens, BULK_FILLS, SUBMITTED_TTL_MS, len(submissions)]
     for each in submissions:
-        args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.most_tokens)
-        args += (each.bell, each.tenant, told(each.limits), each.traceparent, each.revision, len(each.drafts))
-        for draft in each.drafts:
-            args += (draft.position, draft.n, draft.cost, draft.body)
+        args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.max_tokens)
+        args += (
+            each.bell,
+            each.tenant,
+            encode_limits(each.limits),
+            each.traceparent,
+            each.revision,
+            len(each.new_entries),
+        )
+        for new_entry in each.new_entries:
+            args += (new_entry.position, new_entry.n, new_entry.cost, new_entry.body)
     names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, *keys.lanes]
-    now_ms, epoch, results = await link.run(scripts.SUBMIT, names, args)
-    outcomes = [_submitted(each, result) for each, result in zip(submissions, results, strict=True)]
+    now_ms, epoch, results = await connection.run(scripts.SUBMIT, names, args)
+    outcomes = [_submit_outcome(each, result) for each, result in zip(submissions, results, strict=True)]
     return SubmitReply(now_ms, epoch, tuple(outcomes))
 
 
-def _submitted(submission: Submission, result: list[bytes]) -> Submitted:
+def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcome:
     status, *ids = result
     if status == b"full":
-        return Submitted("full", (), int(ids[0]))
+        return SubmitOutcome("full", (), int(ids[0]))
     if status == b"slow":
-        return Submitted("slow", (), int(ids[0]), tokens=int(ids[1]))
+        return SubmitOutcome("slow", (), int(ids[0]), tokens=int(ids[1]))
     if status == b"limited":
-        return Submitted("limited", (), submission.lane, wait_ms=int(ids[0]))
+        return SubmitOutcome("limited", (), submission.lane, wait_ms=int(ids[0]))
     lane = BULK if status == b"behind" else submission.lane
-    pairs = zip(submission.drafts, ids, strict=False)
-    refs = tuple(Ref(lane, found, draft.n, draft.cost) for draft, found in pairs)
-    return Submitted(status.decode(), refs, lane)
+    pairs = zip(submission.new_entries, ids, strict=False)
+    refs = tuple(Ref(lane, found, new_entry.n, new_entry.cost) for new_entry, found in pairs)
+    return SubmitOutcome(status.decode(), refs, lane)
 
 
-async def cancel(link: Link, keys: Keys, refs: Sequence[Ref], wake: Sequence[str], wake_ttl_ms: int = 1_000) -> int:
+async def cancel(
+    connection: RedisConnection, keys: Keys, refs: Sequence[Ref], wake: Sequence[str], wake_ttl_ms: int = 1_000
+) -> int:
     """Takes entries back, wakes the waiters of the request ids in `wake`, and returns how many entries were there."""
     args: list[Argument] = [GROUP, len(LANES), wake_ttl_ms, len(refs)]
     for ref in refs:
         args += (ref.lane, ref.entry_id, ref.n, ref.cost)
     names = [keys.backlog, *keys.lanes, *(keys.reply(request_id) for request_id in wake)]
-    gone: int = await link.run(scripts.CANCEL, names, args)
+    gone: int = await connection.run(scripts.CANCEL, names, args)
     return gone
 
 
-async def collect(link: Link, keys: Keys, request_ids: Sequence[str], bell: Bell | None = None) -> Collected:
+async def collect(
+    connection: RedisConnection, keys: Keys, request_ids: Sequence[str], bell: Bell | None = None
+) -> CollectResult:
     """Pops all replies that are ready for some requests, and what a bell announces further.
 
     Plain commands, sent at once: in a script each would cost Redis more than twice as much.
     """
-    commands = [("LPOP", keys.reply(each), MOST_REPLIES) for each in request_ids]
+    commands = [("LPOP", keys.reply(each), MAX_REPLIES) for each in request_ids]
     if bell is not None:
         commands.append(("LPOP", keys.bell(bell.gateway), bell.most))
-    popped = [each or [] for each in await link.call_all(commands)]
+    popped = [each or [] for each in await connection.call_all(commands)]
     rung = popped.pop() if bell is not None else []
-    return Collected(popped, [each for element in rung for each in announced(element)])
+    return CollectResult(popped, [each for element in rung for each in announced(element)])
 
 
 def announced(element: bytes) -> list[str]:
@@ -227,7 +243,9 @@ def announced(element: bytes) -> list[str]:
     return element.decode("ascii", "replace").split(" ")
 
 
-async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> list[Settled]:
+async def reconcile(
+    connection: RedisConnection, keys: Keys, requests: Sequence[OutstandingRequest]
+) -> list[ReconcileResult]:
     """Returns what became of each request; its replies are popped by this."""
     args: list[Argument] = [len(LANES), len(requests)]
     for request in requests:
@@ -235,22 +253,22 @@ async def settle(link: Link, keys: Keys, requests: Sequence[Outstanding]) -> lis
         for ref in request.refs:
             args += (ref.lane, ref.entry_id)
     names = [*keys.lanes, *(keys.reply(request.request_id) for request in requests)]
-    results = await link.run(scripts.SETTLE, names, args)
-    return [Settled(tuple(replies), tuple(bool(flag) for flag in flags)) for replies, flags in results]
+    results = await connection.run(scripts.RECONCILE, names, args)
+    return [ReconcileResult(tuple(replies), tuple(bool(flag) for flag in flags)) for replies, flags in results]
 
 
-async def pulse(link: Link, keys: Keys) -> Pulse:
+async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     """Returns the state of the queue."""
     names = [keys.epoch, keys.workers, keys.backlog, keys.tenants, keys.dead, keys.jobs, keys.owed, *keys.lanes]
-    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, *more = await link.run(
-        scripts.PULSE, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
+    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, *more = await connection.run(
+        scripts.QUEUE_STATS, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
     weights, named, dead, jobs, owed, failed = more
-    return Pulse(
+    return QueueStats(
         *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
         workers=tuple(beat for beat in map(_heartbeat, beats) if beat is not None),
         memory_ratio=used / most if most else 0.0,
-        tenants=Active(float(weights), float(named)),
+        tenants=ActiveTenants(float(weights), float(named)),
         memory_bytes=used,
         dead_letters=dead,
         open_jobs=jobs,
@@ -264,9 +282,9 @@ def _added_ms(entry_id: bytes) -> int | None:
     return int(found.group(1)) if found else None
 
 
-async def queues(link: Link) -> list[str]:
+async def queues(connection: RedisConnection) -> list[str]:
     """Returns the queues that workers have announced lately, the latest first, as far as their names are such."""
-    names = await link.call("ZREVRANGE", QUEUES, 0, MOST_QUEUES - 1)
+    names = await connection.call("ZREVRANGE", QUEUES, 0, MAX_QUEUES - 1)
     return [name for raw in names if re.fullmatch(QUEUE_PATTERN, name := raw.decode("ascii", "replace"))]
 
 

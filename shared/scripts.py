@@ -26,8 +26,8 @@ class Script:
 
 SUBMIT = Script.load("submit", "backlog", "entry_id", "tenants")
 CANCEL = Script.load("cancel", "backlog")
-SETTLE = Script.load("settle")
-PULSE = Script.load("pulse", reads=True)
+RECONCILE = Script.load("reconcile")
+QUEUE_STATS = Script.load("queue_stats", reads=True)
 
 JOIN = Script.load("join")
 CLAIM = Script.load("claim")
@@ -44,7 +44,7 @@ CACHED = Script.load("cached", "cache")
 CACHE_PUT = Script.load("cache_put", "cache")
 
 JOB_PUT = Script.load("job_put")
-JOB_MAKE = Script.load("job_make", "backlog", "entry_id", "tenants", "job_lanes", "job_end")
+JOB_CREATE = Script.load("job_create", "backlog", "entry_id", "tenants", "job_lanes", "job_end")
 JOB_FORGET = Script.load("job_forget")
 JOB_FEED = Script.load("job_feed", "backlog", "entry_id", "job_lanes", "job_end")
 JOB_SPLIT = Script.load("job_split", "backlog", "entry_id", "job_lanes")

@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from shared.messages import MOST_TOKENS
+from shared.messages import MAX_TOKENS
 
-MOST_PER_S, LEAST_WEIGHT, MOST_WEIGHT = 1e9, 0.01, 100.0
+MAX_PER_S, MIN_WEIGHT, MAX_WEIGHT = 1e9, 0.01, 100.0
 
 TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What a tenant's name is made of."""
@@ -23,10 +23,10 @@ class Quota:
     0 is no limit. Among those that wait each has its part by `weight`.
     """
 
-    tokens_per_s: Annotated[float, Field(ge=0, le=MOST_PER_S)] = 0.0
-    burst_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
-    daily_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
-    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)] = 1.0
+    tokens_per_s: Annotated[float, Field(ge=0, le=MAX_PER_S)] = 0.0
+    burst_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
+    daily_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
+    weight: Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1.0
 
 
 NO_QUOTA = Quota()
@@ -35,29 +35,29 @@ NO_QUOTA = Quota()
 class Limits(NamedTuple):
     """What a tenant is held to: its quota, and its share of what the fleet gets done (0: not known).
 
-    What it asks for beyond its share goes behind the others, into bulk, where `most_bulk_tokens` may be with it for it
+    What it asks for beyond its share goes behind the others, into bulk, where `max_bulk_tokens` may be with it for it
     to come in time.
     """
 
     quota: Quota
     share_tokens_per_s: float
-    most_bulk_tokens: int = MOST_TOKENS
+    max_bulk_tokens: int = MAX_TOKENS
 
 
-class Active(NamedTuple):
+class ActiveTenants(NamedTuple):
     """The sum of the weights of all tenants that have had something lately; and of those of them that have a name."""
 
     weights: float = 0.0
     named: float = 0.0
 
 
-NOBODY_ACTIVE = Active()
+NO_ACTIVE_TENANTS = ActiveTenants()
 
 
-def told(limits: Limits | None) -> str:
+def encode_limits(limits: Limits | None) -> str:
     """Returns limits as the script reads them."""
     if limits is None:
         return ""
     quota = limits.quota
     numbers = (quota.tokens_per_s, quota.burst_tokens, quota.daily_tokens, quota.weight)
-    return " ".join([f"{each:.9g}" for each in (*numbers, limits.share_tokens_per_s, limits.most_bulk_tokens)])
+    return " ".join([f"{each:.9g}" for each in (*numbers, limits.share_tokens_per_s, limits.max_bulk_tokens)])

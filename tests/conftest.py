@@ -14,7 +14,7 @@ import redis
 import redis.asyncio
 from hypothesis import settings
 
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
@@ -105,9 +105,9 @@ def keys(queue_name: str) -> Keys:
 
 
 @pytest_asyncio.fixture
-async def queue(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+async def queue(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
     """The test's queue, its links closed afterwards."""
-    queue = Queue(QueueSettings(redis_url=redis_url), queue_name, "test")
+    queue = QueueConnections(QueueSettings(redis_url=redis_url), queue_name, "test")
     yield queue
     await queue.close()
 

@@ -19,11 +19,11 @@ from typing import Any, Self
 
 import psutil
 
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.messages import Heartbeat
 from shared.process.parent_death import wrapped
-from shared.producer import pulse
+from shared.producer import queue_stats
 from tests.users import in_its_role
 from tests.waiting import wait_until
 
@@ -180,19 +180,19 @@ class Processes:
         return named
 
 
-def worker_ready(link: Link, keys: Keys) -> Ready:
+def worker_ready(connection: RedisConnection, keys: Keys) -> Ready:
     """Returns what tells that a worker has said in its heartbeat that it is ready."""
 
     async def ready(program: Program) -> bool:
-        beat = await heartbeat_of(program, link, keys)
+        beat = await heartbeat_of(program, connection, keys)
         return beat is not None and beat.state == "ready"
 
     return ready
 
 
-async def heartbeat_of(program: Program, link: Link, keys: Keys) -> Heartbeat | None:
+async def heartbeat_of(program: Program, connection: RedisConnection, keys: Keys) -> Heartbeat | None:
     """Returns the latest heartbeat of a worker, or None when it has none that lives."""
-    beats = [beat for beat in (await pulse(link, keys)).workers if beat.pid == program.pid]
+    beats = [beat for beat in (await queue_stats(connection, keys)).workers if beat.pid == program.pid]
     return beats[0] if beats else None
 
 

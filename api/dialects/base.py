@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from shared.errors import RedbatchError
 
 if TYPE_CHECKING:
-    from api.dialects.request import Answered, Asked
+    from api.dialects.request import InferenceRequest, InferenceResult
     from api.settings import GatewaySettings
 
 
-class Workers(Protocol):
+class DeviceInfo(Protocol):
     """What a dialect may report of the workers of a model."""
 
     def compute_type(self, model: str | None) -> str:
@@ -29,16 +29,18 @@ class Dialect(Protocol):
     def for_body(self, body: bytes) -> Dialect:
         """Returns whose words this body is in, where some may ask in others."""
 
-    def most_bytes(self, settings: GatewaySettings) -> int:
+    def max_bytes(self, settings: GatewaySettings) -> int:
         """Returns how long a body may be."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
         """Returns the body of an answer with what was asked for."""
 
-    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:
+    def headers(
+        self, workers: DeviceInfo, asked: InferenceRequest, answered: InferenceResult, took_s: float
+    ) -> dict[str, str]:
         """Returns what is told beside it."""
 
     def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:

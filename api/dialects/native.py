@@ -12,7 +12,7 @@ from api.dialects.request import (
     MAX_TIMEOUT_MS,
     MODEL_HEADER,
     PRIORITY_HEADER,
-    Asked,
+    InferenceRequest,
     check_inputs,
     lane_of,
     malformed,
@@ -21,18 +21,18 @@ from api.dialects.request import (
 from api.dialects.tei import Embed, is_tei
 from api.dialects.vectors import dump, errors_of, rows_of, timing_headers
 from api.errors import error_body, status_of
-from shared.errors import InvalidRequest, RedbatchError
+from shared.errors import InvalidRequestError, RedbatchError
 
 if TYPE_CHECKING:
-    from api.dialects.base import Dialect, Workers
-    from api.dialects.request import Answered
+    from api.dialects.base import DeviceInfo, Dialect
+    from api.dialects.request import InferenceResult
     from api.settings import GatewaySettings
 
 TEI = Embed("/embed")
 HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
 
 
-class How(BaseModel):
+class RequestOptions(BaseModel):
     """What may be said of how to answer."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -57,7 +57,7 @@ class How(BaseModel):
     )
 
 
-class EmbedBody(How):
+class EmbedBody(RequestOptions):
     """Body of POST /embed: `text` for one vector, or `texts` for many."""
 
     text: str | None = Field(default=None, description="One text.", examples=["Hello, world"])
@@ -65,7 +65,7 @@ class EmbedBody(How):
     texts: list[str] | None = Field(default=None, description="Some texts.", fail_fast=True)
 
 
-class BatchBody(How):
+class BatchBody(RequestOptions):
     """Body of POST /batch_embed."""
 
     texts: list[str] = Field(description="Some texts.", min_length=1, fail_fast=True)
@@ -77,18 +77,18 @@ class Native:
     route = "/embed"
 
     def for_body(self, body: bytes) -> Dialect:
-        """Returns whose words a body is in. Raises InvalidRequest: those of two."""
+        """Returns whose words a body is in. Raises InvalidRequestError: those of two."""
         return TEI if is_tei(body) else self
 
-    def most_bytes(self, settings: GatewaySettings) -> int:
+    def max_bytes(self, settings: GatewaySettings) -> int:
         """Returns how long a body may be."""
         return settings.max_body_bytes
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers.
 
         Raises:
-            InvalidRequest: it is malformed, or asks for nothing.
+            InvalidRequestError: it is malformed, or asks for nothing.
             TooLarge: it asks for too much.
         """
         try:
@@ -97,7 +97,7 @@ class Native:
             raise malformed(error, HINT) from None
         inputs, single = _inputs(parsed)
         partial = parsed.on_error == "null"
-        return Asked(
+        return InferenceRequest(
             inputs,
             timeout_of(parsed.timeout_ms, headers, len(inputs), settings),
             lane_of(parsed.priority or headers.get(PRIORITY_HEADER)),
@@ -107,13 +107,19 @@ class Native:
             model=parsed.model or headers.get(MODEL_HEADER),
         )
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
         rows = rows_of(answered)
         told = {"embedding": rows[0]} if asked.single else {"embeddings": rows}
         return dump(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
 
-    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
+    def headers(
+        self,
+        workers: DeviceInfo,  # noqa: ARG002
+        asked: InferenceRequest,  # noqa: ARG002
+        answered: InferenceResult,
+        took_s: float,  # noqa: ARG002
+    ) -> dict[str, str]:
         """Returns what is told beside an answer."""
         return timing_headers(answered)
 
@@ -131,19 +137,19 @@ class NativeBatch(Native):
         """Returns whose words a body is in."""
         return self
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for; raises as /embed does, and for a `text`."""
         asked = super().parse(body, headers, settings)
         if asked.single:
-            raise InvalidRequest('Send {"texts": ["...", ...]}; POST /embed takes a single text.', param="text")
+            raise InvalidRequestError('Send {"texts": ["...", ...]}; POST /embed takes a single text.', param="text")
         return asked
 
 
 def _inputs(parsed: EmbedBody) -> tuple[tuple[str, ...], bool]:
     if (parsed.text is None) == (parsed.texts is None):
-        raise InvalidRequest('Send either {"text": "..."} or {"texts": ["...", ...]}.')
+        raise InvalidRequestError('Send either {"text": "..."} or {"texts": ["...", ...]}.')
     if parsed.text is not None:
         return (parsed.text,), True
     if not parsed.texts:
-        raise InvalidRequest("texts is empty: send at least one text.")
+        raise InvalidRequestError("texts is empty: send at least one text.")
     return tuple(parsed.texts), False

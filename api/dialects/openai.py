@@ -20,7 +20,7 @@ from api.dialects.request import (
     MAX_MODEL,
     MAX_TIMEOUT_MS,
     PRIORITY_HEADER,
-    Asked,
+    InferenceRequest,
     check_inputs,
     lane_of,
     malformed,
@@ -29,12 +29,12 @@ from api.dialects.request import (
 from api.dialects.vectors import dump, errors_of, rows_of, timing_headers
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
-from shared.errors import Overloaded, RedbatchError, RequestError
+from shared.errors import OverloadedError, RedbatchError, RequestError
 from shared.messages import Options
 
 if TYPE_CHECKING:
-    from api.dialects.base import Dialect, Workers
-    from api.dialects.request import Answered
+    from api.dialects.base import DeviceInfo, Dialect
+    from api.dialects.request import InferenceResult
     from api.settings import GatewaySettings
 
 
@@ -71,11 +71,11 @@ class OpenAI:
         """Returns whose words a body is in."""
         return self
 
-    def most_bytes(self, settings: GatewaySettings) -> int:
+    def max_bytes(self, settings: GatewaySettings) -> int:
         """Returns how long a body may be."""
         return settings.max_v1_body_bytes
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers.
 
         Raises:
@@ -89,7 +89,7 @@ class OpenAI:
             parsed = EmbeddingsBody.model_validate(given)
         except ValidationError as error:
             raise malformed(error) from None
-        return Asked(
+        return InferenceRequest(
             inputs,
             timeout_of(parsed.timeout_ms, headers, len(inputs), settings),
             lane_of(parsed.priority or headers.get(PRIORITY_HEADER)),
@@ -105,7 +105,7 @@ class OpenAI:
             model=parsed.model,
         )
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
         rows: Any = rows_of(answered)
         if asked.base64:
@@ -115,7 +115,13 @@ class OpenAI:
         whole = {"object": "list", "data": told, "model": asked.model, "usage": usage}
         return dump(whole | {"errors": errors_of(answered.parts)} if asked.partial else whole)
 
-    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:  # noqa: ARG002
+    def headers(
+        self,
+        workers: DeviceInfo,  # noqa: ARG002
+        asked: InferenceRequest,  # noqa: ARG002
+        answered: InferenceResult,
+        took_s: float,  # noqa: ARG002
+    ) -> dict[str, str]:
         """Returns what is told beside an answer."""
         return timing_headers(answered)
 
@@ -130,4 +136,4 @@ def kind_of(error: RedbatchError) -> str:
     """Returns what OpenAI would call this kind of error."""
     if isinstance(error, RequestError):
         return "invalid_request_error"
-    return "rate_limit_error" if isinstance(error, Overloaded) else "server_error"
+    return "rate_limit_error" if isinstance(error, OverloadedError) else "server_error"

@@ -10,10 +10,10 @@ import orjson
 
 from api.dialects.request import too_many
 from shared.codec import encode_ids
-from shared.errors import InvalidRequest, TooLarge
+from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import Input
 
-MOST_PARTS = 500_000
+MAX_PARTS = 500_000
 """Most lists, objects, fields, texts and numbers in a body, by its punctuation, which counts within texts as well."""
 
 PIECE_BYTES = 2**20
@@ -44,17 +44,17 @@ def object_of(body: bytes) -> dict[str, Any]:
     and objects several, and a gigabyte; there are no more of them than in any sensible body.
 
     Raises:
-        InvalidRequest: it is no JSON object.
-        TooLarge: it holds too much.
+        InvalidRequestError: it is no JSON object.
+        TooLargeError: it holds too much.
     """
     if not _is_sensible(body):
-        raise TooLarge("The body holds too many token ids, texts or lists: send fewer at once.")
+        raise TooLargeError("The body holds too many token ids, texts or lists: send fewer at once.")
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"The body is not valid JSON: {error.msg}.") from None
+        raise InvalidRequestError(f"The body is not valid JSON: {error.msg}.") from None
     if not isinstance(given, dict):
-        raise InvalidRequest("body: send an object.")
+        raise InvalidRequestError("body: send an object.")
     return given
 
 
@@ -64,14 +64,14 @@ def _is_sensible(body: bytes) -> bool:
     It is looked at piece by piece: counting takes longest where there is most to count.
     """
     parts = 0
-    for start in range(0, len(body) if len(body) > MOST_PARTS else 0, PIECE_BYTES):
+    for start in range(0, len(body) if len(body) > MAX_PARTS else 0, PIECE_BYTES):
         end = start + PIECE_BYTES
         piece = np.frombuffer(body[start:end], dtype=np.uint8)
         before = piece[:-1]
         parts += int(np.count_nonzero(((before - ord("0") < DIGITS) | (before <= BLANK)) & (piece[1:] == COMMA)))
         quotes = body.count(b'"', start, end) - body.count(b'\\"', start, end)
         parts += quotes // 2 + body.count(b"[", start, end) + body.count(b"{", start, end)
-        if parts > MOST_PARTS:
+        if parts > MAX_PARTS:
             return False
     return True
 
@@ -86,8 +86,8 @@ def inputs_of(given: object, most: int, name: str, *, partial: bool = False) -> 
         partial: whether the others go on without an empty text.
 
     Raises:
-        InvalidRequest: these are no inputs.
-        TooLarge: there are more than `most`.
+        InvalidRequestError: these are no inputs.
+        TooLargeError: there are more than `most`.
     """
     inputs: tuple[Input | None, ...] = ()
     if isinstance(given, list) and given and type(given[0]) is not int:
@@ -101,7 +101,7 @@ def inputs_of(given: object, most: int, name: str, *, partial: bool = False) -> 
         message = (
             f"{name}: send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty."
         )
-        raise InvalidRequest(message, param=name)
+        raise InvalidRequestError(message, param=name)
     return found
 
 

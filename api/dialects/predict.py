@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import Field, ValidationError
 
-from api.dialects.native import How, Native
+from api.dialects.native import Native, RequestOptions
 from api.dialects.parsing import object_of
 from api.dialects.request import (
     MODEL_HEADER,
     PRIORITY_HEADER,
-    Asked,
+    InferenceRequest,
     check_inputs,
     lane_of,
     malformed,
@@ -21,18 +21,18 @@ from api.dialects.request import (
     too_many,
 )
 from api.dialects.vectors import dump, errors_of
-from shared.errors import InvalidRequest
+from shared.errors import InvalidRequestError
 from shared.messages import PREDICT, Values
 
 if TYPE_CHECKING:
     from api.dialects.base import Dialect
-    from api.dialects.request import Answered
+    from api.dialects.request import InferenceResult
     from api.settings import GatewaySettings
 
 NULL = orjson.Fragment(b"null")
 
 
-class PredictBody(How):
+class PredictBody(RequestOptions):
     """Body of POST /predict: `input` for one output, or `inputs` for many."""
 
     input: Any = Field(default=None, description="One input: any JSON, null as well.", examples=[7])
@@ -48,23 +48,23 @@ class Predict(Native):
         """Returns whose words a body is in."""
         return self
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers.
 
         Raises:
-            InvalidRequest: it is malformed, or asks for nothing.
+            InvalidRequestError: it is malformed, or asks for nothing.
             TooLarge: it asks for too much.
         """
         given = object_of(body)
         single = "input" in given
         values = _values(given, settings)
         try:
-            how = How.model_validate(given)
+            how = RequestOptions.model_validate(given)
         except ValidationError as error:
             raise malformed(error) from None
         inputs = tuple(_told(each) for each in values)
         partial = how.on_error == "null"
-        return Asked(
+        return InferenceRequest(
             inputs,
             timeout_of(how.timeout_ms, headers, len(inputs), settings),
             lane_of(how.priority or headers.get(PRIORITY_HEADER)),
@@ -75,7 +75,7 @@ class Predict(Native):
             model=how.model or headers.get(MODEL_HEADER),
         )
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
         """Returns the body of an answer with outputs."""
         outputs: list[orjson.Fragment] = []
         for part in answered.parts:
@@ -85,22 +85,22 @@ class Predict(Native):
 
 
 def _values(given: dict[str, Any], settings: GatewaySettings) -> list[Any]:
-    """Takes the inputs out of a body. Raises InvalidRequest, or TooLarge."""
+    """Takes the inputs out of a body. Raises InvalidRequestError, or TooLarge."""
     if ("input" in given) == ("inputs" in given):
-        raise InvalidRequest('Send either {"input": ...} or {"inputs": [..., ...]}.')
+        raise InvalidRequestError('Send either {"input": ...} or {"inputs": [..., ...]}.')
     if "input" in given:
         return [given.pop("input")]
     values = given.pop("inputs")
     if not isinstance(values, list) or not values:
-        raise InvalidRequest("inputs: send a list with at least one input.", param="inputs")
+        raise InvalidRequestError("inputs: send a list with at least one input.", param="inputs")
     if len(values) > settings.max_inputs:
         raise too_many(len(values), settings.max_inputs)
     return values
 
 
 def _told(value: Any) -> str:  # noqa: ANN401 - whatever JSON holds
-    """Returns an input as it goes to the engine. Raises InvalidRequest."""
+    """Returns an input as it goes to the engine. Raises InvalidRequestError."""
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # the parser goes deeper than what writes it, and reads lone surrogates
-        raise InvalidRequest("An input is nested too deep, or holds a lone surrogate.") from None
+        raise InvalidRequestError("An input is nested too deep, or holds a lone surrogate.") from None

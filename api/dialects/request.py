@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from api.tenants import NOBODY, Tenant
-from shared.errors import InvalidRequest, RequestError, TooLarge
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED, PLAIN, Input, Options, Reply
 
@@ -25,7 +25,7 @@ MAX_MODEL = 256
 NONE_REFUSED: Mapping[int, RequestError] = MappingProxyType({})
 
 
-class Asked(NamedTuple):
+class InferenceRequest(NamedTuple):
     """What a client asks for.
 
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. A `partial` answer may do without inputs that fail;
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     tenant: Tenant = NOBODY
 
 
-class Answered(NamedTuple):
+class InferenceResult(NamedTuple):
     """What came of a request, as entries in order, with means over its entries of their times (ms).
 
     `tokens` are those that the model has read. An entry of a `partial` request that failed has no times.
@@ -61,21 +61,21 @@ class Answered(NamedTuple):
 
 
 def lane_of(priority: str | None, default: int = INTERACTIVE) -> int:
-    """Returns the lane of that name. Raises InvalidRequest: there is none."""
+    """Returns the lane of that name. Raises InvalidRequestError: there is none."""
     if priority is None:
         return default
     if priority not in LANES:
-        raise InvalidRequest(f"X-Priority: send {' or '.join(LANES)}.")
+        raise InvalidRequestError(f"X-Priority: send {' or '.join(LANES)}.")
     return LANES.index(priority)
 
 
-def malformed(error: ValidationError, hint: str = "") -> InvalidRequest:
+def malformed(error: ValidationError, hint: str = "") -> InvalidRequestError:
     """Returns the error of a client whose body is not what it should be: names what and where, never the text."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
-        return InvalidRequest(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
+        return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
     where = ".".join(str(part) for part in fault["loc"])
-    return InvalidRequest(f"{where or 'body'}: {fault['msg']}." + (hint if not where else ""), param=where or None)
+    return InvalidRequestError(f"{where or 'body'}: {fault['msg']}." + (hint if not where else ""), param=where or None)
 
 
 def check_inputs(
@@ -87,11 +87,11 @@ def check_inputs(
         inputs: what is to be embedded.
         settings: have the bounds.
         name: of the field that they came in, with {} where the index goes.
-        partial: see Asked.
+        partial: see InferenceRequest.
 
     Raises:
-        InvalidRequest: one is empty.
-        TooLarge: these are too many, or one is too long.
+        InvalidRequestError: one is empty.
+        TooLargeError: these are too many, or one is too long.
     """
     if len(inputs) > settings.max_inputs:
         raise too_many(len(inputs), settings.max_inputs)
@@ -107,20 +107,20 @@ def check_inputs(
 def _fault(index: int, given: Input, most: int, name: str) -> RequestError | None:
     length, what = (len(given) // 4, "token ids") if isinstance(given, bytes) else (len(given), "characters")
     if length > most:
-        return TooLarge(f"Input {index} has {length} {what}, over the limit of {most}: cut it.")
-    return None if length else InvalidRequest(f"{name.format(index)} is empty.", param=name.partition("[")[0])
+        return TooLargeError(f"Input {index} has {length} {what}, over the limit of {most}: cut it.")
+    return None if length else InvalidRequestError(f"{name.format(index)} is empty.", param=name.partition("[")[0])
 
 
-def too_many(inputs: int, most: int) -> TooLarge:
+def too_many(inputs: int, most: int) -> TooLargeError:
     """Returns the error for so many inputs."""
-    return TooLarge(f"{inputs} inputs are over the limit of {most}: send fewer at once.")
+    return TooLargeError(f"{inputs} inputs are over the limit of {most}: send fewer at once.")
 
 
 def timeout_of(given: int | None, headers: Mapping[str, str], inputs: int, settings: GatewaySettings) -> int:
     """Returns the time (ms) for the answer: that of the body, of the header, or the default for so many inputs.
 
     Raises:
-        InvalidRequest: the header is no such number.
+        InvalidRequestError: the header is no such number.
     """
     return given or _header_timeout(headers) or _default_timeout(inputs, settings)
 
@@ -130,7 +130,7 @@ def _header_timeout(headers: Mapping[str, str]) -> int | None:
     if value is None:
         return None
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and 1 <= int(value) <= MAX_TIMEOUT_MS):
-        raise InvalidRequest(f"X-Timeout-Ms: send a whole number from 1 to {MAX_TIMEOUT_MS}.")
+        raise InvalidRequestError(f"X-Timeout-Ms: send a whole number from 1 to {MAX_TIMEOUT_MS}.")
     return int(value)
 
 

@@ -15,49 +15,57 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.parsing import IDS, INPUTS, fields_of, inputs_of
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, Asked, check_inputs, lane_of, malformed, timeout_of
+from api.dialects.request import (
+    MODEL_HEADER,
+    PRIORITY_HEADER,
+    InferenceRequest,
+    check_inputs,
+    lane_of,
+    malformed,
+    timeout_of,
+)
 from api.dialects.vectors import dump, rows_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import (
-    BodyTimeout,
-    BodyTooLarge,
-    DeadlineExceeded,
-    EmptyInputs,
-    Forbidden,
-    InvalidRequest,
-    MethodNotAllowed,
+    BodyTimeoutError,
+    BodyTooLargeError,
+    DeadlineExceededError,
+    EmptyInputsError,
+    ForbiddenError,
+    InvalidRequestError,
+    MethodNotAllowedError,
     ModelError,
-    NotFound,
-    Overloaded,
+    NotFoundError,
+    OverloadedError,
     RedbatchError,
     RequestError,
-    Unauthorized,
-    Unavailable,
-    UnsupportedMediaType,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
 )
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Values, Vectors
 
 if TYPE_CHECKING:
-    from api.dialects.base import Dialect, Workers
-    from api.dialects.request import Answered
+    from api.dialects.base import DeviceInfo, Dialect
+    from api.dialects.request import InferenceResult
     from api.settings import GatewaySettings
 
 
 B = TypeVar("B", bound=BaseModel)
 KINDS: dict[type[RedbatchError], tuple[int, str]] = {
-    EmptyInputs: (400, "Empty"),
-    Unauthorized: (401, "Validation"),
-    Forbidden: (403, "Validation"),
-    NotFound: (404, "Validation"),
-    MethodNotAllowed: (405, "Validation"),
-    BodyTimeout: (408, "Validation"),
-    BodyTooLarge: (413, "Validation"),
-    UnsupportedMediaType: (415, "Validation"),
+    EmptyInputsError: (400, "Empty"),
+    UnauthorizedError: (401, "Validation"),
+    ForbiddenError: (403, "Validation"),
+    NotFoundError: (404, "Validation"),
+    MethodNotAllowedError: (405, "Validation"),
+    BodyTimeoutError: (408, "Validation"),
+    BodyTooLargeError: (413, "Validation"),
+    UnsupportedMediaTypeError: (415, "Validation"),
     RequestError: (422, "Validation"),
     ModelError: (424, "Backend"),
-    Overloaded: (429, "Overloaded"),
-    Unavailable: (503, "Unhealthy"),
-    DeadlineExceeded: (504, "Backend"),
+    OverloadedError: (429, "Overloaded"),
+    UnavailableError: (503, "Unhealthy"),
+    DeadlineExceededError: (504, "Backend"),
     RedbatchError: (500, "Backend"),
 }
 """Status and kind of each branch of the error tree. TEI itself has no timeouts."""
@@ -77,7 +85,9 @@ class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class _Cut(_Body):
+class TruncationFields(_Body):
+    """Whether and how a text that is too long is cut, and which prompt it gets."""
+
     truncate: bool = Field(default=True, description="Whether to cut a text that is too long for the model.")
     truncation_direction: Literal["Left", "left", "Right", "right"] = Field(default="right", description="Where to.")
     prompt_name: str | None = _PROMPT
@@ -90,7 +100,7 @@ class _Cut(_Body):
         return "left" if self.truncation_direction.lower() == "left" else "right"
 
 
-class EmbedAllBody(_Cut):
+class EmbedAllBody(TruncationFields):
     """Body of POST /embed_all."""
 
     inputs: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # read by hand
@@ -103,7 +113,7 @@ class TeiBody(EmbedAllBody):
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIM, description="So many of the first numbers alone.")
 
 
-class Compared(_Body):
+class SimilarityInputs(_Body):
     """What POST /similarity compares."""
 
     source_sentence: str = Field(json_schema_extra={"minLength": 1})
@@ -113,8 +123,8 @@ class Compared(_Body):
 class SimilarityBody(_Body):
     """Body of POST /similarity."""
 
-    inputs: Compared
-    parameters: _Cut = Field(default_factory=_Cut)
+    inputs: SimilarityInputs
+    parameters: TruncationFields = Field(default_factory=TruncationFields)
 
 
 class TokenizeBody(_Body):
@@ -136,7 +146,7 @@ def is_tei(body: bytes) -> bool:
     """Whether a body of POST /embed is in TEI's words: an object with `inputs`.
 
     Raises:
-        InvalidRequest: it has Redbatch's own `text` or `texts` as well.
+        InvalidRequestError: it has Redbatch's own `text` or `texts` as well.
     """
     if b'"inputs"' not in body:
         return False
@@ -145,7 +155,7 @@ def is_tei(body: bytes) -> bool:
     except RequestError:
         return False
     if "inputs" in given and ("text" in given or "texts" in given):
-        raise InvalidRequest("Send inputs, text or texts: one of them.")
+        raise InvalidRequestError("Send inputs, text or texts: one of them.")
     return "inputs" in given
 
 
@@ -159,19 +169,21 @@ class _Tei:
         """Returns whose words a body is in."""
         return self
 
-    def most_bytes(self, settings: GatewaySettings) -> int:
+    def max_bytes(self, settings: GatewaySettings) -> int:
         """Returns how long a body may be."""
         return settings.max_body_bytes
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
         raise NotImplementedError
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
         """Returns the body of an answer."""
         raise NotImplementedError
 
-    def headers(self, workers: Workers, asked: Asked, answered: Answered, took_s: float) -> dict[str, str]:
+    def headers(
+        self, workers: DeviceInfo, asked: InferenceRequest, answered: InferenceResult, took_s: float
+    ) -> dict[str, str]:
         """Returns TEI's measures: whole ms, characters and tokens of all inputs, and what kind of device computed."""
         took = str(round(took_s * 1000))
         return {
@@ -194,7 +206,7 @@ class _Tei:
 class Embed(_Tei):
     """The dialect of POST /embed, of POST / and of POST /invocations."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
         given = fields_of(body)
         inputs = _inputs(given.pop("inputs", None), settings)
@@ -202,7 +214,7 @@ class Embed(_Tei):
         options = Options(parsed.prompt_name, parsed.normalize, parsed.dimensions, parsed.cut)
         return _asked(inputs, EMBED, options, headers, settings)
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:  # noqa: ARG002 - always a list
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - always a list
         """Returns the body of an answer with vectors."""
         return dump(list(rows_of(answered)))
 
@@ -210,14 +222,14 @@ class Embed(_Tei):
 class EmbedAll(_Tei):
     """The dialect of POST /embed_all: a vector for each token."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
         given = fields_of(body)
         inputs = _inputs(given.pop("inputs", None), settings)
         parsed = _validated(EmbedAllBody, given)
         return _asked(inputs, EMBED_ALL, Options(parsed.prompt_name, truncate=parsed.cut), headers, settings)
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:  # noqa: ARG002 - see above
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
         """Returns the body of an answer with the vectors of each input's tokens."""
         told = []
         for part in answered.parts:
@@ -230,7 +242,7 @@ class EmbedAll(_Tei):
 class Similarity(_Tei):
     """The dialect of POST /similarity: cosines."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
         given = fields_of(body)
         how_given = given.get("parameters")
@@ -239,12 +251,12 @@ class Similarity(_Tei):
         parsed = _validated(SimilarityBody, given)
         inputs = (parsed.inputs.source_sentence, *parsed.inputs.sentences)
         if len(inputs) == 1 or "" in inputs:
-            raise EmptyInputs("`inputs` cannot be empty", param="inputs")
+            raise EmptyInputsError("`inputs` cannot be empty", param="inputs")
         check_inputs(inputs, settings, "inputs[{}]")
         how = parsed.parameters
         return _asked(inputs, EMBED, Options(how.prompt_name, normalize=True, truncate=how.cut), headers, settings)
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:  # noqa: ARG002 - see above
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
         """Returns the body of an answer: how like the first input each of the others is."""
         rows = np.asarray(rows_of(answered))
         return dump(np.clip(rows[1:] @ rows[0], -1.0, 1.0))
@@ -253,17 +265,17 @@ class Similarity(_Tei):
 class Tokenize(_Tei):
     """The dialect of POST /tokenize."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
         given = fields_of(body)
         inputs = _inputs(given.pop("inputs", None), settings)
         if not all(isinstance(each, str) for each in inputs):
-            raise InvalidRequest("inputs: send a text, or a list of texts.", param="inputs")
+            raise InvalidRequestError("inputs: send a text, or a list of texts.", param="inputs")
         parsed = _validated(TokenizeBody, given)
         options = Options(parsed.prompt_name, special_tokens=parsed.add_special_tokens)
         return _asked(inputs, TOKENIZE, options, headers, settings)
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:  # noqa: ARG002 - see above
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
         """Returns the body of an answer with the tokens of each input."""
         return _joined(answered)
 
@@ -271,16 +283,16 @@ class Tokenize(_Tei):
 class Decode(_Tei):
     """The dialect of POST /decode."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> Asked:
+    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
         given = fields_of(body)
         inputs = _inputs(given.pop("ids", None), settings, "ids")
         if not all(isinstance(each, bytes) for each in inputs):
-            raise InvalidRequest("ids: send token ids, or a list of such lists.", param="ids")
+            raise InvalidRequestError("ids: send token ids, or a list of such lists.", param="ids")
         parsed = _validated(DecodeBody, given)
         return _asked(inputs, DECODE, Options(special_tokens=not parsed.skip_special_tokens), headers, settings)
 
-    def answer(self, asked: Asked, answered: Answered) -> bytes:  # noqa: ARG002 - see above
+    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
         """Returns the body of an answer with the text of each input."""
         return _joined(answered)
 
@@ -295,7 +307,7 @@ def _validated(kind: type[B], given: dict[str, Any]) -> B:
 def _inputs(given: object, settings: GatewaySettings, name: str = "inputs") -> Sequence[str | bytes]:
     several = isinstance(given, list) and given and type(given[0]) is not int and len(given) <= settings.max_inputs
     if given in ("", []) or (several and ("" in given or [] in given)):  # type: ignore[operator]
-        raise EmptyInputs(f"`{name}` cannot be empty", param=name)
+        raise EmptyInputsError(f"`{name}` cannot be empty", param=name)
     inputs = inputs_of(given, settings.max_inputs, name)
     check_inputs(inputs, settings, name + "[{}]")
     return inputs
@@ -303,13 +315,13 @@ def _inputs(given: object, settings: GatewaySettings, name: str = "inputs") -> S
 
 def _asked(
     inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], settings: GatewaySettings
-) -> Asked:
+) -> InferenceRequest:
     timeout_ms = timeout_of(None, headers, len(inputs), settings)
     lane = lane_of(headers.get(PRIORITY_HEADER))
-    return Asked(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
+    return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
 
 
-def _joined(answered: Answered) -> bytes:
+def _joined(answered: InferenceResult) -> bytes:
     """Returns the arrays of all parts as one."""
     return (
         b"[" + b",".join([each for part in answered.parts if isinstance(part, Values) for each in part.values]) + b"]"

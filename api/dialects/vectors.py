@@ -13,7 +13,7 @@ from shared.messages import Failure, Vectors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from api.dialects.request import Answered
+    from api.dialects.request import InferenceResult
     from shared.messages import Reply
 
 Rows = Sequence["NDArray[np.float32] | None"]
@@ -25,7 +25,7 @@ def dump(whole: dict[str, Any] | list[Any] | NDArray[np.float32]) -> bytes:
     return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def rows_of(answered: Answered) -> Rows | NDArray[np.float32]:
+def rows_of(answered: InferenceResult) -> Rows | NDArray[np.float32]:
     """Returns what there is for each input of a request: an array of shape (inputs, dim) where none has failed."""
     parts = answered.parts
     found = [each for each in parts if isinstance(each, Vectors)]
@@ -40,7 +40,7 @@ def errors_of(parts: Iterable[Reply]) -> list[dict[str, object]]:
     return [{"index": each.position, "code": each.code, "message": each.message} for each in failures]
 
 
-def timing_headers(answered: Answered) -> dict[str, str]:
+def timing_headers(answered: InferenceResult) -> dict[str, str]:
     """Returns the times of a request, in ms, and the size of the batch that it ran in."""
     return {
         "x-queue-time": f"{answered.queue_ms:.1f}",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.errors import NoWorker, Overloaded, RateLimited, RedbatchError, RedisUnreachable
-from shared.messages import MOST_TOKENS
+from shared.errors import NoWorkerError, OverloadedError, RateLimitedError, RedbatchError, RedisUnreachableError
+from shared.messages import MAX_TOKENS
 
 RETRY_LEAST_S = 1.0
 RETRY_MOST_S = 30.0
@@ -18,7 +18,7 @@ JITTER = 0.5
 """Refused clients come back spread over this share of the wait, not all at once."""
 
 
-LIMIT_JITTER, MOST_LIMIT_JITTER_S = 0.1, 5.0
+LIMIT_JITTER, MAX_LIMIT_JITTER_S = 0.1, 5.0
 """The same for those whose tenant has used up its tokens: when there are more is known exactly."""
 
 
@@ -56,16 +56,16 @@ def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> Redb
     if cluster.redis_down_s > min(grace.redis_s, budget_s):
         return redis_away(cluster.redis_down_s, share)
     if cluster.worker_unseen_s is None:
-        return NoWorker(
+        return NoWorkerError(
             "No worker serves this queue yet: start one, then try again.", retry_after_s=_later(RETRY_LEAST_S, share)
         )
     if cluster.worker_unseen_s > grace.worker_s:
-        return NoWorker(
+        return NoWorkerError(
             f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
             retry_after_s=_later(cluster.worker_unseen_s, share),
         )
     if cluster.memory_ratio > grace.memory_ratio:
-        return Overloaded(
+        return OverloadedError(
             f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give it more.",
             retry_after_s=_later(RETRY_LEAST_S, share),
         )
@@ -74,15 +74,15 @@ def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> Redb
 
 def redis_away(down_s: float, share: float) -> RedbatchError:
     """Returns the error for a request that Redis cannot take, which it has not answered for so long (s)."""
-    return RedisUnreachable(
+    return RedisUnreachableError(
         f"Redis has not answered for {down_s:.1f} s: try again later.", retry_after_s=_later(down_s, share)
     )
 
 
 def limited(wait_ms: int, share: float) -> RedbatchError:
     """Returns the error for a request whose tenant may have as much as it wants after so many ms."""
-    wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MOST_LIMIT_JITTER_S) * share
-    return RateLimited(
+    wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MAX_LIMIT_JITTER_S) * share
+    return RateLimitedError(
         f"This tenant has had what it may have for now: try again in {wait_s:.1f} s.", retry_after_s=wait_s
     )
 
@@ -97,12 +97,12 @@ def fleet_rate(rates: Sequence[float]) -> float:
     return sum(known) / len(known) * len(rates) if known else 0.0
 
 
-def most_tokens(tokens_per_s: float, budget_s: float) -> int:
+def max_tokens(tokens_per_s: float, budget_s: float) -> int:
     """Returns how many tokens may be in a lane with a request, for it to be answered in its time (s).
 
     `tokens_per_s` is what the fleet gets done of that lane. While that is unknown there is no bound.
     """
-    return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS
+    return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS
 
 
 def retry_after_s(tokens: int, tokens_per_s: float, share: float) -> float:

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from api import metrics
-from api.dialects.request import Answered, Asked
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from shared import cache
-from shared.cache import CacheBound, Kept
-from shared.connection import Link
-from shared.errors import RedisUnreachable
+from shared.cache import CacheBound, CachedVector
+from shared.connection import RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import EMBED, READY, Failure, Input, Options, Reply, Vectors
 
@@ -32,30 +32,30 @@ PATIENCE_S = 0.1
 PAUSE_S = 0.5
 """After Redis did not answer, everything is computed for so long."""
 
-MOST_NAMES = 512
-MOST_WAITING = 4_096
+MAX_NAMES = 512
+MAX_WAITING = 4_096
 """Vectors that wait to be kept; more are not kept."""
 
 DIGEST_BYTES = 20
 
-Found = list[Kept | None]
+Found = list[CachedVector | None]
 
 
-class Cache:
+class VectorCache:
     """The vectors that gateways share.
 
     Args:
-        link: a connection of its own.
+        connection: a connection of its own.
         keys: the queue.
         bound: how much, and for how long.
     """
 
-    def __init__(self, link: Link, keys: Keys, bound: CacheBound) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection, keys: Keys, bound: CacheBound) -> None:
+        self._connection = connection
         self._keys = keys
         self._bound = bound
         self._asked: list[tuple[Sequence[bytes], asyncio.Future[Found]]] = []
-        self._kept: dict[bytes, Kept] = {}
+        self._kept: dict[bytes, CachedVector] = {}
         self._wake = asyncio.Event()
         self._now_ms = 0
 
@@ -72,8 +72,8 @@ class Cache:
 
     def keep(self, vectors: Mapping[bytes, tuple[int, bytes]]) -> None:
         """Keeps vectors soon, each with the number of its tokens."""
-        if len(self._kept) < MOST_WAITING:
-            self._kept.update({name: Kept(self._now_ms, *told) for name, told in vectors.items()})
+        if len(self._kept) < MAX_WAITING:
+            self._kept.update({name: CachedVector(self._now_ms, *told) for name, told in vectors.items()})
             self._wake.set()
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Cache:
                 while self._asked or self._kept:
                     await self._look_up()
                     await self._put()
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 log.debug("the cache is away", reason=error.message)
                 self._kept.clear()
                 await asyncio.sleep(PAUSE_S)
@@ -95,14 +95,14 @@ class Cache:
     async def _look_up(self) -> None:
         names: list[bytes] = []
         taken: list[tuple[Sequence[bytes], asyncio.Future[Found]]] = []
-        while self._asked and len(names) < MOST_NAMES:
+        while self._asked and len(names) < MAX_NAMES:
             taken.append(self._asked.pop(0))
             names += taken[-1][0]
         if not names:
             return
         found: Found = [None] * len(names)
         try:
-            self._now_ms, found = await cache.lookup(self._link, self._keys, self._bound, names)
+            self._now_ms, found = await cache.lookup(self._connection, self._keys, self._bound, names)
         finally:
             rest = iter(found)
             for each, future in taken:
@@ -112,10 +112,10 @@ class Cache:
 
     async def _put(self) -> None:
         if self._kept:
-            some = dict(list(self._kept.items())[:MOST_NAMES])
+            some = dict(list(self._kept.items())[:MAX_NAMES])
             for name in some:
                 del self._kept[name]
-            await cache.keep(self._link, self._keys, self._bound, some)
+            await cache.keep(self._connection, self._keys, self._bound, some)
 
     def _give_up(self) -> None:
         """Has those who wait compute."""
@@ -125,13 +125,13 @@ class Cache:
         self._asked.clear()
 
 
-class Cached:
+class CachingDispatcher:
     """A dispatcher that computes nothing twice, as far as a cache remembers.
 
     It counts on the revision that all ready workers have: while there are several, or none, all is computed.
     """
 
-    def __init__(self, dispatcher: Dispatcher, known: Cache) -> None:
+    def __init__(self, dispatcher: Dispatcher, known: VectorCache) -> None:
         self._dispatcher = dispatcher
         self._known = known
 
@@ -144,13 +144,13 @@ class Cached:
                 log.exception("the cache failed")
                 await asyncio.sleep(PAUSE_S)
 
-    async def answer(self, asked: Asked, request_id: str = "") -> Answered:
+    async def answer(self, asked: InferenceRequest, request_id: str = "") -> InferenceResult:
         """Returns what comes of a request. Raises as the dispatcher does, where something has to be computed."""
         revision = self._revision()
         if asked.op != EMBED or revision is None or asked.refused:
             return await self._dispatcher.answer(asked, request_id)
         try:
-            names = [name_of(revision, asked.options, each) for each in asked.inputs]
+            names = [cache_key(revision, asked.options, each) for each in asked.inputs]
         except UnicodeEncodeError:  # the dispatcher says what is wrong
             return await self._dispatcher.answer(asked, request_id)
         found = await self._known.find(names)
@@ -158,7 +158,7 @@ class Cached:
         metrics.CACHE_MISSES.inc(len(missing))
         metrics.CACHE_HITS.inc(len(found) - len(missing))
         if not missing:
-            return _whole(found, Answered(()), missing)
+            return _whole(found, InferenceResult(()), missing)
         rest = asked if len(missing) == len(found) else _only(asked, missing)
         began = time.monotonic()
         answered = await self._dispatcher.answer(rest, request_id)
@@ -176,7 +176,7 @@ class Cached:
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
 
-    def _keep(self, answered: Answered, revision: str, names: Sequence[bytes]) -> None:
+    def _keep(self, answered: InferenceResult, revision: str, names: Sequence[bytes]) -> None:
         vectors: dict[bytes, tuple[int, bytes]] = {}
         for part in answered.parts:
             if isinstance(part, Vectors) and part.revision == revision and len(part.tokens) == part.n:
@@ -186,27 +186,27 @@ class Cached:
         self._known.keep(vectors)
 
 
-def cached_of(settings: GatewaySettings, dispatcher: Dispatcher) -> Cached | None:
+def create_caching_dispatcher(settings: GatewaySettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
     """Returns a dispatcher with a cache before it; None if the settings want none."""
     if not settings.cache_bytes:
         return None
     bound = CacheBound(settings.cache_bytes, int(settings.cache_ttl_s * 1000))
     queue = dispatcher.queue
-    return Cached(dispatcher, Cache(queue.link("cache"), queue.keys, bound))
+    return CachingDispatcher(dispatcher, VectorCache(queue.connection("cache"), queue.keys, bound))
 
 
-def name_of(revision: str, options: Options, given: Input) -> bytes:
+def cache_key(revision: str, options: Options, given: Input) -> bytes:
     """Returns under what name the vector of an input is kept. Raises UnicodeEncodeError: it is no text."""
     kind, data = (b"ids", given) if isinstance(given, bytes) else (b"text", given.encode())
     head = repr((revision, *options)).encode()
     return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
-def _only(asked: Asked, missing: Sequence[int]) -> Asked:
+def _only(asked: InferenceRequest, missing: Sequence[int]) -> InferenceRequest:
     return asked._replace(inputs=tuple(asked.inputs[i] for i in missing))
 
 
-def _whole(found: Found, answered: Answered, missing: Sequence[int]) -> Answered:
+def _whole(found: Found, answered: InferenceResult, missing: Sequence[int]) -> InferenceResult:
     """Returns the answer to a request of which only what was missing was computed."""
     parts: list[Reply] = [
         Vectors("", i, 1, len(each.data) // 4, each.data, tokens=(each.tokens,))

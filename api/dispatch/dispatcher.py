@@ -12,22 +12,22 @@ from functools import partial
 import structlog
 
 from api import metrics
-from api.dialects.request import Answered, Asked
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import Cluster, Grace, admit, redis_away
 from api.dispatch.inflight import InFlight
-from api.dispatch.monitor import Monitor, Seen
-from api.dispatch.reconciler import Settler
+from api.dispatch.monitor import Monitor, MonitorCallbacks
+from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.spans import ProducerSpans
 from api.dispatch.splitting import check_output, split
-from api.dispatch.submitter import Order, Submitter, Told
+from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.settings import GatewaySettings
-from shared.connection import Queue
-from shared.errors import DeadlineExceeded, TooLarge
+from shared.connection import QueueConnections
+from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE
-from shared.messages import EMBED, Draft, Failure, Reply
+from shared.messages import EMBED, Failure, NewEntry, Reply
 from shared.process.tasks import end
-from shared.producer import BULK_FILLS, Bound
+from shared.producer import BULK_FILLS, QueueBound
 
 log = structlog.get_logger()
 
@@ -52,41 +52,35 @@ class Dispatcher:
         self._settings = settings
         self.sends = sends
         self.gateway = secrets.token_hex(8)
-        self.queue = Queue(settings, queue, f"gateway:{self.gateway}")
+        self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
         keys = self._keys = self.queue.keys
         self._requests: dict[str, InFlight] = {}
         self._grace = Grace(settings.redis_grace_s, settings.worker_grace_s, settings.redis_memory_ratio)
-        self.monitor = Monitor(
-            self.queue.link("monitor"), keys, settings.worker_grace_s, Seen(self._on_loss, self._on_fleet)
-        )
+        callbacks = MonitorCallbacks(self._on_loss, self._on_fleet)
+        self.monitor = Monitor(self.queue.connection("monitor"), keys, settings.worker_grace_s, callbacks)
         self._submitter = Submitter(
-            self.queue.link("submit"),
+            self.queue.connection("submit"),
             keys,
             self.gateway,
-            Bound(settings.max_queue_inputs, settings.max_queue_tokens),
-            Told(
+            QueueBound(settings.max_queue_inputs, settings.max_queue_tokens),
+            SubmitCallbacks(
                 submitted=self._expect if sends is None else partial(self._expect_traced, sends),
                 epoch=self.monitor.saw_epoch,
                 full=self.monitor.full,
                 slow=self.monitor.slow,
-                most_tokens=self.monitor.most_tokens,
+                max_tokens=self.monitor.max_tokens,
                 limits=self.monitor.limits,
             ),
         )
         self._replies = Replies(
-            [self.queue.link(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
-            self.queue.link("reply:bell", identified=True),
-            self.queue.link("collect", identified=True),
+            [self.queue.connection(f"reply:{i}", identified=True) for i in range(1, settings.reply_connections)],
+            self.queue.connection("reply:bell", identified=True),
+            self.queue.connection("collect", identified=True),
             self._requests,
-            lambda links, requests: self._settler.after_break(links, requests),  # noqa: PLW0108 - it comes below
+            lambda broken, requests: self._reconciler.after_break(broken, requests),  # noqa: PLW0108 - it comes below
         )
-        self._settler = Settler(
-            self.queue.link("settle", identified=True),
-            keys,
-            self._submitter,
-            self._replies.deliver,
-            self._replies.taking,
-        )
+        connection = self.queue.connection("settle", identified=True)
+        self._reconciler = Reconciler(connection, keys, self._submitter, self._replies.deliver, self._replies.taking)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -110,7 +104,7 @@ class Dispatcher:
         """Requests that wait for an answer."""
         return len(self._requests)
 
-    async def answer(self, asked: Asked, request_id: str = "") -> Answered:
+    async def answer(self, asked: InferenceRequest, request_id: str = "") -> InferenceResult:
         """Returns what comes of a request.
 
         A `request_id` that nobody can guess is that of its entries in Redis; without one they get one.
@@ -129,18 +123,18 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         if asked.op != EMBED:
             check_output(asked, self.monitor.workers())
-        drafts, failures = split(asked, self._settings.inputs_per_entry)
-        if not drafts:
-            return Answered(failures)
-        self._check_fits(drafts, lane)
+        new_entries, failures = split(asked, self._settings.inputs_per_entry)
+        if not new_entries:
+            return InferenceResult(failures)
+        self._check_fits(new_entries, lane)
         own_id = request_id or secrets.token_hex(16)
         deadline = loop.time() + timeout_s
-        request = InFlight(own_id, drafts, deadline, asked, self._unmix)
+        request = InFlight(own_id, new_entries, deadline, asked, self._unmix)
         self._requests[request.request_id] = request
         self._replies.reserve(request)
         if self.sends is not None:
             self.sends.begin(request)
-        self._submitter.add(Order(request, tuple(drafts)))
+        self._submitter.add(PendingSubmit(request, tuple(new_entries)))
         timer = loop.call_at(request.deadline, self._expire, request)
         try:
             return _answered(await request.answer, failures)
@@ -148,15 +142,18 @@ class Dispatcher:
             timer.cancel()
             self._forget(request)
 
-    def _check_fits(self, drafts: Sequence[Draft], lane: int) -> None:
-        """Sees that an empty queue would take a request. Raises TooLarge: trying again would never help."""
+    def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
+        """Sees that an empty queue would take a request. Raises TooLargeError: trying again would never help."""
         share = 1.0 if lane == INTERACTIVE else BULK_FILLS
-        inputs, tokens = sum([draft.n for draft in drafts]), sum([draft.cost for draft in drafts])
-        most_inputs, most_tokens = self._settings.max_queue_inputs * share, self._settings.max_queue_tokens * share
-        if inputs > most_inputs or tokens > most_tokens:
-            raise TooLarge(
+        inputs, tokens = (
+            sum([new_entry.n for new_entry in new_entries]),
+            sum([new_entry.cost for new_entry in new_entries]),
+        )
+        max_inputs, max_tokens = self._settings.max_queue_inputs * share, self._settings.max_queue_tokens * share
+        if inputs > max_inputs or tokens > max_tokens:
+            raise TooLargeError(
                 f"{inputs} inputs of some {tokens} tokens are more than the queue takes in this lane "
-                f"({most_inputs:.0f} and {most_tokens:.0f}): send less at once."
+                f"({max_inputs:.0f} and {max_tokens:.0f}): send less at once."
             )
 
     def _holds_enough(self) -> bool:
@@ -188,7 +185,9 @@ class Dispatcher:
         if down_s > 0 and not request.submitted:
             request.expire(redis_away(down_s, random.random()))  # noqa: S311 - spreads clients
         else:
-            request.expire(DeadlineExceeded("No answer in time: allow more time, send less at once, or add workers."))
+            request.expire(
+                DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers.")
+            )
 
     def _forget(self, request: InFlight) -> None:
         """Lets go of a request. What is still in the stream is taken back; nobody waits for it."""
@@ -212,16 +211,16 @@ class Dispatcher:
                 self._unmix(request)
 
     def _again(self, request: InFlight, revision: str) -> None:
-        drafts, waiting = request.keep(revision)
+        new_entries, waiting = request.keep(revision)
         self._submitter.cancel(waiting)
-        if not drafts:  # all of it is on its way into the stream: the submitter sees that it is for another now
+        if not new_entries:  # all of it is on its way into the stream: the submitter sees that it is for another now
             return
-        self._submitter.add(Order(request, tuple(drafts), exempt=True))
-        metrics.MIXED.inc(len(drafts))
-        log.info("a request met two revisions of the model: part of it runs again", entries=len(drafts))
+        self._submitter.add(PendingSubmit(request, tuple(new_entries), exempt=True))
+        metrics.MIXED.inc(len(new_entries))
+        log.info("a request met two revisions of the model: part of it runs again", entries=len(new_entries))
 
     async def _on_loss(self) -> None:
-        await self._settler.settle(list(self._requests.values()), cause="epoch")
+        await self._reconciler.settle(list(self._requests.values()), cause="epoch")
 
 
 async def _keep(part: Callable[[], Awaitable[None]]) -> None:
@@ -234,12 +233,12 @@ async def _keep(part: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(KEEP_PAUSE_S)
 
 
-def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> Answered:
+def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> InferenceResult:
     results = [each for each in replies if not isinstance(each, Failure)]
     if failures:
         replies = sorted([*replies, *failures], key=lambda reply: reply.position)
     if not results:
-        return Answered(replies)
+        return InferenceResult(replies)
     number = len(results)
     queue_ms = inference_ms = tokenize_ms = 0.0
     batch_size = tokens = 0
@@ -250,4 +249,4 @@ def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> Answered
         tokenize_ms += timing.tokenize_ms
         batch_size = max(batch_size, timing.batch_size)
         tokens += sum(each.tokens)
-    return Answered(replies, queue_ms / number, inference_ms / number, batch_size, tokens, tokenize_ms / number)
+    return InferenceResult(replies, queue_ms / number, inference_ms / number, batch_size, tokens, tokenize_ms / number)

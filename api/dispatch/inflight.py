@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from api.dialects.request import Asked
-from shared.errors import InternalError, RedbatchError, TooLarge, error_from_code
-from shared.messages import EMBED, EMBED_ALL, Draft, Failure, Ref, Reply, Values, Vectors
+from api.dialects.request import InferenceRequest
+from shared.errors import InternalError, RedbatchError, TooLargeError, error_from_code
+from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Values, Vectors
 
-MOST_VALUES_BYTES = 64 * 2**20
+MAX_VALUES_BYTES = 64 * 2**20
 """Of an answer that is no vectors: nobody knows before how long it will be."""
 
 
@@ -38,13 +38,13 @@ class InFlight:
     def __init__(
         self,
         request_id: str,
-        drafts: Iterable[Draft],
+        new_entries: Iterable[NewEntry],
         deadline: float,
-        asked: Asked,
+        asked: InferenceRequest,
         mixed: Callable[[InFlight], None] = lambda _: None,
     ) -> None:
         self.request_id = request_id
-        self.drafts = {draft.position: draft for draft in drafts}
+        self.new_entries = {new_entry.position: new_entry for new_entry in new_entries}
         self.deadline = deadline
         self.lane, self.tenant = asked.lane, asked.tenant
         self._op, self._partial = asked.op, asked.partial
@@ -69,12 +69,12 @@ class InFlight:
         self.submitted = True
         self._refs[position] = ref
 
-    def lose(self, position: int, ref: Ref) -> Draft | None:
+    def lose(self, position: int, ref: Ref) -> NewEntry | None:
         """Forgets where an entry was, because it is there no more; returns it if its answer was to come from there."""
         if self._refs.get(position) is not ref:
             return None
         del self._refs[position]
-        return None if position in self._answers else self.drafts[position]
+        return None if position in self._answers else self.new_entries[position]
 
     def misses(self, position: int) -> bool:
         """Whether an entry has no answer, and it is not known where it is in the stream."""
@@ -83,7 +83,7 @@ class InFlight:
     @property
     def unplaced(self) -> bool:
         """Whether there are entries that have no answer, and of which it is not known where they are in the stream."""
-        return any(map(self.misses, self.drafts))
+        return any(map(self.misses, self.new_entries))
 
     def outstanding(self) -> dict[int, Ref]:
         """Returns the entries that are in the stream, as far as is known, and have no answer."""
@@ -94,9 +94,12 @@ class InFlight:
 
         A reply that does not fit what was asked is dropped too: it cannot be this request's.
         """
-        draft = self.drafts.get(reply.position)
+        new_entry = self.new_entries.get(reply.position)
         fits = (
-            draft is not None and draft.n == reply.n and reply.request_id == self.request_id and self._is_asked(reply)
+            new_entry is not None
+            and new_entry.n == reply.n
+            and reply.request_id == self.request_id
+            and self._is_asked(reply)
         )
         if self.done or not fits or reply.position in self._answers:
             return False
@@ -106,12 +109,14 @@ class InFlight:
         self._answers[reply.position] = reply
         if isinstance(reply, Values):
             self._values_bytes += sum(map(len, reply.values))
-            if self._values_bytes > MOST_VALUES_BYTES:
+            if self._values_bytes > MAX_VALUES_BYTES:
                 self._answers.clear()
-                self.fail(TooLarge(f"The answer takes more than {MOST_VALUES_BYTES >> 20} MiB: send fewer at once."))
+                self.fail(
+                    TooLargeError(f"The answer takes more than {MAX_VALUES_BYTES >> 20} MiB: send fewer at once.")
+                )
                 return True
-        if len(self._answers) == len(self.drafts):
-            if len(self.drafts) > 1 and len(self.revisions()) > 1:
+        if len(self._answers) == len(self.new_entries):
+            if len(self.new_entries) > 1 and len(self.revisions()) > 1:
                 self._mixed(self)
             else:
                 self._complete(self._answers.values())
@@ -125,7 +130,7 @@ class InFlight:
                 found[reply.revision] += reply.n
         return found
 
-    def keep(self, revision: str) -> tuple[list[Draft], list[Ref]]:
+    def keep(self, revision: str) -> tuple[list[NewEntry], list[Ref]]:
         """Keeps the vectors of one revision alone, which all others are to be of as well.
 
         Returns:
@@ -133,14 +138,14 @@ class InFlight:
         """
         self.revision = revision
         again = [
-            draft
-            for position, draft in self.drafts.items()
+            new_entry
+            for position, new_entry in self.new_entries.items()
             if (position in self._refs and position not in self._answers)
             or (isinstance(reply := self._answers.get(position), Vectors) and reply.revision != revision)
         ]
-        for draft in again:
-            self._answers.pop(draft.position, None)
-        were = [self._refs.pop(draft.position) for draft in again if draft.position in self._refs]
+        for new_entry in again:
+            self._answers.pop(new_entry.position, None)
+        were = [self._refs.pop(new_entry.position) for new_entry in again if new_entry.position in self._refs]
         return again, were
 
     def fail(self, error: RedbatchError) -> None:
@@ -155,7 +160,7 @@ class InFlight:
             return
         if len(found := self.revisions()) > 1:
             self.keep(found.most_common(1)[0][0])
-        late = [each for position, each in self.drafts.items() if position not in self._answers]
+        late = [each for position, each in self.new_entries.items() if position not in self._answers]
         failures = [Failure(self.request_id, each.position, each.n, error.code, error.message) for each in late]
         self._complete([*self._answers.values(), *failures])
 

@@ -16,16 +16,16 @@ from math import inf, nan
 import structlog
 
 from api import metrics
-from api.dispatch.admission import Cluster, fleet_rate, most_tokens, retry_after_s
+from api.dispatch.admission import Cluster, fleet_rate, max_tokens, retry_after_s
 from api.tenants import NOBODY, Tenant, limits_of
 from shared import producer
-from shared.connection import Link
-from shared.errors import Overloaded, QueueFull, RedbatchError, RedisUnreachable
+from shared.connection import RedisConnection
+from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES, Keys
 from shared.messages import READY, STATES, Heartbeat
 from shared.process.tasks import wait_for_event
-from shared.producer import Pulse
-from shared.tenants import NOBODY_ACTIVE, Limits
+from shared.producer import QueueStats
+from shared.tenants import NO_ACTIVE_TENANTS, Limits
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ SILENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MonitorCallbacks:
     """Who is told what was seen: that the epoch has changed, so that everything in Redis may be gone; and the fleet."""
 
     loss: Callable[[], Awaitable[None]]
@@ -52,17 +52,17 @@ class Monitor:
     """Polls the queue's state, and notices when its data was lost.
 
     Args:
-        link: a connection of its own.
+        connection: a connection of its own.
         keys: the queue.
         worker_grace_s: how long a worker that is not ready counts for one that was.
         seen: who is told.
     """
 
-    def __init__(self, link: Link, keys: Keys, worker_grace_s: float, seen: Seen) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection, keys: Keys, worker_grace_s: float, seen: MonitorCallbacks) -> None:
+        self._connection = connection
         self._keys = keys
         self._seen = seen
-        self._pulse: Pulse | None = None
+        self._pulse: QueueStats | None = None
         self._down_since: float | None = None
         self._asked_at: float | None = None
         self._worker_seen_at: float | None = None
@@ -96,13 +96,13 @@ class Monitor:
         """Asks once."""
         asked = self._asked_at = time.monotonic()
         try:
-            self._pulse = await producer.pulse(self._link, self._keys)
-        except RedisUnreachable as error:
+            self._pulse = await producer.queue_stats(self._connection, self._keys)
+        except RedisUnreachableError as error:
             if self._down_since is None:
                 self._down_since = asked
                 log.warning("Redis is out of reach", reason=error.message)
             elif asked - self._down_since > FORGOTTEN_S:
-                _hide(self._keys.queue)
+                _clear(self._keys.queue)
         else:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - asked)
             self._saw_workers(self._pulse)
@@ -112,12 +112,12 @@ class Monitor:
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
             self.saw_epoch(self._pulse.epoch)
-            _show(self._keys.queue, self._pulse)
+            _publish(self._keys.queue, self._pulse)
             metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
         finally:
             self._asked_at = None
 
-    def _saw_workers(self, pulse: Pulse) -> None:
+    def _saw_workers(self, pulse: QueueStats) -> None:
         """Notes when a worker last lived. It is not forgotten with the data of Redis, nor does an outage count."""
         now = time.monotonic()
         self._models.update(worker.model for worker in pulse.workers)
@@ -147,7 +147,7 @@ class Monitor:
         self._lost.clear()  # before: it may be lost again meanwhile
         try:
             await self._seen.loss()
-        except RedisUnreachable:
+        except RedisUnreachableError:
             self._lost.set()
             await asyncio.sleep(EVERY_S / 4)
         except Exception:
@@ -190,23 +190,23 @@ class Monitor:
         """Returns the error for a request of a lane that found the queue full."""
         half = 0 if self._pulse is None else self._pulse.tokens // 2
         wait = retry_after_s(half, self._tokens_per_s[lane], random.random())  # noqa: S311 - spreads clients, guards no secret
-        return QueueFull(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
+        return QueueFullError(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
 
-    def most_tokens(self, lane: int, budget_s: float) -> int:
+    def max_tokens(self, lane: int, budget_s: float) -> int:
         """Returns how many tokens may be in a lane with a request that has so much time."""
-        return most_tokens(self._tokens_per_s[lane], budget_s)
+        return max_tokens(self._tokens_per_s[lane], budget_s)
 
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
         """Returns what a tenant is held to whose request has so much time."""
-        active = NOBODY_ACTIVE if self._pulse is None else self._pulse.tenants
+        active = NO_ACTIVE_TENANTS if self._pulse is None else self._pulse.tenants
         if tenant is NOBODY and not active.named:
             return None
-        return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.most_tokens(BULK, budget_s))
+        return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.max_tokens(BULK, budget_s))
 
     def slow(self, lane: int, excess_tokens: int) -> RedbatchError:
         """Returns the error for a request that had so many tokens too many before it in its lane."""
         wait = retry_after_s(excess_tokens, self._tokens_per_s[lane], random.random())  # noqa: S311 - as above
-        return Overloaded(
+        return OverloadedError(
             f"There is too much before this request for an answer in its time: try again in {wait:.0f} s, or allow "
             "more time.",
             retry_after_s=wait,
@@ -227,7 +227,7 @@ class Monitor:
         return time.monotonic() - self._round < 10 * EVERY_S + 10.0
 
 
-def _show(queue: str, pulse: Pulse) -> None:
+def _publish(queue: str, pulse: QueueStats) -> None:
     for lane, entries, age_ms in zip(LANES, pulse.by_lane, pulse.ages_ms, strict=True):
         metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
         metrics.QUEUE_AGE.labels(queue, lane).set(age_ms / 1000)
@@ -244,7 +244,7 @@ def _show(queue: str, pulse: Pulse) -> None:
         metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))
 
 
-def _hide(queue: str) -> None:
+def _clear(queue: str) -> None:
     """Shows nothing any more of what Redis has said; not a number, where there is no way to show nothing."""
     metrics.forget(queue)
     for gauge in metrics.OF_REDIS:

@@ -9,12 +9,12 @@ import structlog
 
 from api import metrics
 from api.dispatch.inflight import InFlight
-from api.dispatch.submitter import Order, Submitter
+from api.dispatch.submitter import PendingSubmit, Submitter
 from shared import producer
-from shared.connection import Link
-from shared.errors import RedisUnreachable
+from shared.connection import RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.producer import Outstanding
+from shared.producer import OutstandingRequest
 
 log = structlog.get_logger()
 
@@ -23,11 +23,11 @@ RETRY_FIRST_S = 0.01
 RETRY_MOST_S = 0.5
 
 
-class Settler:
+class Reconciler:
     """Looks after requests whose replies may have been lost.
 
     Args:
-        link: a connection of its own.
+        connection: a connection of its own.
         keys: the queue.
         submitter: adds lost entries again.
         deliver: takes the replies that were found.
@@ -35,15 +35,20 @@ class Settler:
     """
 
     def __init__(
-        self, link: Link, keys: Keys, submitter: Submitter, deliver: Callable[[bytes], None], taking: asyncio.Lock
+        self,
+        connection: RedisConnection,
+        keys: Keys,
+        submitter: Submitter,
+        deliver: Callable[[bytes], None],
+        taking: asyncio.Lock,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._keys = keys
         self._submitter = submitter
         self._deliver = deliver
         self._taking = taking
 
-    async def after_break(self, broken: Iterable[Link], requests: Callable[[], Iterable[InFlight]]) -> None:
+    async def after_break(self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]]) -> None:
         """Settles the requests that wait on connections that broke, once Redis answers again.
 
         Which these are is asked when nothing can be given to the broken connections any more. What is not in the stream
@@ -52,19 +57,19 @@ class Settler:
         Redis may still hold an old connection for alive and give replies to it, be it one that waited for them, one
         that collected them, or the one that settles: these are killed first.
         """
-        links = [*broken, self._link]
+        connections = [*broken, self._connection]
         pause = RETRY_FIRST_S
         while True:
             await asyncio.sleep(pause)  # always: whoever calls this tries its connection again right after it
             try:
-                await self._link.ping()
-                for link in links:
-                    await self._link.kill(link)
+                await self._connection.ping()
+                for connection in connections:
+                    await self._connection.kill(connection)
                 waiting = [request for request in requests() if not request.done]
                 for request in waiting:
                     request.missed = request.missed or request.unplaced
                 await self.settle(waiting, cause="connection")
-            except RedisUnreachable:
+            except RedisUnreachableError:
                 pause = min(2 * pause, RETRY_MOST_S)
             else:
                 return
@@ -73,7 +78,7 @@ class Settler:
         """Takes the replies that are there; adds again each entry that is neither answered nor in the stream.
 
         Raises:
-            RedisUnreachable: call it again.
+            RedisUnreachableError: call it again.
         """
         waiting = list(requests)
         metrics.SETTLES.labels(cause).inc()
@@ -85,8 +90,8 @@ class Settler:
         asked = [(request, places) for request in requests if not request.done and (places := request.outstanding())]
         if not asked:
             return
-        outstanding = [Outstanding(request.request_id, tuple(places.values())) for request, places in asked]
-        settled = await producer.settle(self._link, self._keys, outstanding)
+        outstanding = [OutstandingRequest(request.request_id, tuple(places.values())) for request, places in asked]
+        settled = await producer.reconcile(self._connection, self._keys, outstanding)
         lost = 0
         for (request, places), found in zip(asked, settled, strict=True):
             for data in found.replies:
@@ -94,10 +99,10 @@ class Settler:
             if request.done:
                 continue
             absent = [place for place, there in zip(places.items(), found.present, strict=True) if not there]
-            drafts = tuple(draft for place in absent if (draft := request.lose(*place)) is not None)
-            if drafts:
-                lost += len(drafts)
-                self._submitter.add(Order(request, drafts, exempt=True))
+            new_entries = tuple(new_entry for place in absent if (new_entry := request.lose(*place)) is not None)
+            if new_entries:
+                lost += len(new_entries)
+                self._submitter.add(PendingSubmit(request, new_entries, exempt=True))
         if lost:
             metrics.RESUBMITTED.inc(lost)
             log.warning("lost entries are submitted again", n=lost)

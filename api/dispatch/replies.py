@@ -16,8 +16,8 @@ from api import metrics
 from api.dispatch.inflight import InFlight
 from shared import producer
 from shared.codec import CodecError, decode_reply
-from shared.connection import BLOCK_S, Link
-from shared.errors import RedisUnreachable
+from shared.connection import BLOCK_S, RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.process.tasks import end
 from shared.producer import Bell, announced
@@ -34,7 +34,7 @@ LINGER_S = 0.05
 """How long past its deadline a waiter listens, so that a reply of that moment is not left to its TTL."""
 
 
-Broken = Callable[[list[Link], Callable[[], list[InFlight]]], Awaitable[None]]
+Broken = Callable[[list[RedisConnection], Callable[[], list[InFlight]]], Awaitable[None]]
 
 
 class Replies:
@@ -49,14 +49,19 @@ class Replies:
     """
 
     def __init__(
-        self, waiters: list[Link], bell: Link, control: Link, requests: dict[str, InFlight], broken: Broken
+        self,
+        waiters: list[RedisConnection],
+        bell: RedisConnection,
+        control: RedisConnection,
+        requests: dict[str, InFlight],
+        broken: Broken,
     ) -> None:
         self._free = list(waiters)
         self._bell = bell
         self._control = control
         self._requests = requests
         self._broken = broken
-        self._holders: dict[str, Link] = {}
+        self._holders: dict[str, RedisConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._missed: list[InFlight] = []
         self._more_missed = asyncio.Event()
@@ -70,15 +75,15 @@ class Replies:
 
     def release(self, request: InFlight) -> None:
         """Takes back the waiter of a request that nobody waits for, unless it is at work."""
-        link = self._holders.pop(request.request_id, None)
-        if link is not None:
-            self._free.append(link)
+        connection = self._holders.pop(request.request_id, None)
+        if connection is not None:
+            self._free.append(connection)
 
     def expect(self, request: InFlight, keys: Keys) -> None:
         """Begins to wait for a request that is in the stream now; the bell needs no word of it."""
-        link = self._holders.pop(request.request_id, None)
-        if link is not None:
-            task = asyncio.create_task(self._wait(link, request, keys), name="waiter")
+        connection = self._holders.pop(request.request_id, None)
+        if connection is not None:
+            task = asyncio.create_task(self._wait(connection, request, keys), name="waiter")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         if request.missed:
@@ -103,21 +108,21 @@ class Replies:
         if request is None or not request.take(reply):
             metrics.LATE_REPLIES.inc()
 
-    async def _wait(self, link: Link, request: InFlight, keys: Keys) -> None:
+    async def _wait(self, connection: RedisConnection, request: InFlight, keys: Keys) -> None:
         """Pops the request's key until it is answered or too late for that."""
         loop = asyncio.get_running_loop()
         key = keys.reply(request.request_id)
         try:
             while not request.done and (left := request.deadline + LINGER_S - loop.time()) > 0:
                 try:
-                    data = await link.pop(key, left)
-                except RedisUnreachable:
-                    await self._broken([link], lambda: [request])
+                    data = await connection.pop(key, left)
+                except RedisUnreachableError:
+                    await self._broken([connection], lambda: [request])
                     continue
                 if data is not None:
                     self.deliver(data)
         finally:
-            self._free.append(link)
+            self._free.append(connection)
 
     async def run_bell(self, keys: Keys, gateway: str) -> None:
         """Listens to the bell until cancelled."""
@@ -128,7 +133,7 @@ class Replies:
                 rung = await self._bell.pop(bell, BLOCK_S)
                 if rung is not None:
                     await self._collect(announced(rung), keys, Bell(gateway, COLLECT_RINGS))
-            except RedisUnreachable:
+            except RedisUnreachableError:
                 await self._look_after_bell()
 
     async def _look_after_bell(self) -> None:

@@ -18,23 +18,23 @@ from api.dispatch.admission import limited
 from api.dispatch.inflight import InFlight
 from api.tenants import Tenant
 from shared import producer
-from shared.connection import Link
-from shared.errors import DeadlineExceeded, InternalError, RedbatchError, RedisUnreachable
+from shared.connection import RedisConnection
+from shared.errors import DeadlineExceededError, InternalError, RedbatchError, RedisUnreachableError
 from shared.keys import Keys
-from shared.messages import Draft, Ref
-from shared.producer import Bound, Submission, SubmitReply, Submitted
+from shared.messages import NewEntry, Ref
+from shared.producer import QueueBound, Submission, SubmitOutcome, SubmitReply
 from shared.tenants import Limits
 
 log = structlog.get_logger()
 
-MOST_REQUESTS = 256
-MOST_BYTES = 4 * 2**20
+MAX_REQUESTS = 256
+MAX_BYTES = 4 * 2**20
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
-class Order:
+class PendingSubmit:
     """Some entries of a request, to be added. `exempt` ones were accepted before and were lost.
 
     Attributes:
@@ -44,7 +44,7 @@ class Order:
     """
 
     request: InFlight
-    drafts: tuple[Draft, ...]
+    new_entries: tuple[NewEntry, ...]
     exempt: bool = False
     revision: str = field(init=False)
     inputs: int = field(init=False)
@@ -53,17 +53,17 @@ class Order:
 
     def __post_init__(self) -> None:
         self.revision = self.request.revision
-        self.inputs = sum([draft.n for draft in self.drafts])
-        self.tokens = sum([draft.cost for draft in self.drafts])
-        self.size = sum([len(draft.body) for draft in self.drafts])
+        self.inputs = sum([new_entry.n for new_entry in self.new_entries])
+        self.tokens = sum([new_entry.cost for new_entry in self.new_entries])
+        self.size = sum([len(new_entry.body) for new_entry in self.new_entries])
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SubmitCallbacks:
     """Who is told what came of a submit: of each request in the stream, and of the queue's epoch.
 
     Of a lane: `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many
-    before it; `most_tokens` says how many may be there with a request that has so much time (s). `limits` says what a
+    before it; `max_tokens` says how many may be there with a request that has so much time (s). `limits` says what a
     tenant is held to whose request has so much time.
     """
 
@@ -71,7 +71,7 @@ class Told:
     epoch: Callable[[bytes], None]
     full: Callable[[int], RedbatchError]
     slow: Callable[[int, int], RedbatchError]
-    most_tokens: Callable[[int, float], int]
+    max_tokens: Callable[[int, float], int]
     limits: Callable[[Tenant, float], Limits | None]
 
 
@@ -79,7 +79,7 @@ class Submitter:
     """The way of requests into Redis.
 
     Args:
-        link: a connection of its own.
+        connection: a connection of its own.
         keys: the queue.
         gateway: this gateway's name.
         bound: what the queue may hold.
@@ -90,13 +90,15 @@ class Submitter:
         waiting_inputs, waiting_tokens: of the requests whose submit has not begun.
     """
 
-    def __init__(self, link: Link, keys: Keys, gateway: str, bound: Bound, told: Told) -> None:
-        self._link = link
+    def __init__(
+        self, connection: RedisConnection, keys: Keys, gateway: str, bound: QueueBound, told: SubmitCallbacks
+    ) -> None:
+        self._connection = connection
         self._keys = keys
         self._gateway = gateway
         self._bound = bound
         self._told = told
-        self._orders: list[Order] = []
+        self._orders: list[PendingSubmit] = []
         self._cancelled: list[Ref] = []
         self._wake_keys: list[str] = []
         self._wake = asyncio.Event()
@@ -104,7 +106,7 @@ class Submitter:
         self.repeating_since: float | None = None
         self.waiting_inputs = self.waiting_tokens = 0
 
-    def add(self, order: Order) -> None:
+    def add(self, order: PendingSubmit) -> None:
         """Submits soon."""
         self._orders.append(order)
         self.waiting_inputs += order.inputs
@@ -132,11 +134,11 @@ class Submitter:
             self._wake.clear()
             await self._wake.wait()
 
-    def _next_orders(self) -> list[Order]:
+    def _next_orders(self) -> list[PendingSubmit]:
         size = count = 0
-        for order in self._orders[:MOST_REQUESTS]:
+        for order in self._orders[:MAX_REQUESTS]:
             size += order.size
-            if count and size > MOST_BYTES:
+            if count and size > MAX_BYTES:
                 break
             count += 1
         taken, self._orders = self._orders[:count], self._orders[count:]
@@ -144,7 +146,7 @@ class Submitter:
         self.waiting_tokens -= sum(order.tokens for order in taken)
         return [order for order in taken if not order.request.done]
 
-    async def _submit(self, orders: Sequence[Order]) -> None:
+    async def _submit(self, orders: Sequence[PendingSubmit]) -> None:
         if not orders:
             return
         self._sequence += 1
@@ -160,7 +162,7 @@ class Submitter:
         for order, outcome in zip(orders, reply.outcomes, strict=True):
             self._settle_order(order, outcome)
 
-    async def _until_answered(self, orders: Sequence[Order]) -> SubmitReply:
+    async def _until_answered(self, orders: Sequence[PendingSubmit]) -> SubmitReply:
         """Repeats one submit until Redis has answered. What is too late by then, Redis does not add."""
         pause = RETRY_FIRST_S
         while True:
@@ -168,9 +170,9 @@ class Submitter:
             submissions = [self._submission(order, now) for order in orders]
             try:
                 reply = await producer.submit(
-                    self._link, self._keys, self._gateway, self._sequence, self._bound, submissions
+                    self._connection, self._keys, self._gateway, self._sequence, self._bound, submissions
                 )
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 self.repeating_since = self.repeating_since or now
                 log.debug("submit is repeated", reason=error.message)
             else:
@@ -179,24 +181,24 @@ class Submitter:
             await asyncio.sleep(pause)
             pause = min(2 * pause, RETRY_MOST_S)
 
-    def _submission(self, order: Order, now: float) -> Submission:
+    def _submission(self, order: PendingSubmit, now: float) -> Submission:
         request = order.request
         budget_s = 0.0 if request.done else request.deadline - now
         return Submission(
             request.request_id,
-            order.drafts,
+            order.new_entries,
             int(budget_s * 1000),
             request.lane,
             exempt=order.exempt,
             bell=self._keys.bell(self._gateway) if request.rings else "",
-            most_tokens=self._told.most_tokens(request.lane, budget_s),
+            max_tokens=self._told.max_tokens(request.lane, budget_s),
             revision=order.revision,
             tenant=request.tenant.name,
             traceparent=request.traceparent,
             limits=self._told.limits(request.tenant, budget_s),
         )
 
-    def _settle_order(self, order: Order, outcome: Submitted) -> None:
+    def _settle_order(self, order: PendingSubmit, outcome: SubmitOutcome) -> None:
         request = order.request
         if outcome.status not in ("ok", "behind"):
             request.fail(self._refusal(order, outcome))
@@ -206,11 +208,11 @@ class Submitter:
             request.lane = outcome.lane  # also for what is added again
         if order.revision != request.revision and not request.done:  # that one is gone since
             self.cancel(outcome.refs)
-            if again := tuple(draft for draft in order.drafts if request.misses(draft.position)):
-                self.add(Order(request, again, exempt=True))
+            if again := tuple(new_entry for new_entry in order.new_entries if request.misses(new_entry.position)):
+                self.add(PendingSubmit(request, again, exempt=True))
             return
-        for draft, ref in zip(order.drafts, outcome.refs, strict=False):
-            request.place(draft.position, ref)
+        for new_entry, ref in zip(order.new_entries, outcome.refs, strict=False):
+            request.place(new_entry.position, ref)
         if not order.exempt:
             metrics.REQUEST_INPUTS.inc(order.inputs)
         if request.done:  # it was answered, its client left, or its deadline passed, while the submit was under way
@@ -218,19 +220,19 @@ class Submitter:
         else:
             self._told.submitted(request)
 
-    def _refusal(self, order: Order, outcome: Submitted) -> RedbatchError:
+    def _refusal(self, order: PendingSubmit, outcome: SubmitOutcome) -> RedbatchError:
         if outcome.status == "full":
             return self._told.full(outcome.lane)
         if outcome.status == "slow":
             return self._told.slow(outcome.lane, self._excess(order, outcome))
         if outcome.status == "limited":
             return limited(outcome.wait_ms, random.random())  # noqa: S311 - spreads clients
-        return DeadlineExceeded("The deadline passed before the request reached the queue.")
+        return DeadlineExceededError("The deadline passed before the request reached the queue.")
 
-    def _excess(self, order: Order, outcome: Submitted) -> int:
+    def _excess(self, order: PendingSubmit, outcome: SubmitOutcome) -> int:
         """Returns how many tokens must be done before an order fits that was too slow."""
         left_s = order.request.deadline - asyncio.get_running_loop().time()
-        over = outcome.tokens + order.tokens - self._told.most_tokens(outcome.lane, left_s)
+        over = outcome.tokens + order.tokens - self._told.max_tokens(outcome.lane, left_s)
         return min(outcome.tokens, max(0, over))
 
     async def flush_cancels(self) -> bool:
@@ -243,8 +245,8 @@ class Submitter:
         if not refs and not wake:
             return True
         try:
-            gone = await producer.cancel(self._link, self._keys, refs, wake)
-        except (RedisUnreachable, asyncio.CancelledError) as error:
+            gone = await producer.cancel(self._connection, self._keys, refs, wake)
+        except (RedisUnreachableError, asyncio.CancelledError) as error:
             self._cancelled += refs
             self._wake_keys += wake
             if isinstance(error, asyncio.CancelledError):

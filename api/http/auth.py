@@ -22,13 +22,13 @@ import structlog
 from api.settings import GatewaySettings
 from shared import api_keys
 from shared.api_keys import AccessKey, Scope
-from shared.connection import Link
-from shared.errors import Forbidden, RedisUnreachable, TooManyFailures, Unauthorized
+from shared.connection import RedisConnection
+from shared.errors import ForbiddenError, RedisUnreachableError, TooManyFailuresError, UnauthorizedError
 
 log = structlog.get_logger()
 
 KNOWN_S = 1.0
-MOST_KNOWN = 10_000
+MAX_KNOWN = 10_000
 STALE_S = 300.0
 LOOK_UP_S = 1.0
 """Longest wait for Redis to say what it knows of a key."""
@@ -36,11 +36,11 @@ LOOK_UP_S = 1.0
 FAILURES, FAILURES_PER_S = 20, 2.0
 """So many wrong keys in a row may come from an address, and after that two in a second."""
 
-MOST_ADDRESSES = 10_000
+MAX_ADDRESSES = 10_000
 LONGEST = 256
 
 
-class NoKeys(Exception):
+class NoKeysError(Exception):
     """A gateway is to ask for keys, and there are none; the message says what to do."""
 
 
@@ -52,7 +52,7 @@ class _Known(NamedTuple):
     seen: float
 
 
-class Failures:
+class FailureLimiter:
     """Counts wrong keys by address: who sends them is soon told to wait."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Failures:
         """Counts a wrong key. However many come at once, the wait does not grow beyond that for one more."""
         self._left[address] = (max(0.0, self._tries(address, now) - 1.0), now)
         self._left.move_to_end(address)
-        if len(self._left) > MOST_ADDRESSES:
+        if len(self._left) > MAX_ADDRESSES:
             self._left.popitem(last=False)
 
     def _tries(self, address: str, now: float) -> float:
@@ -74,18 +74,18 @@ class Failures:
         return min(FAILURES, left + (now - then) * FAILURES_PER_S)
 
 
-class Gate:
+class ApiKeyAuthenticator:
     """Knows keys.
 
     Args:
-        link: a connection of its own.
+        connection: a connection of its own.
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._failures = Failures()
+        self._failures = FailureLimiter()
 
     async def admit(self, headers: Mapping[str, str], address: str, scope: Scope | None) -> AccessKey:
         """Returns the key that a request comes with.
@@ -96,10 +96,10 @@ class Gate:
             scope: what the key has to be for; None if any will do.
 
         Raises:
-            Unauthorized: there is no key, or none that opens.
+            UnauthorizedError: there is no key, or none that opens.
             Forbidden: it is for something else.
-            TooManyFailures: too many wrong ones came from there.
-            RedisUnreachable: whether it opens is not known.
+            TooManyFailuresError: too many wrong ones came from there.
+            RedisUnreachableError: whether it opens is not known.
         """
         key_id, _, secret = _given(headers).partition(".")
         now = time.monotonic()
@@ -110,15 +110,15 @@ class Gate:
         if key is None or not _opens(key, secret):
             self._refuse(address, now)
         if scope is not None and scope not in key.scopes:
-            raise Forbidden(f"This key is not for {scope}: its scopes are {', '.join(key.scopes)}.")
+            raise ForbiddenError(f"This key is not for {scope}: its scopes are {', '.join(key.scopes)}.")
         return key
 
     def _refuse(self, address: str, now: float) -> NoReturn:
         wait_s = self._failures.wait_s(address, now)
         if wait_s > 0:
-            raise TooManyFailures("Too many wrong keys came from your address.", retry_after_s=wait_s)
+            raise TooManyFailuresError("Too many wrong keys came from your address.", retry_after_s=wait_s)
         self._failures.failed(address, now)
-        raise Unauthorized("This key is not known, or was revoked, or has expired.")
+        raise UnauthorizedError("This key is not known, or was revoked, or has expired.")
 
     async def _asked(self, key_id: str) -> _Known | None:
         """Returns what is known of a key once Redis was asked: by one for all who wait for it, and not for long."""
@@ -132,7 +132,7 @@ class Gate:
             return known
         now = time.monotonic()
         if known is None or known.key is None or now - known.seen > STALE_S:
-            raise RedisUnreachable("Redis does not say whether this key opens: try again.")
+            raise RedisUnreachableError("Redis does not say whether this key opens: try again.")
         self._known[key_id] = known._replace(asked=now)
         return known
 
@@ -140,7 +140,7 @@ class Gate:
         """Raises whatever Redis does."""
         now = time.monotonic()
         known = self._known.get(key_id)
-        found, is_there = await api_keys.find(self._link, key_id)
+        found, is_there = await api_keys.find(self._connection, key_id)
         if found is None and not is_there and known is not None and known.key is not None:
             log.warning("all keys are gone from Redis: those that were good are, for some minutes")
             if now - known.seen <= STALE_S:
@@ -150,40 +150,40 @@ class Gate:
             return  # guesses must not push out what is known
         self._known[key_id] = _Known(found, now, now)
         self._known.move_to_end(key_id)
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
 
 
-async def gate_of(settings: GatewaySettings, link: Link) -> Gate | None:
+async def create_authenticator(settings: GatewaySettings, connection: RedisConnection) -> ApiKeyAuthenticator | None:
     """Returns what a gateway asks for; None if everybody may come in.
 
     Raises:
-        NoKeys: nobody could come in, and nobody has said that this is meant (`--auth on`).
+        NoKeysError: nobody could come in, and nobody has said that this is meant (`--auth on`).
     """
-    if not asks_for_keys(settings):
+    if not requires_keys(settings):
         return None
     try:
-        keys = await api_keys.read_all(link)
-    except RedisUnreachable as error:
+        keys = await api_keys.read_all(connection)
+    except RedisUnreachableError as error:
         log.warning("cannot look for keys", reason=error.message)
     else:
         if not any(key.live(time.time() * 1000) for key in keys):
             _nobody_has_one(settings)
-    return Gate(link)
+    return ApiKeyAuthenticator(connection)
 
 
 def _nobody_has_one(settings: GatewaySettings) -> None:
     if settings.auth == "on":
         log.warning("there is no key yet, so nobody can come in: redbatch keys create")
         return
-    raise NoKeys(
+    raise NoKeysError(
         f"This gateway is to ask for a key, since it listens on {settings.host}, and there is none yet.\n"
         "Make one with `redbatch keys create` or let everybody in with --no-auth (REDBATCH_AUTH=off). "
         "With --auth on it starts nonetheless."
     )
 
 
-def asks_for_keys(settings: GatewaySettings) -> bool:
+def requires_keys(settings: GatewaySettings) -> bool:
     """Whether a gateway with these settings asks its clients for keys."""
     return settings.auth == "on" or (settings.auth == "auto" and not is_loopback(settings.host))
 
@@ -197,13 +197,13 @@ def is_loopback(host: str) -> bool:
 
 
 def _given(headers: Mapping[str, str]) -> str:
-    """Returns the key in a request's headers. Raises Unauthorized: there is none."""
+    """Returns the key in a request's headers. Raises UnauthorizedError: there is none."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
     if not given:
-        raise Unauthorized("Send a key: Authorization: Bearer <key>, or x-api-key: <key>.")
+        raise UnauthorizedError("Send a key: Authorization: Bearer <key>, or x-api-key: <key>.")
     if len(given) > LONGEST:
-        raise Unauthorized("This is no key.")
+        raise UnauthorizedError("This is no key.")
     return given
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import ClientDisconnect
 
 from api.http.protocol import WHOLE
-from shared.errors import BodyTimeout, BodyTooLarge, RedbatchError, TooManyBodies, UnsupportedMediaType
+from shared.errors import (
+    BodyTimeoutError,
+    BodyTooLargeError,
+    RedbatchError,
+    TooManyBodiesError,
+    UnsupportedMediaTypeError,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -19,7 +25,7 @@ ROOM_RETRY_S = 1.0
 SMALL_BYTES = 64 * 1024
 
 
-class BodyUnread(Exception):
+class BodyUnreadError(Exception):
     """The body was not read to its end; `error` says why."""
 
     def __init__(self, error: RedbatchError) -> None:
@@ -27,11 +33,11 @@ class BodyUnread(Exception):
         self.error = error
 
 
-class Room:
+class BodyBudget:
     """The bytes of all bodies that a gateway may hold at a time, until they are parsed; small ones do not count."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._most = max_bytes
         self._taken = 0
 
     def grow(self, size: int, by: int) -> bool:
@@ -56,7 +62,7 @@ class Bounds(NamedTuple):
 
     limit: int
     timeout_s: float
-    room: Room
+    room: BodyBudget
 
 
 async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds) -> list[bytes]:
@@ -65,13 +71,13 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
     The bounds hold while reading, whatever Content-Length says.
 
     Raises:
-        BodyUnread: it is over the limit (BodyTooLarge), did not arrive in time (BodyTimeout), is announced as something
-            other than JSON (UnsupportedMediaType), or finds no room (TooManyBodies).
+        BodyUnreadError: the body is over the limit (BodyTooLargeError), did not arrive in time (BodyTimeoutError), is
+            announced as something other than JSON (UnsupportedMediaTypeError), or finds no room (TooManyBodiesError).
     """
     limit, timeout_s, room = bounds
     kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
-        raise BodyUnread(UnsupportedMediaType("Send JSON, with the header Content-Type: application/json."))
+        raise BodyUnreadError(UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json."))
     announced = headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
@@ -86,12 +92,12 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
         room.give_back(sum(map(len, pieces)))
         if not isinstance(error, TimeoutError):
             raise
-        late = BodyTimeout(f"The body did not arrive within {timeout_s:g} s: send it at once.")
-        raise BodyUnread(late) from None
+        late = BodyTimeoutError(f"The body did not arrive within {timeout_s:g} s: send it at once.")
+        raise BodyUnreadError(late) from None
     return pieces
 
 
-async def _read(request: Request, limit: int, room: Room, pieces: list[bytes]) -> None:
+async def _read(request: Request, limit: int, room: BodyBudget, pieces: list[bytes]) -> None:
     size, more = 0, True
     while more:
         message = await request.receive()
@@ -101,11 +107,11 @@ async def _read(request: Request, limit: int, room: Room, pieces: list[bytes]) -
         if size + len(piece) > limit:
             raise _too_large(limit)
         if size + len(piece) > SMALL_BYTES and not room.grow(size, len(piece)):
-            full = TooManyBodies("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
-            raise BodyUnread(full)
+            full = TooManyBodiesError("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
+            raise BodyUnreadError(full)
         size += len(piece)
         pieces.append(piece)
 
 
-def _too_large(limit: int) -> BodyUnread:
-    return BodyUnread(BodyTooLarge(f"The body is over the limit of {limit} bytes: send fewer texts at once."))
+def _too_large(limit: int) -> BodyUnreadError:
+    return BodyUnreadError(BodyTooLargeError(f"The body is over the limit of {limit} bytes: send fewer texts at once."))

@@ -19,16 +19,16 @@ from api import metrics
 from api.dialects.base import Dialect
 from api.dialects.openapi import JSON
 from api.errors import headers_of
-from api.http.body import BodyUnread, Bounds, read_body
-from api.http.lingering_close import LastWords
-from api.http.protocol import PEER, QUEUE, Peer
+from api.http.body import BodyUnreadError, Bounds, read_body
+from api.http.lingering_close import LingeringCloseResponse
+from api.http.protocol import CLIENT, QUEUE, Client
 from api.tenants import NOBODY, by_header, by_key
-from shared.errors import InternalError, RedbatchError, Unavailable
+from shared.errors import InternalError, RedbatchError, UnavailableError
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from api.dialects.request import Asked
+    from api.dialects.request import InferenceRequest
     from api.state import State
 
 log = structlog.get_logger()
@@ -88,8 +88,8 @@ async def respond(request: Request, state: State, dialect: Dialect) -> Response:
         return await _uncancelled(exchange)
     except RedbatchError as error:
         return _refused(exchange, error)
-    except BodyUnread as unread:
-        return _refused(exchange, unread.error, LastWords)
+    except BodyUnreadError as unread:
+        return _refused(exchange, unread.error, LingeringCloseResponse)
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except Exception:
@@ -127,24 +127,24 @@ async def _uncancelled(exchange: Exchange) -> Response:
     try:
         return await _answer(exchange)
     except asyncio.CancelledError:
-        if exchange.request.scope["state"][PEER].gone:
+        if exchange.request.scope["state"][CLIENT].gone:
             raise ClientDisconnect from None
         if exchange.state.draining:
-            raise Unavailable("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
+            raise UnavailableError("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
         raise
 
 
 async def _answer(exchange: Exchange) -> Response:
     request, state = exchange.request, exchange.state
-    peer: Peer = request.scope["state"][PEER]
+    peer: Client = request.scope["state"][CLIENT]
     try:
-        if state.gate is None:
+        if state.authenticator is None:
             tenant = by_header(exchange.headers, state.settings)
         else:
-            key = await state.gate.admit(exchange.headers, address_of(request.scope), "embed")
+            key = await state.authenticator.admit(exchange.headers, address_of(request.scope), "embed")
             tenant = by_key(key, state.settings)
     except RedbatchError as error:
-        raise BodyUnread(error) from None
+        raise BodyUnreadError(error) from None
     asked = await _asked(exchange, peer)
     if tenant is not NOBODY:
         asked = asked._replace(tenant=tenant)
@@ -162,16 +162,16 @@ async def _answer(exchange: Exchange) -> Response:
     return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
 
 
-async def _asked(exchange: Exchange, peer: Peer) -> Asked:
-    """Returns what a body asks for. Raises BodyUnread, or RequestError."""
+async def _asked(exchange: Exchange, peer: Client) -> InferenceRequest:
+    """Returns what a body asks for. Raises BodyUnreadError, or RequestError."""
     state, settings = exchange.state, exchange.state.settings
-    most = exchange.dialect.most_bytes(settings)
+    most = exchange.dialect.max_bytes(settings)
     pieces = await read_body(exchange.request, exchange.headers, Bounds(most, settings.body_timeout_s, state.room))
     size = sum(map(len, pieces))
     try:
         if size < LARGE_BODY_BYTES:
             return _parse(exchange, pieces)
-        async with state.parsing, breathing_space():
+        async with state.parsing, yield_as_long():
             if peer.gone:
                 raise ClientDisconnect
             return _parse(exchange, pieces)
@@ -185,7 +185,7 @@ def address_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _parse(exchange: Exchange, pieces: list[bytes]) -> Asked:
+def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     body = b"".join(pieces)
     pieces.clear()  # or a large one would be there twice
     exchange.dialect = exchange.dialect.for_body(body)
@@ -193,7 +193,7 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> Asked:
 
 
 @asynccontextmanager
-async def breathing_space() -> AsyncIterator[None]:
+async def yield_as_long() -> AsyncIterator[None]:
     """Leaves as much time to everybody else as the block has taken."""
     began = time.monotonic()
     try:

@@ -16,7 +16,7 @@ LINGER_S = 30.0
 LINGER_BYTES = 64 * 2**20
 
 
-class LastWords(Response):
+class LingeringCloseResponse(Response):
     """Says it, and closes the connection a little later.
 
     What the client still sends is read and dropped, until it is silent for SILENT_S or goes on for too long, as RFC

@@ -7,13 +7,13 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-PEER, WHOLE, QUEUE = "peer", "whole", "queue"
+CLIENT, WHOLE, QUEUE = "peer", "whole", "queue"
 """What a request finds in its scope's `state`: the Peer, and True if its body had arrived with its head.
 
 And once that is known, the name of the queue that it is for."""
 
 
-class Peer:
+class Client:
     """The other end of a connection. `gone` says that it has left."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Peer:
             self._waits.cancel()
 
 
-class Connection(HttpToolsProtocol):
+class GatewayProtocol(HttpToolsProtocol):
     """Reads requests and writes answers, an answer's head and body in one write.
 
     Requests learn without a task of their own that their client has left, and which of them need not wait for a body.
@@ -43,13 +43,13 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as uvicorn has them
         super().__init__(*args, **kwargs)
-        self._peer = Peer()
-        self._outlet: Outlet | None = None
+        self._peer = Client()
+        self._outlet: CoalescingTransport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self.transport = self._outlet = Outlet(transport, self.loop)  # type: ignore[assignment]
+        self.transport = self._outlet = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has left, or the connection is closed."""
@@ -61,7 +61,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self.scope["state"][PEER] = self._peer
+        self.scope["state"][CLIENT] = self._peer
 
     def on_message_complete(self) -> None:
         """A request is here, with its body; reading goes on, or nobody would see that its client has left.
@@ -80,7 +80,7 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
 
-class Outlet:
+class CoalescingTransport:
     """A transport whose writes wait for each other until `flush`, or the end of this turn of the event loop.
 
     uvloop's own writes at once, which for an answer is two system calls, two packets, and two reads of the client.

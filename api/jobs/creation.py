@@ -12,14 +12,21 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, lane_of, malformed, too_many
-from api.http.body import BodyUnread, Bounds, read_body
-from api.http.handler import breathing_space
+from api.http.body import BodyUnreadError, Bounds, read_body
+from api.http.handler import yield_as_long
 from api.http.protocol import QUEUE
-from api.jobs.inputs import Given, checked
-from api.jobs.ndjson import Lines
+from api.jobs.inputs import JobInputs, checked
+from api.jobs.ndjson import NdjsonReader
 from api.jobs.schema import LINES, JobBody
-from api.jobs.upload import Upload, Wanted
-from shared.errors import BodyTimeout, BodyTooLarge, InvalidRequest, RedbatchError, RedisUnreachable, TooManyBodies
+from api.jobs.upload import JobRequest, JobUpload
+from shared.errors import (
+    BodyTimeoutError,
+    BodyTooLargeError,
+    InvalidRequestError,
+    RedbatchError,
+    RedisUnreachableError,
+    TooManyBodiesError,
+)
 from shared.keys import BULK
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-MOST_UPLOADS = 64
+MAX_UPLOADS = 64
 """So many bodies of lines come in at a time: each has up to a portion in memory."""
 
 UPLOADS_RETRY_S = 1.0
@@ -44,13 +51,13 @@ async def take(request: Request, state: State, tenant: Tenant) -> tuple[ServedQu
     """Returns the queue and the id of the job that a request asks for.
 
     Raises:
-        BodyUnread: its body was not read to the end.
+        BodyUnreadError: its body was not read to the end.
         RedbatchError: it is malformed, too large, or cannot be taken now.
     """
     headers = {name.lower(): value for name, value in request.headers.items()}
     key = headers.get(IDEMPOTENCY_HEADER, "")
     if key and not _KEY.fullmatch(key):
-        raise BodyUnread(InvalidRequest("Idempotency-Key: send up to 255 visible ASCII characters."))
+        raise BodyUnreadError(InvalidRequestError("Idempotency-Key: send up to 255 visible ASCII characters."))
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in LINES:
         return await _take_lines(request, state, headers, tenant, key)
@@ -58,7 +65,7 @@ async def take(request: Request, state: State, tenant: Tenant) -> tuple[ServedQu
     texts = _texts_of(body, state.settings)
     lane = lane_of(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = _queue_of(request, state, body.model or headers.get(MODEL_HEADER))
-    upload = Upload(queue.desk, state.settings, _wanted(queue, tenant, lane, key, state.settings))
+    upload = JobUpload(queue.job_store, state.settings, _wanted(queue, tenant, lane, key, state.settings))
     return queue, await _finish(upload, _parts(texts, state.settings.max_input_chars), queue)
 
 
@@ -66,28 +73,28 @@ async def _take_lines(
     request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, key: str
 ) -> tuple[ServedQueue, str]:
     settings = state.settings
-    if state.uploads >= MOST_UPLOADS:
-        full = TooManyBodies("Too many jobs come in: try again soon.", retry_after_s=UPLOADS_RETRY_S)
-        raise BodyUnread(full)
+    if state.uploads >= MAX_UPLOADS:
+        full = TooManyBodiesError("Too many jobs come in: try again soon.", retry_after_s=UPLOADS_RETRY_S)
+        raise BodyUnreadError(full)
     state.uploads += 1
     try:
         lane = lane_of(headers.get(PRIORITY_HEADER), BULK)
         queue = _queue_of(request, state, headers.get(MODEL_HEADER))
-        upload = Upload(queue.desk, settings, _wanted(queue, tenant, lane, key, settings))
-        lines = Lines(settings.max_job_inputs, settings.max_input_chars)
+        upload = JobUpload(queue.job_store, settings, _wanted(queue, tenant, lane, key, settings))
+        lines = NdjsonReader(settings.max_job_inputs, settings.max_input_chars)
         return queue, await _finish(upload, _texts_in(request, headers, lines, settings), queue)
     except RedbatchError as error:
-        raise BodyUnread(error) from None
+        raise BodyUnreadError(error) from None
     finally:
         state.uploads -= 1
 
 
-def _wanted(queue: ServedQueue, tenant: Tenant, lane: int, key: str, settings: GatewaySettings) -> Wanted:
+def _wanted(queue: ServedQueue, tenant: Tenant, lane: int, key: str, settings: GatewaySettings) -> JobRequest:
     limits = queue.dispatcher.monitor.limits(tenant, settings.job_timeout_s)
-    return Wanted(tenant.name, lane, key, limits)
+    return JobRequest(tenant.name, lane, key, limits)
 
 
-async def _finish(upload: Upload, given: AsyncIterator[list[Given]], queue: ServedQueue) -> str:
+async def _finish(upload: JobUpload, given: AsyncIterator[list[JobInputs]], queue: ServedQueue) -> str:
     try:
         async for some in given:
             queue.check_memory()
@@ -106,7 +113,7 @@ def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
     request.scope["state"][QUEUE] = queue.name
     cluster = queue.dispatcher.monitor.cluster()
     if cluster.redis_down_s > 0:
-        raise RedisUnreachable("Redis is out of reach: try again.", retry_after_s=1.0)
+        raise RedisUnreachableError("Redis is out of reach: try again.", retry_after_s=1.0)
     return queue
 
 
@@ -115,7 +122,7 @@ async def _read(request: Request, state: State, headers: Mapping[str, str]) -> J
     pieces = await read_body(request, headers, Bounds(settings.max_v1_body_bytes, settings.body_timeout_s, state.room))
     size = sum(map(len, pieces))
     try:
-        async with state.parsing, breathing_space():
+        async with state.parsing, yield_as_long():
             return JobBody.model_validate_json(b"".join(pieces))
     except ValidationError as error:
         raise malformed(error, ' Send {"texts": ["...", ...]}.') from None
@@ -125,24 +132,24 @@ async def _read(request: Request, state: State, headers: Mapping[str, str]) -> J
 
 def _texts_of(body: JobBody, settings: GatewaySettings) -> list[str]:
     if (body.text is None) == (body.texts is None):
-        raise InvalidRequest('Send either {"text": "..."} or {"texts": ["...", ...]}.')
+        raise InvalidRequestError('Send either {"text": "..."} or {"texts": ["...", ...]}.')
     texts = [body.text] if body.text is not None else body.texts or []
     if not texts:
-        raise InvalidRequest("texts is empty: send at least one text.")
+        raise InvalidRequestError("texts is empty: send at least one text.")
     if len(texts) > settings.max_job_inputs:
         raise too_many(len(texts), settings.max_job_inputs)
     return texts
 
 
-async def _parts(texts: list[str], most_chars: int) -> AsyncIterator[list[Given]]:
+async def _parts(texts: list[str], max_chars: int) -> AsyncIterator[list[JobInputs]]:
     for start in range(0, len(texts), PART):
-        yield [checked(text, most_chars) for text in texts[start : start + PART]]
+        yield [checked(text, max_chars) for text in texts[start : start + PART]]
         await asyncio.sleep(0)
 
 
 async def _texts_in(
-    request: Request, headers: Mapping[str, str], lines: Lines, settings: GatewaySettings
-) -> AsyncIterator[list[Given]]:
+    request: Request, headers: Mapping[str, str], lines: NdjsonReader, settings: GatewaySettings
+) -> AsyncIterator[list[JobInputs]]:
     """Yields the texts of a body of lines as they come. Its sender may take long, but not be silent for long."""
     most = settings.max_job_body_bytes
     announced = headers.get("content-length", "0")
@@ -154,7 +161,7 @@ async def _texts_in(
             async with asyncio.timeout(settings.body_timeout_s):
                 message = await request.receive()
         except TimeoutError:
-            raise BodyTimeout(f"Nothing came for {settings.body_timeout_s:g} s: send on.") from None
+            raise BodyTimeoutError(f"Nothing came for {settings.body_timeout_s:g} s: send on.") from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         piece, more = message.get("body", b""), message.get("more_body", False)
@@ -165,5 +172,5 @@ async def _texts_in(
     yield lines.end()
 
 
-def _too_large(most: int) -> BodyTooLarge:
-    return BodyTooLarge(f"The body is over the limit of {most} bytes: make several jobs of it.")
+def _too_large(most: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body is over the limit of {most} bytes: make several jobs of it.")

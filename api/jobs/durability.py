@@ -6,12 +6,12 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any, Literal
 
-from shared.connection import CommandUnknown, NotPermitted
-from shared.errors import NotDurable
+from shared.connection import CommandUnknownError, NotPermittedError
+from shared.errors import NotDurableError
 from shared.process.tasks import end
 
 if TYPE_CHECKING:
-    from shared.connection import Link
+    from shared.connection import RedisConnection
     from shared.keys import Keys
 
 Level = Literal["none", "aof", "replicas"]
@@ -25,12 +25,12 @@ class Durability:
     out together with a write, which stands behind everything that was answered before.
 
     Args:
-        link: for nothing else; it may wait long.
+        connection: for nothing else; it may wait long.
         keys: of the queue.
     """
 
-    def __init__(self, link: Link, keys: Keys) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection, keys: Keys) -> None:
+        self._connection = connection
         self._keys = keys
         self._numbers = itertools.count()
         self._asking = asyncio.Lock()
@@ -41,7 +41,7 @@ class Durability:
         """Returns when all that was written before has reached a level; that may take a question before its own, too.
 
         Raises:
-            NotDurable: it has not, in time, or cannot.
+            NotDurableError: it has not, in time, or cannot.
             RedisUnreachable: nobody knows.
         """
         if level == "none":
@@ -68,27 +68,27 @@ class Durability:
 
     async def _replicas(self, timeout_s: float) -> None:
         if await self._after_a_write("WAIT", 1, int(timeout_s * 1000), timeout_s=timeout_s) < 1:
-            raise NotDurable("No replica of Redis has taken the job in time: try again.")
+            raise NotDurableError("No replica of Redis has taken the job in time: try again.")
 
     async def _file(self, timeout_s: float) -> None:
-        if b"aof_enabled:1" not in await self._link.call("INFO", "persistence"):
-            raise NotDurable("Redis has no append-only file: no job can be promised to survive.")
+        if b"aof_enabled:1" not in await self._connection.call("INFO", "persistence"):
+            raise NotDurableError("Redis has no append-only file: no job can be promised to survive.")
         try:
             local, _ = await self._after_a_write("WAITAOF", 1, 0, int(timeout_s * 1000), timeout_s=timeout_s)
-        except CommandUnknown:  # before 7.2; with `appendfsync always` each answer comes after the write to disk
+        except CommandUnknownError:  # before 7.2; with `appendfsync always` each answer comes after the write to disk
             try:
-                _, fsync = await self._link.call("CONFIG", "GET", "appendfsync")
-            except NotPermitted:  # the user gateway may not: passwords are among what this tells
+                _, fsync = await self._connection.call("CONFIG", "GET", "appendfsync")
+            except NotPermittedError:  # the user gateway may not: passwords are among what this tells
                 fsync = b""
             if fsync != b"always":
-                raise NotDurable(
+                raise NotDurableError(
                     "This Redis cannot say when it has written to disk: set appendfsync always, or use 7.2."
                 ) from None
         else:
             if local < 1:
-                raise NotDurable("Redis has not written the job to disk in time: try again.")
+                raise NotDurableError("Redis has not written the job to disk in time: try again.")
 
     async def _after_a_write(self, *command: str | int, timeout_s: float) -> Any:  # noqa: ANN401 - as the command has it
         """Sends a write and a command at once, over one connection; returns the command's reply."""
         write = ("HSET", self._keys.owed, "asked", next(self._numbers))
-        return (await self._link.call_all([write, command], timeout_s=timeout_s + MARGIN_S))[1]
+        return (await self._connection.call_all([write, command], timeout_s=timeout_s + MARGIN_S))[1]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from shared.errors import InvalidRequest, RequestError, TooLarge
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
 
-Given = str | RequestError
+JobInputs = str | RequestError
 """A text, or what is wrong with it."""
 
 
-def checked(text: str, most_chars: int) -> Given:
+def checked(text: str, max_chars: int) -> JobInputs:
     """Returns a text, or what is wrong with it."""
     if not text:
-        return InvalidRequest("The text is empty.")
-    if len(text) > most_chars:
-        return TooLarge(f"The text has {len(text)} characters, over the limit of {most_chars}: cut it.")
+        return InvalidRequestError("The text is empty.")
+    if len(text) > max_chars:
+        return TooLargeError(f"The text has {len(text)} characters, over the limit of {max_chars}: cut it.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        return InvalidRequest("The text holds a lone surrogate, which is no character.")
+        return InvalidRequestError("The text holds a lone surrogate, which is no character.")
     return text

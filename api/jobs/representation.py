@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shared.errors import JobNotFound
+from shared.errors import JobNotFoundError
 from shared.messages import Failure, Vectors
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shared.jobs import Job
     from shared.messages import Reply
 
-MOST_ERRORS = 100
+MAX_ERRORS = 100
 """So many of the inputs that failed are named with the status; all of them, with the result."""
 
 
@@ -61,7 +61,7 @@ def described(public: str, job: Job, failures: Sequence[Failure]) -> dict[str, o
         "finished_at": _seconds(job.finished_ms),
         "expires_at": _seconds(job.expires_ms),
         "kept_until": _seconds(kept),
-        "errors": [error for each in failures for error in errors_of(each)][:MOST_ERRORS],
+        "errors": [error for each in failures for error in errors_of(each)][:MAX_ERRORS],
     }
 
 
@@ -81,7 +81,7 @@ class Rows:
         expired: whether some may never have run.
 
     Raises:
-        JobNotFound: some are missing, and should be there: they are not kept any more.
+        JobNotFoundError: some are missing, and should be there: they are not kept any more.
     """
 
     def __init__(self, replies: Sequence[Reply], start: int, stop: int, *, expired: bool) -> None:
@@ -100,7 +100,7 @@ class Rows:
         for index in range(start, stop):
             if self.found[index - start] is None and index not in named:
                 if not expired:
-                    raise JobNotFound("Results of this job are not kept any more.")
+                    raise JobNotFoundError("Results of this job are not kept any more.")
                 late = "The job expired before this input had run."
                 self.errors.append({"index": index, "code": "deadline_exceeded", "message": late})
 

@@ -18,28 +18,28 @@ from starlette.requests import ClientDisconnect
 from api import metrics
 from api.dialects.native import Native
 from api.dialects.openapi import JSON
-from api.http.body import BodyUnread
+from api.http.body import BodyUnreadError
 from api.http.handler import CLIENT_CLOSED_REQUEST, address_of, counted_error, request_id_of
-from api.http.lingering_close import LastWords
+from api.http.lingering_close import LingeringCloseResponse
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
 from api.jobs.openapi import PAGES
-from api.jobs.representation import MOST_ERRORS, accepted, described, parts_of, public_id
+from api.jobs.representation import MAX_ERRORS, accepted, described, parts_of, public_id
 from api.tenants import by_header, by_key
 from shared import jobs
 from shared.errors import (
     InternalError,
-    InvalidRequest,
-    JobGone,
-    JobNotFound,
-    JobUnfinished,
+    InvalidRequestError,
+    JobGoneError,
+    JobNotFoundError,
+    JobUnfinishedError,
     RedbatchError,
-    RedisUnreachable,
-    Unavailable,
+    RedisUnreachableError,
+    UnavailableError,
 )
 
 if TYPE_CHECKING:
-    from api.jobs.store import Desk
+    from api.jobs.store import JobStore
     from api.state import State
     from api.tenants import Tenant
     from shared.jobs import Job
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 NATIVE = Native()
-MOST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 LOOK_UP_S = 1.0
 """Who waits looks up so often: whether the gateway drains, and whether the key still opens."""
 
@@ -71,8 +71,8 @@ def _answering(route: Route) -> Route:
         request_id = request_id_of(request.headers)
         try:
             response = await route(request)
-        except BodyUnread as unread:
-            response = counted_error(request, NATIVE, unread.error, request_id, LastWords)
+        except BodyUnreadError as unread:
+            response = counted_error(request, NATIVE, unread.error, request_id, LingeringCloseResponse)
         except RedbatchError as error:
             error.__traceback__ = None  # or the body would stay in memory for long
             response = counted_error(request, NATIVE, error, request_id)
@@ -97,14 +97,14 @@ async def make(request: Request) -> Response:
     try:
         tenant = await _tenant(request, state)
     except RedbatchError as error:
-        raise BodyUnread(error) from None
+        raise BodyUnreadError(error) from None
     queue, job_id = await creation.take(request, state, tenant)
     public = public_id(queue.name, job_id)
     status = "queued"
-    with suppress(RedisUnreachable):  # it is taken, whether its status can be told or not
-        job = await queue.desk.find(job_id)
+    with suppress(RedisUnreachableError):  # it is taken, whether its status can be told or not
+        job = await queue.job_store.find(job_id)
         if job is None:
-            raise Unavailable("Redis has lost the job as soon as it was made: send it again.")
+            raise UnavailableError("Redis has lost the job as soon as it was made: send it again.")
         status = job.status
     return _json(accepted(public, status), 202)
 
@@ -113,56 +113,58 @@ async def make(request: Request) -> Response:
 @_answering
 async def show(request: Request) -> Response:
     """Tells how far a job is; with `wait`, as soon as it has ended."""
-    wait_s = _number(request, "wait", 0, MOST_WAIT_S)
-    desk, job, public = await _found(request)
+    wait_s = _number(request, "wait", 0, MAX_WAIT_S)
+    job_store, job, public = await _found(request)
     state: State = request.app.state.redbatch
     ends = time.monotonic() + wait_s
     while not job.ended and not state.draining and (left := ends - time.monotonic()) > 0:
-        await desk.ended(job.job_id, min(left, LOOK_UP_S))
-        desk, job, public = await _found(request)
-    return await _described(desk, job, public)
+        await job_store.ended(job.job_id, min(left, LOOK_UP_S))
+        job_store, job, public = await _found(request)
+    return await _described(job_store, job, public)
 
 
 @router.delete(JOB, summary=PAGES["cancel"].summary, **PAGES["cancel"].described)
 @_answering
 async def cancel(request: Request) -> Response:
     """Ends a job, if it has not ended."""
-    desk, job, public = await _found(request)
-    await jobs.cancel(desk.reading, desk.keys, job.job_id)
-    desk, job, public = await _found(request)
-    return await _described(desk, job, public)
+    job_store, job, public = await _found(request)
+    await jobs.cancel(job_store.reading, job_store.keys, job.job_id)
+    job_store, job, public = await _found(request)
+    return await _described(job_store, job, public)
 
 
 @router.get(RESULT, summary=PAGES["result"].summary, **PAGES["result"].described)
 @_answering
 async def result(request: Request) -> Response:
     """Gives the vectors of a job that has ended."""
-    desk, job, public = await _found(request)
+    job_store, job, public = await _found(request)
     if job.status == "cancelled":
-        raise JobGone("This job was cancelled, so it has no result.")
+        raise JobGoneError("This job was cancelled, so it has no result.")
     if not job.ended:
-        raise JobUnfinished(f"This job is {job.status}: ask again when it has ended.", retry_after_s=UNFINISHED_RETRY_S)
+        raise JobUnfinishedError(
+            f"This job is {job.status}: ask again when it has ended.", retry_after_s=UNFINISHED_RETRY_S
+        )
     offset = min(job.n, int(_number(request, "offset", 0, float(job.n))))
     if results.NPY in request.headers.get("accept", ""):
         stop = min(job.n, offset + int(_number(request, "limit", job.n, float(job.n))))
-        dim = await results.dim_of(desk, job)
+        dim = await results.dim_of(job_store, job)
         size = len(results.npy_head(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
-        return StreamingResponse(results.npy(desk, job, dim, offset, stop), 200, headers, results.NPY)
-    limit = max(1, int(_number(request, "limit", results.MOST_IN_A_PAGE, results.MOST_IN_A_PAGE)))
-    return Response(await results.page(desk, job, public, offset, limit), media_type=JSON)
+        return StreamingResponse(results.npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
+    limit = max(1, int(_number(request, "limit", results.MAX_IN_A_PAGE, results.MAX_IN_A_PAGE)))
+    return Response(await results.page(job_store, job, public, offset, limit), media_type=JSON)
 
 
 async def _tenant(request: Request, state: State) -> Tenant:
     """Returns who asks. Raises as the gate does."""
-    if state.gate is None:
+    if state.authenticator is None:
         return by_header(request.headers, state.settings)
-    key = await state.gate.admit(request.headers, address_of(request.scope), "jobs")
+    key = await state.authenticator.admit(request.headers, address_of(request.scope), "jobs")
     return by_key(key, state.settings)
 
 
-async def _found(request: Request) -> tuple[Desk, Job, str]:
-    """Returns the job that a request is about, if it is that of who asks. Raises JobNotFound."""
+async def _found(request: Request) -> tuple[JobStore, Job, str]:
+    """Returns the job that a request is about, if it is that of who asks. Raises JobNotFoundError."""
     state: State = request.app.state.redbatch
     tenant = await _tenant(request, state)
     public = request.path_params["id"]
@@ -170,24 +172,24 @@ async def _found(request: Request) -> tuple[Desk, Job, str]:
     queue = state.queues.of_name(queue_name)
     if queue is not None:
         request.scope["state"][QUEUE] = queue.name
-    job = await queue.desk.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
+    job = await queue.job_store.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
     if queue is None or job is None or job.owner != tenant.name:
-        raise JobNotFound("There is no such job: it never was, or it was too long ago.")
-    return queue.desk, job, public
+        raise JobNotFoundError("There is no such job: it never was, or it was too long ago.")
+    return queue.job_store, job, public
 
 
-async def _described(desk: Desk, job: Job, public: str) -> Response:
-    failures = await jobs.failures(desk.reading, desk.keys, job.job_id, MOST_ERRORS) if job.failed else []
+async def _described(job_store: JobStore, job: Job, public: str) -> Response:
+    failures = await jobs.failures(job_store.reading, job_store.keys, job.job_id, MAX_ERRORS) if job.failed else []
     return _json(described(public, job, failures), 200)
 
 
 def _number(request: Request, name: str, default: float, most: float) -> float:
-    """Returns a whole number of the query, at most so large. Raises InvalidRequest: it is none."""
+    """Returns a whole number of the query, at most so large. Raises InvalidRequestError: it is none."""
     given = request.query_params.get(name)
     if given is None:
         return default
     if not _WHOLE.fullmatch(given):
-        raise InvalidRequest(f"{name}: send a whole number.", param=name)
+        raise InvalidRequestError(f"{name}: send a whole number.", param=name)
     return min(most, float(given))
 
 

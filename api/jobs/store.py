@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from api.jobs.durability import Durability
 from shared import jobs
-from shared.errors import RedisUnreachable
+from shared.errors import RedisUnreachableError
 from shared.jobs import ENDED
 from shared.process.tasks import end
 
 if TYPE_CHECKING:
-    from shared.connection import Link, Queue
+    from shared.connection import QueueConnections, RedisConnection
     from shared.jobs import Job
 
 EVERY_S = 0.1
 """How often it is asked whether jobs have ended for which somebody waits: once for all of them."""
 
 
-class Desk:
+class JobStore:
     """Reads jobs, and tells who waits for one that it has ended.
 
     Whoever waits holds no connection: all of them are one question.
@@ -31,20 +31,20 @@ class Desk:
         durability: waits until they are durable.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: QueueConnections) -> None:
         self.keys = queue.keys
-        self.reading: Link = queue.link("jobs")
-        self.writing: Link = queue.link("upload")
-        self.durability = Durability(queue.link("durable"), queue.keys)
+        self.reading: RedisConnection = queue.connection("jobs")
+        self.writing: RedisConnection = queue.connection("upload")
+        self.durability = Durability(queue.connection("durable"), queue.keys)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._asking: asyncio.Task[None] | None = None
 
     async def find(self, job_id: str) -> Job | None:
-        """Returns a job; None if there is none. Raises RedisUnreachable."""
+        """Returns a job; None if there is none. Raises RedisUnreachableError."""
         return await jobs.find(self.reading, self.keys, job_id)
 
     async def has_jobs(self) -> bool:
-        """Whether there are jobs that have not ended, or whose results are kept. Raises RedisUnreachable."""
+        """Whether there are jobs that have not ended, or whose results are kept. Raises RedisUnreachableError."""
         return bool(await jobs.latest(self.reading, self.keys, 1))
 
     async def ended(self, job_id: str, timeout_s: float) -> None:
@@ -73,7 +73,7 @@ class Desk:
     async def _ask(self) -> None:
         while self._waiting:
             asked = list(self._waiting)
-            with suppress(RedisUnreachable):
+            with suppress(RedisUnreachableError):
                 for job_id, status in zip(asked, await jobs.statuses(self.reading, self.keys, asked), strict=True):
                     if status in ("", *ENDED):
                         self._tell(job_id)

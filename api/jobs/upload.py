@@ -13,15 +13,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from api.dispatch.admission import limited
 from api.dispatch.splitting import estimate_tokens
-from api.jobs.inputs import Given
+from api.jobs.inputs import JobInputs
 from shared import jobs
 from shared.codec import encode_body
-from shared.errors import InvalidRequest, JobsFull, KeyReused, NotDurable, RedbatchError, RedisUnreachable, Unavailable
-from shared.jobs import Making, Room
-from shared.messages import EMBED, Body, Draft, Failure
+from shared.errors import (
+    InvalidRequestError,
+    JobsFullError,
+    KeyReusedError,
+    NotDurableError,
+    RedbatchError,
+    RedisUnreachableError,
+    UnavailableError,
+)
+from shared.jobs import JobCapacity, JobSpec
+from shared.messages import EMBED, Body, Failure, NewEntry
 
 if TYPE_CHECKING:
-    from api.jobs.store import Desk
+    from api.jobs.store import JobStore
     from api.settings import GatewaySettings
     from shared.messages import Heartbeat
     from shared.tenants import Limits
@@ -40,7 +48,7 @@ MAKE_TRIES = 3
 MAKE_PAUSE_S = 0.3
 
 
-class Wanted(NamedTuple):
+class JobRequest(NamedTuple):
     """How a job is to be made, but for its inputs.
 
     `tenant` owns it, and is held to its `limits`. `idempotency` is the client's key, if it sent one.
@@ -52,7 +60,7 @@ class Wanted(NamedTuple):
     limits: Limits | None = None
 
 
-class Upload:
+class JobUpload:
     """One job on its way into Redis.
 
     Args:
@@ -61,12 +69,12 @@ class Upload:
         wanted: how it is to be made.
     """
 
-    def __init__(self, desk: Desk, settings: GatewaySettings, wanted: Wanted) -> None:
-        self._desk = desk
+    def __init__(self, job_store: JobStore, settings: GatewaySettings, wanted: JobRequest) -> None:
+        self._desk = job_store
         self._settings = settings
         self._wanted = wanted
-        self._given: list[Given] = []
-        self._drafts: list[Draft] = []
+        self._given: list[JobInputs] = []
+        self._drafts: list[NewEntry] = []
         self._failures: list[Failure] = []
         self._bytes = 0
         self._entries = 0
@@ -78,13 +86,13 @@ class Upload:
         self.job_id = secrets.token_hex(16)
         self.lane = wanted.lane
 
-    async def add(self, given: Sequence[Given]) -> None:
+    async def add(self, given: Sequence[JobInputs]) -> None:
         """Takes in texts, and brings them to Redis a portion at a time. Raises Unavailable: Redis is away, or full."""
         self._given += given
         size = self._settings.inputs_per_entry
         start = 0
         while len(self._given) - start >= size:
-            self._draft(self._given[start : start + size])
+            self._new_entry(self._given[start : start + size])
             start += size
             if self._bytes >= PORTION_BYTES or len(self._drafts) + len(self._failures) >= PORTION_ENTRIES:
                 await self._put()
@@ -98,35 +106,35 @@ class Upload:
         Its entries carry `traceparent`.
 
         Raises:
-            InvalidRequest: it has no texts.
-            KeyReused: the key stands for something else.
-            JobsFull: too much is asked for already.
+            InvalidRequestError: it has no texts.
+            KeyReusedError: the key stands for something else.
+            JobsFullError: too much is asked for already.
             RateLimited: its tenant has had what it may have for now.
-            NotDurable: it has not become as durable as it is to be. Without an idempotency key, it was cancelled.
+            NotDurableError: it has not become as durable as it is to be. Without an idempotency key, it was cancelled.
             Unavailable: Redis is away, or full. With an idempotency key, it is safe to ask again.
         """
-        self._draft(self._given)
+        self._new_entry(self._given)
         self._given = []
         if not self._inputs:
-            raise InvalidRequest("There is no text: send at least one.")
+            raise InvalidRequestError("There is no text: send at least one.")
         await self._put()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
         settings = self._settings
-        room = Room(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio)
+        room = JobCapacity(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio)
         made = await self._made(self._making(traceparent), room)
         if made.status == "different":
-            raise KeyReused("This Idempotency-Key stands for another job already: send another key.")
+            raise KeyReusedError("This Idempotency-Key stands for another job already: send another key.")
         if made.status == "lost":
-            raise Unavailable("Redis has lost what came before: send the job again.")
+            raise UnavailableError("Redis has lost what came before: send the job again.")
         if made.status == "limited":
             raise limited(made.wait_ms, random.random())  # noqa: S311 - spreads clients
         if made.status == "full":
-            raise JobsFull("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
+            raise JobsFullError("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
             await self._desk.durability.confirm(settings.job_durability, settings.job_durable_s)
-        except (NotDurable, RedisUnreachable):
+        except (NotDurableError, RedisUnreachableError):
             if made.status == "ok" and not self._wanted.idempotency:  # with a key, somebody else may count on it
-                with suppress(RedisUnreachable):
+                with suppress(RedisUnreachableError):
                     await jobs.cancel(self._desk.writing, self._desk.keys, made.job_id)
             raise
         return made.job_id
@@ -136,18 +144,18 @@ class Upload:
         with suppress(RedbatchError):
             await jobs.forget(self._desk.writing, self._desk.keys, self.job_id)
 
-    async def _made(self, making: Making, room: Room) -> jobs.Made:
+    async def _made(self, making: JobSpec, room: JobCapacity) -> jobs.CreateResult:
         """Repeats a call whose answer was lost, which makes nothing twice."""
         for _ in range(MAKE_TRIES - 1):
             try:
-                return await jobs.make(self._desk.writing, self._desk.keys, making, room)
-            except RedisUnreachable:
+                return await jobs.create(self._desk.writing, self._desk.keys, making, room)
+            except RedisUnreachableError:
                 await asyncio.sleep(MAKE_PAUSE_S)
-        return await jobs.make(self._desk.writing, self._desk.keys, making, room)
+        return await jobs.create(self._desk.writing, self._desk.keys, making, room)
 
-    def _making(self, traceparent: str) -> Making:
+    def _making(self, traceparent: str) -> JobSpec:
         tenant, settings = self._wanted.tenant, self._settings
-        return Making(
+        return JobSpec(
             job_id=self.job_id,
             entries=self._entries,
             failed=self._failed,
@@ -165,7 +173,7 @@ class Upload:
             traceparent=traceparent,
         )
 
-    def _draft(self, given: Sequence[Given]) -> None:
+    def _new_entry(self, given: Sequence[JobInputs]) -> None:
         """Makes entries of some inputs: one, or more where some of them cannot be run."""
         run: list[str] = []
         for each in [*given, None]:
@@ -184,7 +192,7 @@ class Upload:
         body = encode_body(Body(EMBED, tuple(texts)))
         self._digest.update(body)
         cost = sum(map(estimate_tokens, texts))
-        self._drafts.append(Draft(self._inputs, len(texts), cost, body))
+        self._drafts.append(NewEntry(self._inputs, len(texts), cost, body))
         self._inputs += len(texts)
         self._cost += cost
         self._bytes += len(body)

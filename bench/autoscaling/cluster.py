@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from api.dispatch.admission import most_tokens
+from api.dispatch.admission import max_tokens
 from api.settings import GatewaySettings
 from bench.autoscaling.hpa import SYNC_S, by_utilization
 from bench.autoscaling.keda import Scaler
@@ -24,7 +24,7 @@ from bench.autoscaling.station import Station
 from bench.autoscaling.traffic import STEP_S
 from bench.autoscaling.usage import Usage
 
-MOST_LOAD = 0.95
+MAX_LOAD = 0.95
 
 
 class Outage(NamedTuple):
@@ -87,7 +87,7 @@ class Scene:
     def room(self, workers: int) -> int:
         """Returns how many requests may be in the queue: by gateways' own bounds and rules."""
         tokens_per_s = workers * self.station.inputs_per_s * self.tokens
-        tokens = min(self.settings.max_queue_tokens, most_tokens(int(tokens_per_s), self.budget_s))
+        tokens = min(self.settings.max_queue_tokens, max_tokens(int(tokens_per_s), self.budget_s))
         return int(min(self.settings.max_queue_inputs, tokens / self.tokens) / self.inputs)
 
 
@@ -180,7 +180,7 @@ class _Cluster:
         per_s = 0.0 if self._scene.outage.lasts(now) else self._workers.ready * self._scene.worker_per_s
         served = self._queue.serve(now, STEP_S, per_s)
         number = sum(each.group.number for each in served)
-        load = min(MOST_LOAD, number / (per_s * STEP_S)) if per_s else 0.0
+        load = min(MAX_LOAD, number / (per_s * STEP_S)) if per_s else 0.0
         self._course.answered += [(step, each.group.number, each.waited_s, load) for each in served]
         return load
 

@@ -12,10 +12,10 @@ from bench.autoscaling.station import QUANTILES, Floats
 from bench.autoscaling.traffic import HOUR_S, STEP_S
 
 SLOW_S = 1.0
-LEAST_S, MOST_S, BINS = 0.001, 100.0, 600
+MIN_S, MAX_S, BINS = 0.001, 100.0, 600
 """Latencies are counted in bins, each 2 % wider than the one before."""
 
-EDGES = np.geomspace(LEAST_S, MOST_S, BINS + 1)
+EDGES = np.geomspace(MIN_S, MAX_S, BINS + 1)
 AT_ONCE = 20_000
 
 
@@ -31,8 +31,8 @@ class Figures:
     expired: float
     worker_hours: float
     gateway_hours: float
-    most_workers: int
-    most_gateways: int
+    max_workers: int
+    max_gateways: int
     changes: int
 
 
@@ -50,8 +50,8 @@ def figures(course: Course, scene: Scene) -> Figures:
         expired=expired / requests,
         worker_hours=sum(course.paid) * STEP_S / HOUR_S,
         gateway_hours=sum(course.gateways) * STEP_S / HOUR_S,
-        most_workers=max(course.workers),
-        most_gateways=max(course.gateways),
+        max_workers=max(course.workers),
+        max_gateways=max(course.gateways),
         changes=int(np.count_nonzero(np.diff(course.workers))),
     )
 
@@ -68,7 +68,7 @@ def after_outage(course: Course, scene: Scene) -> dict[str, float]:
     late = float(counts[np.searchsorted(EDGES, SLOW_S) :].sum())
     lost = sum(course.refused[back:end]) + sum(course.expired[back:end])
     return {
-        "least_ready": min(course.ready[gone:end]),
+        "min_ready": min(course.ready[gone:end]),
         "slow_after": (late + lost) / sum(course.arrived[back:end]),
         "p99_after_ms": 1000 * quantile(counts, 0.99),
     }

@@ -18,7 +18,7 @@ SIZE_INCHES = (12.5, 9.0)
 OFFERED, WORKERS, GATEWAYS, LATE, MARK = "#222222", "#228833", "#997700", "#cc3311", "#777777"
 CROWD = "#ccbb44"
 TICKS_H = range(0, 25, 4)
-LEAST_MS, MOST_MS = 10, 20_000
+MIN_MS, MAX_MS = 10, 20_000
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 Day = Mapping[str, Any]
 
@@ -79,6 +79,6 @@ def _latency(axes: Axes, hours: Sequence[float], day: Day) -> None:
     label = f"slow: over {SLOW_S:g} s"
     axes.axhline(1000 * SLOW_S, color=MARK, linestyle="--", linewidth=1.2, label=label)
     axes.set_yscale("log")
-    axes.set_ylim(LEAST_MS, MOST_MS)
+    axes.set_ylim(MIN_MS, MAX_MS)
     axes.yaxis.set_major_formatter(THOUSANDS)
     axes.legend(frameon=False, fontsize=8, loc="upper left")

@@ -19,7 +19,7 @@ from bench.autoscaling.variants import TARGETS
 from bench.tables import markdown, middle, number, spread
 
 SPAN_S = 300.0
-LEAST_SHARE = 0.0001
+MIN_SHARE = 0.0001
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 Cells = Sequence[Callable[[Row], str]]
@@ -86,8 +86,8 @@ def held(by_device: Mapping[str, Sequence[float]]) -> str:
 def day(rows: Rows) -> str:
     """Returns the day of each device with what is set."""
     heads = ["workers on", "slow", "p50 ms", "p99 ms", "refused", "worker-hours", "most", "gateway-hours", "most"]
-    names = {"p50_ms": number, "p99_ms": number, "refused": share, "worker_hours": number, "most_workers": whole}
-    names |= {"gateway_hours": number, "most_gateways": whole, "requests": whole}
+    names = {"p50_ms": number, "p99_ms": number, "refused": share, "worker_hours": number, "max_workers": whole}
+    names |= {"gateway_hours": number, "max_gateways": whole, "requests": whole}
     return markdown(
         [*heads, "requests"],
         [
@@ -114,7 +114,7 @@ def many(rows: Rows, chosen: Mapping[str, float]) -> str:
     cells: Cells = [
         *_FIGURES,
         lambda row: middle(row, "refused", share),
-        lambda row: middle(row, "most_workers", whole),
+        lambda row: middle(row, "max_workers", whole),
     ]
     return markdown(heads, list(_by_target(rows, chosen, [""], cells)))
 
@@ -152,7 +152,7 @@ def outage(rows: Rows) -> str:
     lines = [
         [
             *row["of"]["what"].split(", ", 1),
-            middle(row, "least_ready", whole),
+            middle(row, "min_ready", whole),
             middle(row, "slow_after", share),
             middle(row, "p99_after_ms"),
         ]
@@ -172,7 +172,7 @@ def gateways(rows: Rows, chosen: float) -> str:
             middle(row, "p99_ms"),
             middle(row, "expired", share),
             middle(row, "gateway_hours"),
-            middle(row, "most_gateways", whole),
+            middle(row, "max_gateways", whole),
         ]
         lines.append(_bold(line) if line[0] == f"{chosen:.0%}" else line)
     return markdown(heads, lines)
@@ -190,7 +190,7 @@ def whole(value: float) -> str:
 
 def share(value: float) -> str:
     """Returns a share of all requests as per cent; of next to none, that there are some."""
-    return f"< {LEAST_SHARE:.2%}" if 0 < value < LEAST_SHARE else f"{value:.2%}"
+    return f"< {MIN_SHARE:.2%}" if 0 < value < MIN_SHARE else f"{value:.2%}"
 
 
 _FIGURES: Cells = (

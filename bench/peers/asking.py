@@ -13,13 +13,13 @@ from bench.peers.vectors import null
 
 PROBE = "Is this the vector of these words, and are they in UTF-8: größer, 東京?"
 TOLERANCE = 1e-6
-LEAST_COSINE = 0.99999
+MIN_COSINE = 0.99999
 """Of the cosine. Float32 with other kernels is well above it, bfloat16 below: at about 0.99995."""
 
 Vector = NDArray[np.float64]
 
 
-class WrongAnswer(ValueError):
+class WrongAnswerError(ValueError):
     """A server answers something else than what it was asked for; the message says what."""
 
 
@@ -34,7 +34,7 @@ def body_of(form: str, text: str) -> bytes:
 
 
 def vector_of(form: str, answer: bytes) -> Vector:
-    """Returns the vector in an answer. Raises WrongAnswer when there is none."""
+    """Returns the vector in an answer. Raises WrongAnswerError when there is none."""
     try:
         found = json.loads(answer)
         values = {
@@ -44,21 +44,21 @@ def vector_of(form: str, answer: bytes) -> Vector:
         }[form]()
         return np.array(values, dtype=np.float64).reshape(len(values))
     except (ValueError, TypeError, LookupError) as error:
-        raise WrongAnswer(f"no vector in the answer: {answer[:100]!r}") from error
+        raise WrongAnswerError(f"no vector in the answer: {answer[:100]!r}") from error
 
 
 def check(model: str, vector: Vector, expected: Vector) -> None:
-    """Raises WrongAnswer unless it is the expected vector: that of `null` to 1e-6, of a model by its direction."""
+    """Raises WrongAnswerError unless it is the expected vector: that of `null` to 1e-6, of a model by its direction."""
     if vector.shape != expected.shape:
-        raise WrongAnswer(f"a vector of {vector.size} numbers instead of {expected.size}")
+        raise WrongAnswerError(f"a vector of {vector.size} numbers instead of {expected.size}")
     if model == "null":
         if (off := float(np.abs(vector - expected).max())) > TOLERANCE:
-            raise WrongAnswer(f"another vector: off by {off:.2g}")
+            raise WrongAnswerError(f"another vector: off by {off:.2g}")
         return
     norms = float(np.linalg.norm(vector) * np.linalg.norm(expected))
     cosine = float(vector @ expected) / norms if norms else 0.0
-    if not cosine > LEAST_COSINE:
-        raise WrongAnswer(f"another vector: its cosine to that of `encode` is {cosine:.6f}")
+    if not cosine > MIN_COSINE:
+        raise WrongAnswerError(f"another vector: its cosine to that of `encode` is {cosine:.6f}")
 
 
 def expected_of_null(texts: Sequence[str] = (PROBE,)) -> Vector:

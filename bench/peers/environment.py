@@ -22,7 +22,7 @@ _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;#]+)")
 _GPU = re.compile(r"(?:nvidia|cuda|triton)-\S+")
 
 
-class CannotMake(RuntimeError):
+class CannotMakeError(RuntimeError):
     """An environment cannot be made; the message ends with what pip said."""
 
 
@@ -68,7 +68,7 @@ def make(folder: str, say: Callable[[str], None]) -> Path:
     torch is installed first, as requirements/torch.txt has it, and then everything else as it is pinned.
 
     Raises:
-        CannotMake: pip failed, or would fetch a torch for GPUs.
+        CannotMakeError: pip failed, or would fetch a torch for GPUs.
     """
     return make_at(WHERE / folder, requirements(folder), [TORCH], say)
 
@@ -83,7 +83,7 @@ def make_at(place: Path, pinned: Path, before: Sequence[Path], say: Callable[[st
         say: is told what takes so long.
 
     Raises:
-        CannotMake: pip failed, or would fetch a torch for GPUs.
+        CannotMakeError: pip failed, or would fetch a torch for GPUs.
     """
     programs = place / "venv" / "bin"
     stamp = place / "made-of"
@@ -97,7 +97,7 @@ def make_at(place: Path, pinned: Path, before: Sequence[Path], say: Callable[[st
     python = str(programs / "python")
     for each in before:
         if extra := for_a_gpu(_run(python, *PIP, "install", "--dry-run", "-r", str(each))):
-            raise CannotMake(
+            raise CannotMakeError(
                 f"{place.name}: pip would fetch torch for GPUs ({len(extra)} packages), and this is measured on the "
                 "CPU: name PyTorch's CPU index in PIP_EXTRA_INDEX_URL"
             )
@@ -112,5 +112,5 @@ def _run(*command: str) -> str:
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         last = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-LAST_LINES:])
-        raise CannotMake(f"{' '.join(command[1:4])} failed:\n{last}")
+        raise CannotMakeError(f"{' '.join(command[1:4])} failed:\n{last}")
     return ran.stdout

@@ -102,7 +102,7 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
             try:
                 answer = _first_answer(process, url, launch.peer.body)
                 asking.check(launch.model, asking.vector_of(launch.peer.body, answer), expected)
-            except (asking.WrongAnswer, PeerError) as error:
+            except (asking.WrongAnswerError, PeerError) as error:
                 raise PeerError("\n".join([f"{error}", *_last_lines(log)])) from None
             yield url
         finally:

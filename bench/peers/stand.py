@@ -111,7 +111,7 @@ class Stand:
                 for cell in cells:
                     self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
                     self.runs.append(self._measured(contender, url, cell, windows, number))
-        except (PeerError, asking.WrongAnswer, *FAILURES) as error:
+        except (PeerError, asking.WrongAnswerError, *FAILURES) as error:
             failure = Failure(number, contender.name, contender.configuration.name, model, reason(error))
             self.failures.append(failure)
             self.say(f"{title}, {model}: FAILED: {failure.reason}")

@@ -123,7 +123,7 @@ def _peers(stand: Stand, chosen: Sequence[str]) -> list[Contender]:
     for peer in (peer for peer in PEERS if peer.name in chosen):
         try:
             programs = environment.make(peer.folder, stand.say)
-        except environment.CannotMake as error:
+        except environment.CannotMakeError as error:
             stand.failures.append(Failure(TRIAL, peer.name, "", "", str(error)))
             continue
         found += [Contender(configuration, peer, programs) for configuration in peer.configurations]

@@ -27,8 +27,8 @@ SEEDS = 3
 JUDGES = 8
 BACKLOG = 3_000
 WARMUP = 0.2
-LEAST_ROUNDS = 20
-LEAST_S = 4.0
+MIN_ROUNDS = 20
+MIN_S = 4.0
 """What a fast device does in one second says little about its tail."""
 
 
@@ -43,7 +43,7 @@ class Effort:
     requests: int = REQUESTS
     seeds: int = SEEDS
     judges: int = JUDGES
-    least_s: float = LEAST_S
+    min_s: float = MIN_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,9 @@ def _traffic(scene: Scene, effort: Effort, seed: int) -> Traffic:
     most = capacity(scene.device)
     if scene.load != CLOSED:
         rate = scene.level * most
-        return open_loop(scene.load, rate, max(effort.requests, round(effort.least_s * rate)), seed)
+        return open_loop(scene.load, rate, max(effort.requests, round(effort.min_s * rate)), seed)
     clients = int(scene.level)
-    until_s = max(effort.least_s, max(effort.requests, LEAST_ROUNDS * clients) / most)
+    until_s = max(effort.min_s, max(effort.requests, MIN_ROUNDS * clients) / most)
     return closed_loop(clients, until_s, WARMUP * until_s)
 
 

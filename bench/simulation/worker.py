@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from bench.simulation.setup import Setup
-from gpuworker.policy.adaptive_limits import Pace
+from gpuworker.policy.adaptive_limits import AdaptiveLimits
 from gpuworker.policy.batching import Limits, Plan, Waiting, plan
 from gpuworker.policy.credits import Held, credit
 
@@ -69,7 +69,7 @@ class Worker:
         self._at = at
         self._answered = answered
         self._freed = freed
-        self._pace = Pace(setup.limits, setup.device.runners)
+        self._pace = AdaptiveLimits(setup.limits, setup.device.runners)
         self._rate_tokens = self._rate_s = 0.0
         self._shelf: list[Request] = []
         self._waiting: list[Waiting] = []

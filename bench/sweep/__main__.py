@@ -23,9 +23,9 @@ from bench.rounds import Round
 from bench.sweep import picture, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
-from redbatch.bench.session import CannotConnect
+from redbatch.bench.session import CannotConnectError
 from redbatch.progress import as_time
-from redbatch.tune.testbed import Stand, StandError
+from redbatch.tune.testbed import Testbed, TestbedError
 from redbatch.up.local_redis import LocalRedisError
 
 PATH = ROOT / "bench" / "results" / "sweep.json"
@@ -49,7 +49,7 @@ def main(
     before = earlier(whole, beginning) if add else []
     try:
         rows = measure(settings, extent, report.rounds_in(before))
-    except (StandError, LocalRedisError, CannotConnect) as error:
+    except (TestbedError, LocalRedisError, CannotConnectError) as error:
         sys.exit(f"bench-sweep: {error}")
     found = report.as_json([*before, *rows], machine(), beginning)
     path = INVALID_PATH if found["problems"] and whole == PATH else whole
@@ -76,13 +76,13 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
     """Runs all settings in rounds, each with a worker of its own, and returns the rows. `first` numbers the rounds.
 
     Raises:
-        StandError: a process of the cluster cannot run.
+        TestbedError: a process of the cluster cannot run.
         LocalRedisError: there is no Redis server.
-        CannotConnect: the gateway is gone.
+        CannotConnectError: the gateway is gone.
     """
     rows = []
     planned_s = extent.rounds * len(settings) * extent.cell_s
-    with Watch(planned_s) as watch, Stand({"model": MODEL}) as stand:
+    with Watch(planned_s) as watch, Testbed({"model": MODEL}) as stand:
         loads = Loads(stand.url)
         for number in range(extent.rounds):
             for setting in Round(number, extent.rounds).turns(settings):

@@ -37,9 +37,9 @@ class Squares:
     def preprocess(self, value: object) -> float:
         """Takes one number. The client of anything else gets the message."""
         if isinstance(value, bool) or not isinstance(value, int | float):
-            from gpuworker.functions import InputRefused  # noqa: PLC0415 - whoever asks need not have a worker installed
+            from gpuworker.functions import InputRefusedError  # noqa: PLC0415 - whoever asks need not have a worker installed
 
-            raise InputRefused("Send a number.")
+            raise InputRefusedError("Send a number.")
         return float(value)
 
     def transform(self, values: Sequence[float]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
-from gpuworker.functions import InputRefused
+from gpuworker.functions import InputRefusedError
 from shared.messages import DECODE, EMBED, EMBED_ALL, PLAIN, TOKENIZE, Input, Options
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
     """Of an input, and of a batch: an array may be a vector, several, or one for each input."""
 
-__all__ = ["Backend", "Encoded", "InputRefused", "Token"]
+__all__ = ["Backend", "Encoded", "InputRefusedError", "Token"]
 
 OF_TEXTS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
 """What models of texts can be asked for."""
@@ -85,8 +85,8 @@ class Backend(Protocol):
         """Returns each input as the model reads it, cut to the length that the model takes.
 
         Raises:
-            InputRefused: there is no such prompt or token, or an input is longer than the model takes and not to be
-                cut.
+            InputRefusedError: there is no such prompt or token, or an input is longer than the model takes and not to
+                be cut.
         """
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - what a backend makes, it alone reads
@@ -100,21 +100,21 @@ class Backend(Protocol):
         device: nothing else runs or waits. `raw` vectors are from before a model that `normalizes` them does so.
 
         Raises:
-            InputRefused: this model has no vectors of tokens.
+            InputRefusedError: this model has no vectors of tokens.
         """
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
         """Returns the tokens of each text, with its prompt and uncut.
 
         Raises:
-            InputRefused: there is no such prompt, this is no text, or this model has no tokenizer.
+            InputRefusedError: there is no such prompt, this is no text, or this model has no tokenizer.
         """
 
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:
         """Returns the text that each input's token ids make.
 
         Raises:
-            InputRefused: there is no such token, these are no ids, or this model has no tokenizer.
+            InputRefusedError: there is no such token, these are no ids, or this model has no tokenizer.
         """
 
     def busy_s(self) -> float:

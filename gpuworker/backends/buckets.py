@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-LEAST_TOKENS = 16
+MIN_TOKENS = 16
 
 
 def rounded(number: int, least: int = 1) -> int:
@@ -19,7 +19,7 @@ def shape_of(texts: int, tokens: int, longest: int) -> tuple[int, int]:
 
     No text of it becomes longer than the longest that the model takes.
     """
-    return rounded(texts), max(tokens, min(longest, rounded(tokens, LEAST_TOKENS)))
+    return rounded(texts), max(tokens, min(longest, rounded(tokens, MIN_TOKENS)))
 
 
 def shapes(max_texts: int, max_tokens: int, longest: int) -> Iterator[tuple[int, int]]:

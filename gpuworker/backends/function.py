@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from gpuworker.backends.base import InputRefused, Token
-from gpuworker.models import Model, ModelError
+from gpuworker.backends.base import InputRefusedError, Token
+from gpuworker.models import Model, ModelLoadError
 from shared.messages import PLAIN, PREDICT, Input, Options
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FunctionBackend:
     """Calls the three methods of an object of that class.
 
     Raises:
-        ModelError: there is no such class, it has not these methods, or it cannot be made.
+        ModelLoadError: there is no such class, it has not these methods, or it cannot be made.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
@@ -81,12 +81,12 @@ class FunctionBackend:
         return [orjson.dumps(self._function.postprocess(each), _listed, _ARRAYS) for each in results]
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
-        """Raises InputRefused."""
-        raise InputRefused("A function has no tokenizer.")
+        """Raises InputRefusedError."""
+        raise InputRefusedError("A function has no tokenizer.")
 
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - refused
-        """Raises InputRefused."""
-        raise InputRefused("A function has no tokenizer.")
+        """Raises InputRefusedError."""
+        raise InputRefusedError("A function has no tokenizer.")
 
     def busy_s(self) -> float:
         """Nobody knows."""
@@ -118,18 +118,18 @@ def _made(model: Model, model_args: str) -> VectorizedFunction:
         kind = getattr(importlib.import_module(module_name), class_name)
     except ModuleNotFoundError as error:
         hint = "install it, start Redbatch in its folder, or name that, absolute, in PYTHONPATH"
-        raise ModelError(f"model {model.name}: there is no module {error.name}: {hint}") from error
+        raise ModelLoadError(f"model {model.name}: there is no module {error.name}: {hint}") from error
     except AttributeError as error:
-        raise ModelError(f"model {model.name}: {error}") from error
+        raise ModelLoadError(f"model {model.name}: {error}") from error
     except Exception as error:
-        raise ModelError(f"model {model.name} cannot be imported: {_told(error)}") from error
+        raise ModelLoadError(f"model {model.name} cannot be imported: {_told(error)}") from error
     missing = [each for each in METHODS if not callable(getattr(kind, each, None))]
     if missing:
-        raise ModelError(f"model {model.name} has no {', no '.join(missing)}: see gpuworker.functions")
+        raise ModelLoadError(f"model {model.name} has no {', no '.join(missing)}: see gpuworker.functions")
     try:
         return cast("VectorizedFunction", kind(**json.loads(model_args or "{}")))
     except Exception as error:
-        raise ModelError(f"model {model.name} cannot be made: {_told(error)}") from error
+        raise ModelLoadError(f"model {model.name} cannot be made: {_told(error)}") from error
 
 
 def _told(error: Exception) -> str:

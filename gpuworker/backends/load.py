@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.models import Model, ModelError
+from gpuworker.models import Model, ModelLoadError
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
@@ -15,18 +15,18 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
     """Loads the model.
 
     Raises:
-        ModelError: it cannot be loaded.
+        ModelLoadError: it cannot be loaded.
     """
     if model.kind == "sentence":
         from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
 
         return SentenceBackend(model, options)
     if options.backend != "torch":
-        raise ModelError(f"--backend {options.backend} runs sentence-transformers models, and {model.name} is none")
+        raise ModelLoadError(f"--backend {options.backend} runs sentence-transformers models, and {model.name} is none")
     if model.kind == "function":
         from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
 
         return FunctionBackend(model, options)
-    from gpuworker.backends.simulated import HashingBackend  # noqa: PLC0415 - imports numpy
+    from gpuworker.backends.simulated import SimulatedBackend  # noqa: PLC0415 - imports numpy
 
-    return HashingBackend(model)
+    return SimulatedBackend(model)

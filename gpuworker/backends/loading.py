@@ -13,7 +13,7 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from gpuworker.models import Model, ModelError, one_line
+from gpuworker.models import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
@@ -25,7 +25,7 @@ def load(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) 
     """Returns the model, ready to run: from safetensors alone, and without code of its own.
 
     Raises:
-        ModelError: the model is not there, or is none.
+        ModelLoadError: the model is not there, or is none.
     """
     transformers_logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker says what it loads
@@ -38,7 +38,7 @@ def load(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) 
             model_kwargs={"use_safetensors": True, "dtype": dtype},
         )
     except Exception as error:  # the libraries raise whatever they meet: OSError, ValueError, RuntimeError, ...
-        raise ModelError(f"model {model.name} cannot be loaded: {one_line(error)}") from error
+        raise ModelLoadError(f"model {model.name} cannot be loaded: {one_line(error)}") from error
     return loaded.eval()
 
 
@@ -46,12 +46,12 @@ def device_of(options: EngineOptions) -> str:
     """Returns where the model runs, as torch names it.
 
     Raises:
-        ModelError: its backend does not run there.
+        ModelLoadError: its backend does not run there.
     """
     if options.backend == "torch":
         return get_device_name() if options.device == "auto" else options.device
     if options.device not in ("auto", "cpu"):
-        raise ModelError(f"--backend {options.backend} runs on a CPU; for {options.device} take --backend torch")
+        raise ModelLoadError(f"--backend {options.backend} runs on a CPU; for {options.device} take --backend torch")
     return "cpu"
 
 

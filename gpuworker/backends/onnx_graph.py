@@ -20,7 +20,7 @@ import structlog
 import torch
 
 from gpuworker.backends.revision import revision_of
-from gpuworker.models import ModelError, one_line
+from gpuworker.models import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,7 @@ def graph_of(transformer: torch.nn.Module, inputs: Sequence[str], place: str, co
         commit: of the hub.
 
     Raises:
-        ModelError: there is none, and none can be made or kept.
+        ModelLoadError: there is none, and none can be made or kept.
     """
     shipped = Path(place) / SHIPPED
     if shipped.is_file():
@@ -86,7 +86,9 @@ def graph_of(transformer: torch.nn.Module, inputs: Sequence[str], place: str, co
             if not folder.is_dir():
                 _make(transformer, inputs, folder)
     except OSError as error:
-        raise ModelError(f"the graph of {place} cannot be kept in {home} (XDG_CACHE_HOME): {error.strerror}") from error
+        raise ModelLoadError(
+            f"the graph of {place} cannot be kept in {home} (XDG_CACHE_HOME): {error.strerror}"
+        ) from error
     return folder / FILE
 
 
@@ -104,11 +106,11 @@ def _make(transformer: torch.nn.Module, inputs: Sequence[str], folder: Path) -> 
         _export(transformer, inputs, making / FILE)
         making.rename(folder)
     except ImportError as error:
-        raise ModelError(f"the model's graph is made with {error.name}: pip install 'redbatch[onnx]'") from error
+        raise ModelLoadError(f"the model's graph is made with {error.name}: pip install 'redbatch[onnx]'") from error
     except OSError:
         raise
     except Exception as error:  # the exporter raises whatever it meets
-        raise ModelError(f"this model cannot be made an ONNX graph ({one_line(error)}): use torch") from error
+        raise ModelLoadError(f"this model cannot be made an ONNX graph ({one_line(error)}): use torch") from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
     log.info("graph made", seconds=round(time.monotonic() - began, 1))

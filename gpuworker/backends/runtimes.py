@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuworker.backends.onnx_graph import OUTPUTS
-from gpuworker.models import ModelError
+from gpuworker.models import ModelLoadError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +38,14 @@ def load_onnx(path: Path, cores: Cores, dtype: str) -> Session:
     """Returns a session of ONNX Runtime: whoever calls it does the work, and helpers of which there are few.
 
     Raises:
-        ModelError: it is not installed, the file is none of its, or this is another format than float32.
+        ModelLoadError: it is not installed, the file is none of its, or this is another format than float32.
     """
     try:
         import onnxruntime  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ModelError("--backend onnx is an extra: pip install 'redbatch[onnx]'") from error
+        raise ModelLoadError("--backend onnx is an extra: pip install 'redbatch[onnx]'") from error
     if dtype != "float32":
-        raise ModelError("--backend onnx computes in float32: for another --dtype take torch or openvino")
+        raise ModelLoadError("--backend onnx computes in float32: for another --dtype take torch or openvino")
     options = onnxruntime.SessionOptions()
     # A pool counts one caller; as many others call it as batches run at once.
     options.intra_op_num_threads = cores.all - cores.batches + 1
@@ -67,15 +67,15 @@ def load_openvino(path: Path, cores: Cores, dtype: str) -> Session:
     """Returns a session of OpenVINO, which has threads of its own for each batch that runs at once.
 
     Raises:
-        ModelError: it is not installed, the file is none of its, or it does not know this format.
+        ModelLoadError: it is not installed, the file is none of its, or it does not know this format.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # imported, it calls home
     try:
         import openvino  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ModelError("--backend openvino is an extra: pip install 'redbatch[openvino]'") from error
+        raise ModelLoadError("--backend openvino is an extra: pip install 'redbatch[openvino]'") from error
     if dtype not in PRECISIONS:
-        raise ModelError(f"--backend openvino computes in float32 or bfloat16, not in {dtype}")
+        raise ModelLoadError(f"--backend openvino computes in float32 or bfloat16, not in {dtype}")
     settings: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": cores.all,
         "NUM_STREAMS": cores.batches,

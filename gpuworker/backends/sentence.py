@@ -20,14 +20,14 @@ from sentence_transformers.base.modules.transformer import Transformer
 from transformers import PreTrainedTokenizerFast
 
 from gpuworker.backends import buckets, loading, packing, prepacking
-from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
+from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
 from gpuworker.backends.equivalence import PROBE, TOLERANCE, distance
 from gpuworker.backends.onnx_graph import Graph, graph_of
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.runtimes import RUNTIMES, Cores
-from gpuworker.backends.tokenizer import Reader, Tokenized
+from gpuworker.backends.tokenizer import ModelTokenizer, Tokenized
 from gpuworker.backends.transfer import transfer_of
-from gpuworker.models import Model, ModelError, one_line
+from gpuworker.models import Model, ModelLoadError, one_line
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 CPU_BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
-MOST_RUNNERS = 8
+MAX_RUNNERS = 8
 """Each runner needs Python for a millisecond or two of a batch's 80: beyond this they would wait for each other."""
 
 CUDA_RUNNERS = 2
@@ -69,7 +69,7 @@ class SentenceBackend:
     other at each of its hundred operations, and for whichever of them was put aside for another process.
 
     Raises:
-        ModelError: the model is not there, or is none, or cannot be run as the options say.
+        ModelLoadError: the model is not there, or is none, or cannot be run as the options say.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
@@ -86,7 +86,7 @@ class SentenceBackend:
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = loading.fast_tokenizer_of(self._model)
         self._tokenizer_inputs = [] if self._tokenizer is None else self._tokenizer.model_input_names
-        self._reader = None if self._tokenizer is None else Reader(self._tokenizer, self._model)
+        self._reader = None if self._tokenizer is None else ModelTokenizer(self._tokenizer, self._model)
         self._transfer = transfer_of(self.device)
         self.normalizes = loading.normalizes(self._model)
         self._describe(model, dtype, options.backend)
@@ -105,10 +105,10 @@ class SentenceBackend:
         try:
             self._ready(model, options, dtype)
             self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
-        except (ModelError, torch.OutOfMemoryError):  # the latter may pass
+        except (ModelLoadError, torch.OutOfMemoryError):  # the latter may pass
             raise
         except Exception as error:  # the libraries raise whatever they meet
-            raise ModelError(f"model {model.name} gives no vector of a text here: {one_line(error)}") from error
+            raise ModelLoadError(f"model {model.name} gives no vector of a text here: {one_line(error)}") from error
 
     def _describe(self, model: Model, dtype: torch.dtype, backend: str) -> None:
         """Sets what is said of the model."""
@@ -124,10 +124,10 @@ class SentenceBackend:
         if self._tokenizer is None:
             return 1  # `encode` is for one thread at a time
         if self.device == "cpu":
-            cores_each = -(-self._cores // MOST_RUNNERS)
+            cores_each = -(-self._cores // MAX_RUNNERS)
             return options.runners or self._cores // cores_each
         if options.compile and (options.runners or 1) > 1:
-            raise ModelError(
+            raise ModelLoadError(
                 "--compile on a GPU runs one batch at a time, since the next is written over it: no --runners"
             )
         return options.runners or (CUDA_RUNNERS if self.in_turn and not options.compile else 1)
@@ -136,7 +136,7 @@ class SentenceBackend:
         """Has the transformer run as fast as it can here.
 
         Raises:
-            ModelError: it cannot be run as the options say, or gives other vectors then.
+            ModelLoadError: it cannot be run as the options say, or gives other vectors then.
         """
         if options.backend != "torch":
             self._instead(f"--backend {options.backend}", dtype, lambda: self._use_graph(model, options))
@@ -162,19 +162,19 @@ class SentenceBackend:
         try:
             change()
             found = [self.run(self.collate(self.tokenize(PROBE)), alone=alone) for alone in (True, False)]
-        except ModelError:
+        except ModelLoadError:
             raise
         except Exception as error:  # the libraries raise whatever they meet
-            raise ModelError(f"{what} cannot run this model here: {one_line(error)}") from error
+            raise ModelLoadError(f"{what} cannot run this model here: {one_line(error)}") from error
         far = max(distance(np.asarray(each), expected) for each in found)
         if not far <= TOLERANCE[dtype]:
-            raise ModelError(f"{what} gives other vectors than torch does, off by {far:.1g} of 1: leave it out")
+            raise ModelLoadError(f"{what} gives other vectors than torch does, off by {far:.1g} of 1: leave it out")
 
     def _compile(self, model: Model) -> None:
         """Has torch compile the transformer, for any shape; a GPU then replays a graph for each that it has met."""
         transformer = self._model[0]
         if self._tokenizer is None or not isinstance(transformer, Transformer):
-            raise ModelError(f"--compile is for transformers of texts, and {model.name} is none")
+            raise ModelLoadError(f"--compile is for transformers of texts, and {model.name} is none")
         # Not `Module.compile`, which is for calls of the module: here it is its `forward` that is called.
         mode = "reduce-overhead" if self.in_turn else "default"
         transformer.model.forward = torch.compile(transformer.model.forward, dynamic=True, mode=mode)
@@ -183,7 +183,7 @@ class SentenceBackend:
         """Puts a graph, run by another runtime, in the transformer's place."""
         transformer = self._model[0]
         if self._tokenizer is None or not isinstance(transformer, Transformer):
-            raise ModelError(f"--backend {options.backend} runs transformers of texts: {model.name} needs torch")
+            raise ModelLoadError(f"--backend {options.backend} runs transformers of texts: {model.name} needs torch")
         path = graph_of(transformer.model, self._tokenizer_inputs, model.path, self.commit)
         make = RUNTIMES[options.backend]
         sessions = {threads: make(path, Cores(self._cores, threads), self.dtype) for threads in self._threads.values()}
@@ -217,15 +217,17 @@ class SentenceBackend:
         """Returns token ids with the model's special tokens, cut to its longest sequence.
 
         Raises:
-            InputRefused: see gpuworker.backends.base.
+            InputRefusedError: see gpuworker.backends.base.
         """
         if self._reader is not None:
             return self._reader.read(inputs, options)
         raw = self.normalizes and options.normalize is False
         if raw or (options.prompt_name, options.truncate) != (None, "right"):
-            raise InputRefused("This model takes texts as they are: without prompt_name, truncate, or normalize=false.")
+            raise InputRefusedError(
+                "This model takes texts as they are: without prompt_name, truncate, or normalize=false."
+            )
         if any(isinstance(each, bytes) for each in inputs):
-            raise InputRefused("This model takes texts, no token ids.")
+            raise InputRefusedError("This model takes texts, no token ids.")
         return [Whole(each) for each in inputs if isinstance(each, str)]
 
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors by name, or texts
@@ -256,7 +258,7 @@ class SentenceBackend:
         """Returns what `encode` returns for these texts, `raw` without the step that normalizes; or that of each token.
 
         Raises:
-            InputRefused: see gpuworker.backends.base.
+            InputRefusedError: see gpuworker.backends.base.
         """
         if op == EMBED_ALL:
             return self._run_each_token(batch, alone=alone)
@@ -271,7 +273,7 @@ class SentenceBackend:
     def _run_each_token(self, batch: Any, *, alone: bool) -> list[Vector]:  # noqa: ANN401
         """Returns what the transformer gives for each token, special ones included."""
         if self._tokenizer is None:
-            raise InputRefused("This model has no vectors of tokens.")
+            raise InputRefusedError("This model has no vectors of tokens.")
         found = self._computed(batch, [self._model[0]], "token_embeddings", alone=alone)
         if "cu_seq_lens_q" in batch:
             rows = np.split(found[0], batch["cu_seq_lens_q"].tolist()[1:-1])
@@ -302,16 +304,16 @@ class SentenceBackend:
             torch.set_num_threads(self._threads[alone])
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
-        """Returns the tokens of each text. Raises InputRefused: see gpuworker.backends.base."""
+        """Returns the tokens of each text. Raises InputRefusedError: see gpuworker.backends.base."""
         return self._readable().show_tokens(inputs, options)
 
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:
-        """Returns the text that each input's token ids make. Raises InputRefused: see gpuworker.backends.base."""
+        """Returns the text that each input's token ids make. Raises InputRefusedError: see gpuworker.backends.base."""
         return self._readable().decode(inputs, options)
 
-    def _readable(self) -> Reader:
+    def _readable(self) -> ModelTokenizer:
         if self._reader is None:
-            raise InputRefused("This model's tokenizer is its own affair: it shows no tokens.")
+            raise InputRefusedError("This model's tokenizer is its own affair: it shows no tokens.")
         return self._reader
 
     def busy_s(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
+from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Digest:
     tokens: int = 1
 
 
-class HashingBackend:
+class SimulatedBackend:
     """Vectors are SHA-256 of the UTF-8 text: its 32 bytes each divided by 255 as float32, repeated 12 times.
 
     Of token ids it is that of their bytes. It has no prompts, and takes inputs of any length. With a revision of its
@@ -58,9 +58,9 @@ class HashingBackend:
         self.ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
 
     def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Digest]:
-        """Hashes each input; it counts as one token. Raises InputRefused: a prompt is asked for."""
+        """Hashes each input; it counts as one token. Raises InputRefusedError: a prompt is asked for."""
         if options.prompt_name is not None:
-            raise InputRefused("prompt_name: this model has no prompts.")
+            raise InputRefusedError("prompt_name: this model has no prompts.")
         contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
         return [Digest(hashlib.sha256(self._salt + content).digest()) for content in contents]
 
@@ -77,12 +77,12 @@ class HashingBackend:
         return (np.frombuffer(batch, dtype=np.uint8).astype(np.float32) / np.float32(255)).reshape(shape)
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
-        """Raises InputRefused."""
-        raise InputRefused("This model has no tokenizer.")
+        """Raises InputRefusedError."""
+        raise InputRefusedError("This model has no tokenizer.")
 
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - refused
-        """Raises InputRefused."""
-        raise InputRefused("This model has no tokenizer.")
+        """Raises InputRefusedError."""
+        raise InputRefusedError("This model has no tokenizer.")
 
     def busy_s(self) -> float:
         """Nobody knows."""

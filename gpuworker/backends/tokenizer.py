@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gpuworker.backends.base import InputRefused, Token
+from gpuworker.backends.base import InputRefusedError, Token
 from shared.codec import decode_ids
 from shared.messages import PLAIN, Input, Options
 
@@ -30,7 +30,7 @@ class Tokenized:
         return len(self.ids)
 
 
-class Reader:
+class ModelTokenizer:
     """A model's tokenizer and prompts.
 
     Transformers sets how a tokenizer cuts anew in each call, which takes longer than a short text itself. So what
@@ -61,7 +61,7 @@ class Reader:
         """Returns the tokens of each input; those given as ids are taken as they are, special tokens and all.
 
         Raises:
-            InputRefused: there is no such prompt or token, or an input is too long and not to be cut.
+            InputRefusedError: there is no such prompt or token, or an input is too long and not to be cut.
         """
         prompt = self._prompt(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
@@ -70,7 +70,7 @@ class Reader:
         if len(texts) == len(inputs):
             read = [Tokenized(each.ids) for each in encoded]
         elif options.prompt_name is not None:
-            raise InputRefused("prompt_name goes before texts, not before token ids.")
+            raise InputRefusedError("prompt_name goes before texts, not before token ids.")
         else:
             cut = options.truncate
             ids = (self._ids(each, cut) if isinstance(each, bytes) else next(encoded).ids for each in inputs)
@@ -83,12 +83,12 @@ class Reader:
         """Returns the tokens of each text.
 
         Raises:
-            InputRefused: there is no such prompt, or this is no text.
+            InputRefusedError: there is no such prompt, or this is no text.
         """
         prompt = self._prompt(options.prompt_name)
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         if len(texts) < len(inputs):
-            raise InputRefused("Send texts to see their tokens.")
+            raise InputRefusedError("Send texts to see their tokens.")
         encoded = self._by_cut["no"].encode_batch(texts, add_special_tokens=options.special_tokens)
         return [_tokens(each, text) for each, text in zip(encoded, texts, strict=True)]
 
@@ -96,11 +96,11 @@ class Reader:
         """Returns the text that each input's token ids make.
 
         Raises:
-            InputRefused: there is no such token, or these are no ids.
+            InputRefusedError: there is no such token, or these are no ids.
         """
         ids = [self._ids(each, "no") for each in inputs if isinstance(each, bytes)]
         if len(ids) < len(inputs):
-            raise InputRefused("Send token ids to see their text.")
+            raise InputRefusedError("Send token ids to see their text.")
         texts: list[str] = self._by_cut["no"].decode_batch(ids, skip_special_tokens=not options.special_tokens)
         return texts
 
@@ -109,13 +109,13 @@ class Reader:
             return self._usual
         if name not in self._prompts:
             known = ", ".join(sorted(self._prompts)) or "none"
-            raise InputRefused(f"prompt_name: this model has no such prompt; it has {known}.")
+            raise InputRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
         return self._prompts[name]
 
     def _ids(self, given: bytes, cut: str) -> list[int]:
         ids = decode_ids(given)
         if max(ids) >= self._vocabulary:
-            raise InputRefused(f"Token ids of this model are below {self._vocabulary}.")
+            raise InputRefusedError(f"Token ids of this model are below {self._vocabulary}.")
         if self.longest is None or cut == "no":
             return ids
         return ids[-self.longest :] if cut == "left" else ids[: self.longest]
@@ -123,7 +123,7 @@ class Reader:
     def _check(self, read: Sequence[Tokenized]) -> None:
         most = max((each.tokens for each in read), default=0)
         if self.longest is not None and most > self.longest:
-            raise InputRefused(f"An input has {most} tokens, and this model takes {self.longest}: cut it.")
+            raise InputRefusedError(f"An input has {most} tokens, and this model takes {self.longest}: cut it.")
 
 
 def _tokens(encoded: Encoding, text: str) -> list[Token]:

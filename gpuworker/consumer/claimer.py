@@ -10,17 +10,17 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.inflight import Holding, key_of
-from gpuworker.consumer.worker_state import Context
-from gpuworker.ipc.engine_process import EngineHost
+from gpuworker.consumer.inflight import InFlightEntry, key_of
+from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.ipc.engine_process import EngineProcess
 from gpuworker.policy.credits import Credit, credit
-from gpuworker.policy.fair_share import Turns
-from gpuworker.policy.retries import Retry, retry
+from gpuworker.policy.fair_share import DeficitCounter
+from gpuworker.policy.retries import RetryDecision, decide_retry
 from shared import consumer
 from shared.codec import CodecError, decode_body
-from shared.connection import BLOCK_S, GroupMissing, Link
-from shared.consumer import Abandoned, Allowance, Claimed
-from shared.errors import DeadlineExceeded, InputFailed, InternalError, RedisUnreachable
+from shared.connection import BLOCK_S, GroupMissingError, RedisConnection
+from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
+from shared.errors import DeadlineExceededError, InputFailedError, InternalError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES
 from shared.messages import OPS, PLAIN, VERSION, Entry, Ref
 from shared.process.tasks import wait_for_event
@@ -51,17 +51,22 @@ class Claimer:
 
     Args:
         context: the worker.
-        link: a connection of its own.
+        connection: a connection of its own.
         keeper_link: another, over which the keeper takes entries for it.
         engine: runs them.
         committer: answers those that are not to run.
     """
 
     def __init__(
-        self, context: Context, link: Link, keeper_link: Link, engine: EngineHost, committer: Committer
+        self,
+        context: WorkerState,
+        connection: RedisConnection,
+        keeper_link: RedisConnection,
+        engine: EngineProcess,
+        committer: Committer,
     ) -> None:
         self._context = context
-        self._link = link
+        self._connection = connection
         self._keeper_link = keeper_link
         self._engine = engine
         self._committer = committer
@@ -71,7 +76,7 @@ class Claimer:
         self._reborn = True
         self._quiet = False
         settings = context.settings
-        self._turns = Turns(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
+        self._turns = DeficitCounter(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
 
     async def run(self) -> None:
         """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
@@ -82,10 +87,10 @@ class Claimer:
                     await self._recover()
                 await self._claim_once()
                 pause_s = RETRY_FIRST_S
-            except GroupMissing:
+            except GroupMissingError:
                 self._lost = True
                 await self._join()
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 self._lost = True
                 log.warning("cannot claim", reason=error.message)
                 await asyncio.sleep(pause_s)
@@ -96,16 +101,16 @@ class Claimer:
         if self.stopping or not self._engine.ready:
             return None
         context = self._context
-        held = context.hands.held(lane)
+        held = context.in_flight.held(lane)
         return credit(held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
 
-    def _allowance(self) -> Allowance | None:
+    def _allowance(self) -> ClaimBudget | None:
         allowed, bulk = self._credit(INTERACTIVE), self._credit(BULK) or Credit(0, 0)
         if allowed is None:
             return None
         context, owed = self._context, self._turns.owed(time.monotonic())
-        held = context.hands.held(INTERACTIVE).entries
-        return Allowance(
+        held = context.in_flight.held(INTERACTIVE).entries
+        return ClaimBudget(
             allowed.entries,
             allowed.tokens,
             context.workers,
@@ -113,7 +118,7 @@ class Claimer:
             bulk.entries,
             bulk.tokens,
             owed,
-            len(context.hands) - held,
+            len(context.in_flight) - held,
         )
 
     def room(self) -> int:
@@ -124,41 +129,41 @@ class Claimer:
         """
         if self.stopping or not self._engine.ready:
             return 0
-        return max(0, 2 * self._context.settings.claim_window - len(self._context.hands))
+        return max(0, 2 * self._context.settings.claim_window - len(self._context.in_flight))
 
     async def _claim_once(self) -> None:
         context = self._context
-        context.hands.freed.clear()
+        context.in_flight.freed.clear()
         allowance = self._allowance()
         if allowance is None:
-            await wait_for_event(context.hands.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
+            await wait_for_event(context.in_flight.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
             return
         if self._quiet:
             await self._await_entry(allowance)
             return
-        claimed = await consumer.claim(self._link, context.keys, context.worker, allowance)
+        claimed = await consumer.claim(self._connection, context.keys, context.worker, allowance)
         context.clock.saw(claimed.now_ms)
         self._took(claimed, led=allowance.bulk_owed > 0)
         if claimed.entries or claimed.malformed:
             self.accept(claimed)
         elif claimed.left[INTERACTIVE]:  # the share of others
-            await wait_for_event(context.hands.freed, SHARE_PAUSE_S)
+            await wait_for_event(context.in_flight.freed, SHARE_PAUSE_S)
         else:
             await self._await_entry(allowance._replace(bulk_entries=0) if claimed.left[BULK] else allowance)
 
-    def _took(self, claimed: Claimed, *, led: bool) -> None:
+    def _took(self, claimed: ClaimResult, *, led: bool) -> None:
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
         interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
         self._turns.took(interactive, bulk, led=led, waits=claimed.left[BULK] > 0, now=time.monotonic())
 
-    async def _await_entry(self, allowance: Allowance) -> None:
+    async def _await_entry(self, allowance: ClaimBudget) -> None:
         """Waits for the next entry: while there is no room for bulk, for an interactive one, and not for long."""
         if self._lost:
             return
         began = time.monotonic()
         room = min(allowance.bulk_entries, allowance.bulk_tokens) > 0
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
-        found = await consumer.await_entry(self._link, self._context.keys, self._context.worker, lanes, timeout_s)
+        found = await consumer.await_entry(self._connection, self._context.keys, self._context.worker, lanes, timeout_s)
         entries = [each for each in found if isinstance(each, Entry)]
         waited = room and time.monotonic() - began >= QUIET_S
         self._quiet = waited and all(self._submitted(each) >= began for each in entries)
@@ -172,21 +177,21 @@ class Claimer:
         """Has this worker's own pending entries read soon: some may not be in hand.
 
         Raises:
-            RedisUnreachable: it is done when Redis answers again.
+            RedisUnreachableError: it is done when Redis answers again.
         """
         self._lost = True
-        self._context.hands.freed.set()
-        await self._keeper_link.unblock(self._link)
+        self._context.in_flight.freed.set()
+        await self._keeper_link.unblock(self._connection)
 
     async def _recover(self) -> None:
         """Finds entries that are pending for this worker and not in hand, as of a reply that never came."""
         context = self._context
         self._lost = False  # before: more may be lost meanwhile
-        for link in (self._link, self._keeper_link):
-            await context.control.kill(link)
-        most = len(context.hands) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
-        search = Abandoned(0, context.worker, most, self._reborn, context.revision)
-        claimed = await consumer.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
+        for connection in (self._connection, self._keeper_link):
+            await context.control.kill(connection)
+        most = len(context.in_flight) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
+        search = ReclaimQuery(0, context.worker, most, self._reborn, context.revision)
+        claimed = await consumer.reclaim(self._connection, context.keys, context.worker, context.clock.now_ms(), search)
         if claimed is None:
             self._lost = True
             return
@@ -196,12 +201,12 @@ class Claimer:
 
     async def _join(self) -> None:
         try:
-            if await consumer.join(self._link, self._context.keys):
+            if await consumer.join(self._connection, self._context.keys):
                 log.info("consumer group made", queue=self._context.keys.queue)
-        except RedisUnreachable:
+        except RedisUnreachableError:
             await asyncio.sleep(RETRY_FIRST_S)
 
-    def accept(self, claimed: Claimed) -> None:
+    def accept(self, claimed: ClaimResult) -> None:
         """Takes claimed entries in hand and brings them to the engine."""
         self._accept((*claimed.entries, *claimed.malformed))
 
@@ -210,17 +215,17 @@ class Claimer:
         for each in found:
             if isinstance(each, Ref):
                 self._committer.discard(each)
-            elif key_of(each) not in self._context.hands:
+            elif key_of(each) not in self._context.in_flight:
                 holding = self._take(each)
                 if holding is not None:
                     taken.append(holding)
         self.bring(taken)
 
-    def _take(self, entry: Entry) -> Holding | None:
+    def _take(self, entry: Entry) -> InFlightEntry | None:
         """Returns the entry in hand if it is to run; otherwise sees to its answer, or gives it to others."""
-        holding = self._context.hands.take(entry, ())
+        holding = self._context.in_flight.take(entry, ())
         if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
-            self._committer.fail(holding, DeadlineExceeded.code, LATE)
+            self._committer.fail(holding, DeadlineExceededError.code, LATE)
         elif entry.revision not in ("", self._context.revision) or self._context.standby:
             self._committer.hand_back([entry])
         elif entry.version != VERSION:
@@ -229,7 +234,7 @@ class Claimer:
             return self._read(holding)
         return None
 
-    def _read(self, holding: Holding) -> Holding | None:
+    def _read(self, holding: InFlightEntry) -> InFlightEntry | None:
         """Takes in what an entry asks for; returns None for what cannot be done."""
         entry = holding.entry
         try:
@@ -248,20 +253,20 @@ class Claimer:
         holding.inputs, holding.options, holding.op = body.inputs, body.options, body.op
         return holding
 
-    def bring(self, holdings: Iterable[Holding]) -> None:
+    def bring(self, holdings: Iterable[InFlightEntry]) -> None:
         """Sends what is held to the engine; gives up on what has begun too often."""
         clock = self._context.clock
         entries = []
         for holding in holdings:
             entry = holding.entry
             if clock.monotonic(entry.deadline_ms) <= time.monotonic():
-                self._committer.fail(holding, DeadlineExceeded.code, LATE)
+                self._committer.fail(holding, DeadlineExceededError.code, LATE)
                 continue
-            decision = retry(entry.attempts, self._context.settings.max_attempts)
-            if decision is Retry.GIVE_UP:
-                self._committer.fail(holding, InputFailed.code, GIVEN_UP, dead=True)
+            decision = decide_retry(entry.attempts, self._context.settings.max_attempts)
+            if decision is RetryDecision.GIVE_UP:
+                self._committer.fail(holding, InputFailedError.code, GIVEN_UP, dead=True)
                 continue
-            suspect = decision is Retry.ALONE
+            suspect = decision is RetryDecision.ISOLATED
             entries.append(
                 {
                     "key": key_of(entry),
@@ -277,4 +282,4 @@ class Claimer:
             )
         for start in range(0, len(entries), FRAME_ENTRIES):
             self._engine.send({"kind": "add", "entries": entries[start : start + FRAME_ENTRIES]})
-        metrics.HELD.labels(self._context.worker).set(len(self._context.hands))
+        metrics.HELD.labels(self._context.worker).set(len(self._context.in_flight))

@@ -9,45 +9,45 @@ from dataclasses import replace
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.inflight import Holding, key_of
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.inflight import InFlightEntry, key_of
+from gpuworker.consumer.worker_state import WorkerState
 from shared import consumer, jobs
 from shared.codec import encode_body, encode_reply
-from shared.connection import Link
-from shared.consumer import Answer, Committing
-from shared.errors import DeadlineExceeded, RedisUnreachable
+from shared.connection import RedisConnection
+from shared.consumer import CommitOptions, EntryAnswer
+from shared.errors import DeadlineExceededError, RedisUnreachableError
 from shared.messages import Body, Entry, Failure, Ref, Reply
 
 log = structlog.get_logger()
 
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 1.0
-MOST_ANSWERS = 256
-MOST_BYTES = 8 * 2**20
+MAX_ANSWERS = 256
+MAX_BYTES = 8 * 2**20
 
 
 class Committer:
     """The way of answers into Redis."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: WorkerState, connection: RedisConnection) -> None:
         self._context = context
-        self._link = link
+        self._connection = connection
         settings = context.settings
-        self._how = Committing(context.worker, int(settings.reply_ttl_s * 1000), settings.max_dead_letters)
-        self._answers: list[Answer] = []
+        self._how = CommitOptions(context.worker, int(settings.reply_ttl_s * 1000), settings.max_dead_letters)
+        self._answers: list[EntryAnswer] = []
         self._handed_back: list[Entry] = []
         self._refused: list[Entry] = []
-        self._split: list[Holding] = []
+        self._split: list[InFlightEntry] = []
         self._malformed: list[Ref] = []
         self._wake = asyncio.Event()
 
-    def answer(self, holding: Holding, reply: Reply, died_of: str = "") -> None:
+    def answer(self, holding: InFlightEntry, reply: Reply, died_of: str = "") -> None:
         """Commits a reply soon. The entry stays in hand until then, so that it is renewed."""
         holding.answered = True
-        self._answers.append(Answer(holding.entry, encode_reply(reply), died_of, isinstance(reply, Failure)))
+        self._answers.append(EntryAnswer(holding.entry, encode_reply(reply), died_of, isinstance(reply, Failure)))
         self._wake.set()
 
-    def fail(self, holding: Holding, code: str, message: str, *, dead: bool = False) -> None:
+    def fail(self, holding: InFlightEntry, code: str, message: str, *, dead: bool = False) -> None:
         """Commits an error soon; `dead` has the entry kept among the dead letters.
 
         Of a job, those inputs are to fail alone that cannot run: the others get entries of their own instead.
@@ -55,7 +55,7 @@ class Committer:
         entry = holding.entry
         if self._context.spans is not None:
             self._context.spans.failed(key_of(entry), code)
-        if entry.job and len(holding.inputs) > 1 and code != DeadlineExceeded.code:
+        if entry.job and len(holding.inputs) > 1 and code != DeadlineExceededError.code:
             holding.answered = True
             self._split.append(holding)
             self._wake.set()
@@ -89,7 +89,7 @@ class Committer:
             try:
                 await self._work()
                 pause_s = RETRY_FIRST_S
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 log.warning("cannot commit", reason=error.message)
                 self._wake.set()
                 await asyncio.sleep(pause_s)
@@ -105,38 +105,38 @@ class Committer:
         self._refused = await self._give(self._refused, 0)
         if self._malformed:
             refs = list(self._malformed)
-            await consumer.discard(self._link, self._context.keys, refs)
+            await consumer.discard(self._connection, self._context.keys, refs)
             self._malformed = self._malformed[len(refs) :]
 
-    async def _split_up(self, holding: Holding) -> None:
+    async def _split_up(self, holding: InFlightEntry) -> None:
         """Makes an entry of each input of one of a job."""
         bodies = [encode_body(Body(holding.op, (each,), holding.options)) for each in holding.inputs]
-        await jobs.split(self._link, self._context.keys, holding.entry, bodies)
+        await jobs.split(self._connection, self._context.keys, holding.entry, bodies)
         if self._context.spans is not None:
             self._context.spans.answered([holding.entry])
-        self._context.hands.release([key_of(holding.entry)])
+        self._context.in_flight.release([key_of(holding.entry)])
 
     async def _give(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
         """Hands entries back; returns those that came meanwhile."""
         entries = list(waiting)
         if entries:
-            await consumer.hand_back(self._link, self._context.keys, self._context.worker, entries, idle_ms)
+            await consumer.hand_back(self._connection, self._context.keys, self._context.worker, entries, idle_ms)
             metrics.HANDED_BACK.inc(len(entries))
-            self._context.hands.release(key_of(entry) for entry in entries)
+            self._context.in_flight.release(key_of(entry) for entry in entries)
         return waiting[len(entries) :]
 
-    def _next_answers(self) -> list[Answer]:
+    def _next_answers(self) -> list[EntryAnswer]:
         size = count = 0
-        for answer in self._answers[:MOST_ANSWERS]:
+        for answer in self._answers[:MAX_ANSWERS]:
             size += len(answer.reply)
-            if count and size > MOST_BYTES:
+            if count and size > MAX_BYTES:
                 break
             count += 1
         return self._answers[:count]
 
-    async def _commit(self, answers: list[Answer]) -> None:
+    async def _commit(self, answers: list[EntryAnswer]) -> None:
         how = replace(self._how, revision=self._context.revision)
-        won = await consumer.commit(self._link, self._context.keys, answers, how)
+        won = await consumer.commit(self._connection, self._context.keys, answers, how)
         dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
         if dead:
             metrics.DEAD_LETTERS.inc(len(dead))
@@ -144,9 +144,9 @@ class Committer:
         self._answers = self._answers[len(answers) :]
         if self._context.spans is not None:
             self._context.spans.answered([answer.entry for answer in answers])
-        self._context.hands.release(key_of(answer.entry) for answer in answers)
+        self._context.in_flight.release(key_of(answer.entry) for answer in answers)
         if any(answer.entry.job for answer in answers):
             self._context.jobs_moved.set()
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
-        metrics.HELD.labels(self._context.worker).set(len(self._context.hands))
+        metrics.HELD.labels(self._context.worker).set(len(self._context.in_flight))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.gpu.devices import Gpu, gpu_of
 from gpuworker.ipc.frames import Header
 from shared import consumer
-from shared.errors import RedisUnreachable
+from shared.errors import RedisUnreachableError
 from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
 from shared.process.tasks import wait_for_event
 
@@ -26,10 +26,10 @@ STUCK_S = 10.0
 """An event loop that did not come round for this long does not live."""
 
 
-class Pacemaker:
+class HeartbeatSender:
     """Says once a second what this worker is and does; knows whether it is ready and alive."""
 
-    def __init__(self, context: Context, ttl_s: float, seen: Sequence[Gpu]) -> None:
+    def __init__(self, context: WorkerState, ttl_s: float, seen: Sequence[Gpu]) -> None:
         self._context = context
         self._seen = seen
         self._ttl_ms = int(ttl_s * 1000)
@@ -61,7 +61,7 @@ class Pacemaker:
                 self._context.workers = max(1, workers)
                 self._heard = True
                 await self._announce()
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 self._heard = False
                 log.warning("no heartbeat", reason=error.message)
             await wait_for_event(self._now, self._context.settings.heartbeat_s)
@@ -70,7 +70,7 @@ class Pacemaker:
         """Says which queue is served. What gateways find by themselves is no need: they may be told of it."""
         try:
             await consumer.announce(self._context.control, self._context.keys)
-        except RedisUnreachable:
+        except RedisUnreachableError:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
             if self._announces:
@@ -129,8 +129,8 @@ class Pacemaker:
             dim=engine.get("dim", 0),
             state=self.state,
             tokens_per_s=round(context.tokens_per_s, 1),
-            holds=len(context.hands),
-            begun=len(context.hands.running()),
+            holds=len(context.in_flight),
+            begun=len(context.in_flight.running()),
             started_ms=self._started_ms,
             bulk_tokens_per_s=round(context.demand.left(context.tokens_per_s, context.settings.bulk_share), 1),
             dtype=engine.get("dtype", ""),

@@ -7,10 +7,10 @@ import asyncio
 import structlog
 
 from gpuworker.consumer.inflight import key_of
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.worker_state import WorkerState
 from shared import consumer
-from shared.connection import Link
-from shared.errors import RedisUnreachable
+from shared.connection import RedisConnection
+from shared.errors import RedisUnreachableError
 
 log = structlog.get_logger()
 
@@ -20,12 +20,12 @@ AFTER_S = 0.01
 RETRY_PAUSE_S = 0.2
 
 
-class Begun:
+class InProgressMarker:
     """Keeps the begun entries in Redis as they are in hand."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: WorkerState, connection: RedisConnection) -> None:
         self._context = context
-        self._link = link
+        self._connection = connection
         self._written: set[str] = set()
         self._stale = True  # a worker of this name may have died before
         self._changed = asyncio.Event()
@@ -47,15 +47,15 @@ class Begun:
             self._changed.clear()
             try:
                 await self._write()
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 log.debug("begun entries are not written", reason=error.message)
                 self._changed.set()
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _write(self) -> None:
-        running = self._context.hands.running()
+        running = self._context.in_flight.running()
         names = {key_of(entry) for entry in running}
-        ended = any(name in self._context.hands for name in self._written - names)
+        ended = any(name in self._context.in_flight for name in self._written - names)
         if self._stale or ended or names - self._written:
-            await consumer.mark_begun(self._link, self._context.keys, self._context.worker, running)
+            await consumer.mark_begun(self._connection, self._context.keys, self._context.worker, running)
             self._written, self._stale = names, False

@@ -18,7 +18,7 @@ def key_of(entry: Entry) -> str:
 
 
 @dataclass(slots=True)
-class Holding:
+class InFlightEntry:
     """One entry in this worker's hands, and what its body asks for. `answered` ones wait for their commit alone.
 
     `began` is when its run began (monotonic clock), None before that and between two parts of it; `runs` counts those
@@ -34,11 +34,11 @@ class Holding:
     answered: bool = False
 
 
-class Hands:
+class InFlightEntries:
     """All entries that this worker holds, by key."""
 
     def __init__(self) -> None:
-        self._by_key: dict[str, Holding] = {}
+        self._by_key: dict[str, InFlightEntry] = {}
         self._entries = [0] * len(LANES)
         self._tokens = [0] * len(LANES)
         self.freed = asyncio.Event()
@@ -49,17 +49,17 @@ class Hands:
     def __contains__(self, key: str) -> bool:
         return key in self._by_key
 
-    def get(self, key: str) -> Holding | None:
+    def get(self, key: str) -> InFlightEntry | None:
         """Returns what is held under a key."""
         return self._by_key.get(key)
 
-    def all(self) -> list[Holding]:
+    def all(self) -> list[InFlightEntry]:
         """Returns everything held."""
         return list(self._by_key.values())
 
-    def take(self, entry: Entry, inputs: tuple[Input, ...]) -> Holding:
+    def take(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
         """Takes an entry in hand."""
-        holding = Holding(entry, inputs)
+        holding = InFlightEntry(entry, inputs)
         self._by_key[key_of(entry)] = holding
         self._entries[entry.ref.lane] += 1
         self._tokens[entry.ref.lane] += entry.ref.cost
@@ -126,7 +126,7 @@ class Hands:
         for holding in self._by_key.values():
             holding.began, holding.runs = None, 0
 
-    def unanswered(self) -> list[Holding]:
+    def unanswered(self) -> list[InFlightEntry]:
         """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""
         return [each for each in self._by_key.values() if each.inputs and not each.answered]
 

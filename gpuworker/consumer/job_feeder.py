@@ -8,9 +8,9 @@ from collections.abc import Callable
 import structlog
 
 from gpuworker import metrics
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.worker_state import WorkerState
 from shared import jobs
-from shared.errors import RedisUnreachable
+from shared.errors import RedisUnreachableError
 from shared.jobs import Window, window
 from shared.process.tasks import wait_for_event
 
@@ -20,7 +20,7 @@ EVERY_S = 1.0
 """How often somebody looks whether there is anything to feed, or to look after, while nothing of jobs runs here."""
 
 
-class Feeder:
+class JobFeeder:
     """Feeds the lanes whenever this worker has answered something of a job. All workers do: each call is for the fleet.
 
     Args:
@@ -28,7 +28,7 @@ class Feeder:
         batch_tokens: says how many tokens a batch may have.
     """
 
-    def __init__(self, context: Context, batch_tokens: Callable[[], int]) -> None:
+    def __init__(self, context: WorkerState, batch_tokens: Callable[[], int]) -> None:
         self._context = context
         self._batch_tokens = batch_tokens
 
@@ -40,7 +40,7 @@ class Feeder:
             context.jobs_moved.clear()
             try:
                 fed = await jobs.feed(context.control, context.keys, self._window())
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 log.debug("jobs are not fed", reason=error.message)
                 await asyncio.sleep(EVERY_S)
                 continue

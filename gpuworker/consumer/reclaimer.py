@@ -11,12 +11,12 @@ import structlog
 from gpuworker import metrics
 from gpuworker.consumer.claimer import Claimer
 from gpuworker.consumer.inflight import key_of
-from gpuworker.consumer.worker_state import Context
-from gpuworker.policy.retries import keeps
+from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.policy.retries import should_keep
 from shared import consumer
-from shared.connection import GroupMissing, Link
-from shared.consumer import Abandoned
-from shared.errors import RedisUnreachable
+from shared.connection import GroupMissingError, RedisConnection
+from shared.consumer import ReclaimQuery
+from shared.errors import RedisUnreachableError
 from shared.keys import RELEASED
 
 log = structlog.get_logger()
@@ -25,19 +25,21 @@ SLOW_S = 0.5
 """A call that took longer speaks of a stall, after which every worker needs time to renew what it holds."""
 
 
-class Keeper:
+class Reclaimer:
     """Renews every `renew_ms`, and reclaims a few times within the idle bound.
 
     Args:
         context: the worker.
-        link: a connection of its own.
+        connection: a connection of its own.
         claimer: says what may be taken over, and takes it.
         drop: told the keys of entries that need not run any more.
     """
 
-    def __init__(self, context: Context, link: Link, claimer: Claimer, drop: Callable[[list[str]], None]) -> None:
+    def __init__(
+        self, context: WorkerState, connection: RedisConnection, claimer: Claimer, drop: Callable[[list[str]], None]
+    ) -> None:
         self._context = context
-        self._link = link
+        self._connection = connection
         self._claimer = claimer
         self._drop = drop
         self._stalled_until = 0.0
@@ -56,9 +58,9 @@ class Keeper:
                 if began >= max(next_reclaim, self._stalled_until):
                     next_reclaim = began + reclaim_s
                     await self._reclaim()
-            except GroupMissing:
+            except GroupMissingError:
                 await self._join()
-            except RedisUnreachable:
+            except RedisUnreachableError:
                 self._stalled(renew_s)
             if time.monotonic() - began > SLOW_S:
                 self._stalled(renew_s)
@@ -66,8 +68,8 @@ class Keeper:
     async def _join(self) -> None:
         """Makes the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
         try:
-            await consumer.join(self._link, self._context.keys)
-        except RedisUnreachable as error:
+            await consumer.join(self._connection, self._context.keys)
+        except RedisUnreachableError as error:
             log.debug("the group is still missing", reason=error.message)
 
     def _stalled(self, renew_s: float) -> None:
@@ -75,21 +77,21 @@ class Keeper:
 
     async def renew(self) -> None:
         """Renews what is held; drops what is not this worker's any more and has no answer yet."""
-        held = self._context.hands.all()
+        held = self._context.in_flight.all()
         if not held:
             return
         entries = [each.entry for each in held]
-        renewed = await consumer.renew(self._link, self._context.keys, self._context.worker, entries)
+        renewed = await consumer.renew(self._connection, self._context.keys, self._context.worker, entries)
         self._context.clock.saw(renewed.now_ms)
         gone = [
             key_of(each.entry)
             for each, still in zip(held, renewed.owned, strict=True)
-            if not keeps(owned=still, begun=each.began is not None, answered=each.answered)
+            if not should_keep(owned=still, begun=each.began is not None, answered=each.answered)
         ]
         if gone:
             metrics.DROPPED.inc(len(gone))
             self._drop(gone)
-            self._context.hands.release(gone)
+            self._context.in_flight.release(gone)
             if renewed.elsewhere:  # one that was delivered again to this worker meanwhile was taken for one in hand
                 await self._claimer.look_again()
 
@@ -98,10 +100,12 @@ class Keeper:
         most = self._claimer.room()
         if most <= 0:
             return
-        search = Abandoned(context.settings.reclaim_idle_ms, most=most, revision=context.revision)
+        search = ReclaimQuery(context.settings.reclaim_idle_ms, most=most, revision=context.revision)
         try:
-            claimed = await consumer.reclaim(self._link, context.keys, context.worker, context.clock.now_ms(), search)
-        except RedisUnreachable:
+            claimed = await consumer.reclaim(
+                self._connection, context.keys, context.worker, context.clock.now_ms(), search
+            )
+        except RedisUnreachableError:
             await self._claimer.look_again()
             raise
         if claimed is None:

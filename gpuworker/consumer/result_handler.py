@@ -6,20 +6,20 @@ from typing import Any
 
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc import frames
 from gpuworker.ipc.frames import Header
 from shared.keys import INTERACTIVE
-from shared.messages import READING, Entry, Result, Timing, Values, Vectors
+from shared.messages import TOKENIZER_OPS, Entry, Result, Timing, Values, Vectors
 
 DECAY = 0.9
 """Weight of the past in the measured rate, batch by batch."""
 
 
-class Results:
+class ResultHandler:
     """The way of results from the engine to the committer."""
 
-    def __init__(self, context: Context, committer: Committer) -> None:
+    def __init__(self, context: WorkerState, committer: Committer) -> None:
         self._context = context
         self._committer = committer
         self._answered_cost = 0
@@ -34,7 +34,7 @@ class Results:
             self._context.spans.ran(header)
         self._answered_cost += self._answer_done(header, payload)
         for failure in header["failed"]:
-            holding = self._context.hands.get(failure["key"])
+            holding = self._context.in_flight.get(failure["key"])
             if holding is not None and not holding.answered:
                 self._committer.fail(holding, failure["code"], failure["message"])
         if not header["more"]:
@@ -47,12 +47,12 @@ class Results:
         ran_ms, size = header["seconds"] * 1000, header["size"]
         for done in header["done"]:
             data, at = payload[at : at + done["bytes"]], at + done["bytes"]
-            holding = self._context.hands.get(done["key"])
+            holding = self._context.in_flight.get(done["key"])
             if holding is None or holding.answered:
                 continue
             entry = holding.entry
             cost += entry.ref.cost
-            if entry.ref.lane == INTERACTIVE and holding.op not in READING:  # which takes nothing of the device
+            if entry.ref.lane == INTERACTIVE and holding.op not in TOKENIZER_OPS:  # which takes nothing of the device
                 self._context.demand.ran(entry.ref.cost)
             submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
             queued = max(0.0, done["began"] - submitted)

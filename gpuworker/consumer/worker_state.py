@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuworker.consumer.inflight import Hands
+from gpuworker.consumer.inflight import InFlightEntries
 from gpuworker.consumer.redis_clock import RedisClock
-from gpuworker.policy.fair_share import Demand
+from gpuworker.policy.fair_share import LoadAverage
 from gpuworker.settings import WorkerSettings
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import Keys
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Context:
+class WorkerState:
     """The worker's name and settings, its view of the fleet, and what it holds.
 
     `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
@@ -30,13 +30,13 @@ class Context:
     settings: WorkerSettings
     worker: str
     keys: Keys
-    control: Link
+    control: RedisConnection
     clock: RedisClock = field(default_factory=RedisClock)
-    hands: Hands = field(default_factory=Hands)
+    in_flight: InFlightEntries = field(default_factory=InFlightEntries)
     workers: int = 1
     revision: str = ""
     tokens_per_s: float = 0.0
-    demand: Demand = field(default_factory=Demand)
+    demand: LoadAverage = field(default_factory=LoadAverage)
     standby: bool = False
     jobs_moved: asyncio.Event = field(default_factory=asyncio.Event)
     spans: Spans | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuworker.backends.base import InputRefused
-from gpuworker.engine.work import Failed, Work
-from shared.errors import DeadlineExceeded, InputFailed, InvalidRequest
+from gpuworker.backends.base import InputRefusedError
+from gpuworker.engine.work import EntryTask, Failed
+from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -16,14 +16,14 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and says
 
 
-def failure_of(work: Work, error: Exception) -> Failed:
+def failure_of(work: EntryTask, error: Exception) -> Failed:
     """Returns how an entry fails of it. Of an unforeseen error it names the kind: its text may hold the input's."""
-    if isinstance(error, InputRefused):
-        return Failed(work.key, InvalidRequest.code, str(error))
-    return Failed(work.key, InputFailed.code, f"The model failed on this input ({type(error).__name__}).")
+    if isinstance(error, InputRefusedError):
+        return Failed(work.key, InvalidRequestError.code, str(error))
+    return Failed(work.key, InputFailedError.code, f"The model failed on this input ({type(error).__name__}).")
 
 
-def late_failure_of(work: Work) -> Failed:
+def late_failure_of(work: EntryTask) -> Failed:
     """Returns how an entry fails for which there is no time left."""
     told = "No answer could come before the deadline: allow more time, or send less at once."
-    return Failed(work.key, DeadlineExceeded.code, told)
+    return Failed(work.key, DeadlineExceededError.code, told)

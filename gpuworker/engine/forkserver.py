@@ -27,7 +27,7 @@ from setproctitle import setproctitle
 from gpuworker.engine.main import serve
 from gpuworker.ipc import frames
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.ipc.shared_memory import Window
+from gpuworker.ipc.shared_memory import SharedMemoryReader
 from gpuworker.models import parse_model
 from shared.process.logs import configure_logging
 from shared.process.parent_death import die_with_parent
@@ -90,7 +90,7 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
-        window = Window(descriptors[1]) if len(descriptors) > 1 else None
+        window = SharedMemoryReader(descriptors[1]) if len(descriptors) > 1 else None
         ours = socket.socket(fileno=descriptors[0])
         os.register_at_fork(after_in_child=lambda: _disown(ours))
         serve(ours, options, window)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from gpuworker.engine.gpu_turn import OWN, SharedTurn, Turn
+from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn, SharedTurn
 from gpuworker.engine.host_lock import HostLock
-from gpuworker.engine.lease_guard import Tenure
+from gpuworker.engine.lease_guard import LeaseGuard
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.frames import Header
-from gpuworker.ipc.shared_memory import Window
-from gpuworker.models import ModelError
+from gpuworker.ipc.shared_memory import SharedMemoryReader
+from gpuworker.models import ModelLoadError
 
 
-class Presence:
+class GpuSession:
     """An engine on its GPU, as its worker grants it. Returns when the GPU is its own, or it may take turns on it.
 
     Args:
@@ -27,19 +27,19 @@ class Presence:
         turn: to be taken before each batch.
 
     Raises:
-        ModelError: this system cannot show it.
+        ModelLoadError: this system cannot show it.
     """
 
     def __init__(
-        self, options: EngineOptions, lock: str, window: Window | None, send: Callable[[Header], None]
+        self, options: EngineOptions, lock: str, window: SharedMemoryReader | None, send: Callable[[Header], None]
     ) -> None:
-        self.turn: Turn = OWN
+        self.turn: GpuTurn = UNSHARED
         self._shared: SharedTurn | None = None
         if options.gpu_lease == "off":
             return
         if window is None:
-            raise ModelError("gpu_lease: this system has no memfd_create(2), by which an engine sees its lease")
-        tenure, host = Tenure(window.until), HostLock(options.gpu_lease_dir)
+            raise ModelLoadError("gpu_lease: this system has no memfd_create(2), by which an engine sees its lease")
+        tenure, host = LeaseGuard(window.until), HostLock(options.gpu_lease_dir)
         os.register_at_fork(after_in_child=host.disown)
         if options.gpu_lease == "batch":
             self.turn = self._shared = SharedTurn(tenure, host, lambda kind: send({"kind": kind}))

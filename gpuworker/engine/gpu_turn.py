@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gpuworker.engine.host_lock import HostLock
-from gpuworker.engine.lease_guard import Tenure
+from gpuworker.engine.lease_guard import LeaseGuard
 
 
-class Turn(Protocol):
+class GpuTurn(Protocol):
     """What the pipeline asks before each batch."""
 
     @property
@@ -24,7 +24,7 @@ class Turn(Protocol):
         """Ends the turn, if it is this engine's."""
 
 
-class OwnTurn:
+class UnsharedTurn:
     """The device is this engine's own."""
 
     held = True
@@ -36,7 +36,7 @@ class OwnTurn:
         """It stays so."""
 
 
-OWN = OwnTurn()
+UNSHARED = UnsharedTurn()
 
 
 class SharedTurn:
@@ -50,7 +50,7 @@ class SharedTurn:
         tell: tells the worker: want, has, done.
     """
 
-    def __init__(self, tenure: Tenure, lock: HostLock, tell: Callable[[str], None]) -> None:
+    def __init__(self, tenure: LeaseGuard, lock: HostLock, tell: Callable[[str], None]) -> None:
         self._tenure, self._lock, self._tell = tenure, lock, tell
         self._state = threading.Condition()
         self._name = ""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import cast
 
-from gpuworker.models import ModelError
+from gpuworker.models import ModelLoadError
 
 PROBE = "probe"
 
@@ -19,7 +19,7 @@ class HostLock:
         folder: that all workers of the host see; None locks nothing.
 
     Raises:
-        ModelError: it cannot be used.
+        ModelLoadError: it cannot be used.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -30,7 +30,7 @@ class HostLock:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 os.close(self._opened(PROBE))
             except OSError as error:
-                raise ModelError(f"gpu_lease_dir {folder} cannot be used: {error.strerror}") from error
+                raise ModelLoadError(f"gpu_lease_dir {folder} cannot be used: {error.strerror}") from error
 
     def take(self, name: str) -> None:
         """Waits until nobody else has the file of that name."""

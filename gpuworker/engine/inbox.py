@@ -9,16 +9,16 @@ from typing import Any
 
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Work
+from gpuworker.engine.work import EntryTask
 from gpuworker.ipc import frames
-from gpuworker.ipc.shared_memory import Window
+from gpuworker.ipc.shared_memory import SharedMemoryReader
 from shared.messages import PLAIN, Options
 
 
 class Inbox:
     """Takes in what the worker sends, but for what is about the GPU."""
 
-    def __init__(self, pipeline: Pipeline, outbox: Outbox, window: Window | None) -> None:
+    def __init__(self, pipeline: Pipeline, outbox: Outbox, window: SharedMemoryReader | None) -> None:
         self._pipeline = pipeline
         self._outbox = outbox
         self._window = window
@@ -48,9 +48,9 @@ class Inbox:
             self.take(self._waiting.get())
 
 
-def _work(entry: dict[str, Any]) -> Work:
+def _work(entry: dict[str, Any]) -> EntryTask:
     """Returns an entry as the pipeline has it."""
-    return Work(
+    return EntryTask(
         entry["key"],
         entry["inputs"],
         entry["since"],

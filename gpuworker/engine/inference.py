@@ -11,10 +11,10 @@ from shared.messages import EMBED, EMBED_ALL, PLAIN
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Backend, Output, Vector
-    from gpuworker.engine.work import Batch, Item, Row
+    from gpuworker.engine.work import Batch, BatchRow, InputItem
 
 
-def alike(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
+def alike(rows: Sequence[BatchRow]) -> list[tuple[BatchRow, ...]]:
     """Returns the rows that can run at once: those that ask for the vectors of tokens run by themselves."""
     pooled = tuple(row for row in rows if row.items[0].work.op != EMBED_ALL)
     if len(pooled) in (0, len(rows)):
@@ -22,7 +22,7 @@ def alike(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
     return [pooled, tuple(row for row in rows if row.items[0].work.op == EMBED_ALL)]
 
 
-def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Item, Output]]:
+def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[InputItem, Output]]:
     """Returns what each input of a batch of such rows gets: its vector, an array of those of its tokens, or JSON.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Quarantine:
+class IsolationLock:
     """Where inputs may take the engine with them: in a batch, and in a user's own `preprocess`.
 
     Suspects are in there alone, all others side by side. One that waits to be alone is next.

@@ -16,7 +16,7 @@ OVER = 3
 """Exit code of an engine whose time on the GPU is over."""
 
 
-class Tenure:
+class LeaseGuard:
     """Ends this process when it uses the GPU and its time is over.
 
     Args:

@@ -12,17 +12,17 @@ from setproctitle import setproctitle
 
 from gpuworker.backends.base import Backend
 from gpuworker.backends.load import load_backend
-from gpuworker.engine.gpu_session import Presence
-from gpuworker.engine.gpu_turn import OWN, Turn
+from gpuworker.engine.gpu_session import GpuSession
+from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
 from gpuworker.engine.inbox import Inbox
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.result_frames import reports_of
-from gpuworker.engine.work import Ran, Told
+from gpuworker.engine.work import BatchResult, PipelineCallbacks
 from gpuworker.ipc import frames
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.ipc.shared_memory import Window
-from gpuworker.models import ModelError, parse_model
+from gpuworker.ipc.shared_memory import SharedMemoryReader
+from gpuworker.models import ModelLoadError, parse_model
 from gpuworker.policy.batching import Limits
 
 SWITCH_S = 0.0005
@@ -30,7 +30,7 @@ SWITCH_S = 0.0005
 the thread whose batch has ended."""
 
 
-def serve(sock: socket.socket, options: EngineOptions, window: Window | None) -> None:
+def serve(sock: socket.socket, options: EngineOptions, window: SharedMemoryReader | None) -> None:
     """Loads the model and serves until the worker closes the socket. Large frames stand in the `window`."""
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
@@ -42,10 +42,10 @@ def serve(sock: socket.socket, options: EngineOptions, window: Window | None) ->
     device = start[0]["device"]
     options = replace(options, device=device, runners=1 if options.gpu_lease == "batch" else options.runners)
     try:
-        presence = Presence(options, start[0]["lock"], window, outbox.send)
+        presence = GpuSession(options, start[0]["lock"], window, outbox.send)
         backend = load_backend(parse_model(options.model), options)
         backend.warmup()
-    except ModelError as error:
+    except ModelLoadError as error:
         outbox.send({"kind": "failed", "message": str(error)})
         return
     pipeline, ready = _built(options, backend, outbox, presence.turn)
@@ -53,13 +53,13 @@ def serve(sock: socket.socket, options: EngineOptions, window: Window | None) ->
     threading.Thread(target=outbox.run, name="send", daemon=True).start()
     outbox.send(ready)
     inbox = Inbox(pipeline, outbox, window)
-    take = inbox.take if presence.turn is OWN else inbox.beside()
+    take = inbox.take if presence.turn is UNSHARED else inbox.beside()
     for header, _ in received:
         if not presence.take(header):
             take(header)
 
 
-def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: Turn) -> tuple[Pipeline, frames.Header]:
+def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, frames.Header]:
     """Returns the pipeline of a loaded model, and what is told of it."""
     max_tokens = options.max_batch_tokens or backend.max_batch_tokens
     limits = Limits(
@@ -73,11 +73,11 @@ def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: Turn)
         bulk_stretch=options.bulk_stretch,
     )
 
-    def ran(what: Ran) -> None:
+    def ran(what: BatchResult) -> None:
         for frame in reports_of(what):
             outbox.put(frame)
 
-    told = Told(
+    told = PipelineCallbacks(
         begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),
         ran=ran,
         settle=outbox.flush,

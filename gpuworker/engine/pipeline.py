@@ -16,15 +16,15 @@ from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
 from gpuworker.engine.failures import failure_of, is_out_of_memory, late_failure_of
-from gpuworker.engine.gpu_turn import OWN, Turn
+from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
 from gpuworker.engine.inference import alike, results_of
-from gpuworker.engine.isolation import Quarantine
+from gpuworker.engine.isolation import IsolationLock
 from gpuworker.engine.tokenization import portions, read_alone, tokenized
-from gpuworker.engine.waiting import Shelf
-from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
-from gpuworker.policy.adaptive_limits import Pace
+from gpuworker.engine.waiting import WaitingInputs
+from gpuworker.engine.work import Batch, BatchResult, BatchRow, EntryTask, Failed, InputItem, PipelineCallbacks
+from gpuworker.policy.adaptive_limits import AdaptiveLimits
 from gpuworker.policy.batching import Limits, Plan
-from shared.messages import PREDICT, READING
+from shared.messages import PREDICT, TOKENIZER_OPS
 
 
 class Pipeline:
@@ -37,20 +37,20 @@ class Pipeline:
         turn: what is asked before each batch for the device.
     """
 
-    def __init__(self, backend: Backend, limits: Limits, told: Told, turn: Turn = OWN) -> None:
+    def __init__(self, backend: Backend, limits: Limits, told: PipelineCallbacks, turn: GpuTurn = UNSHARED) -> None:
         self._turn = turn
         self._backend = backend
         self._packed = limits.packed
-        self._pace = Pace(limits, backend.runners)
+        self._pace = AdaptiveLimits(limits, backend.runners)
         self._begun, self._ran, self._settle = told.begun, told.ran, told.settle
         self._lock = threading.Lock()
         self._preparing = threading.Condition(self._lock)
         self._leading = threading.Condition(self._lock)
         self._following = threading.Condition(self._lock)
-        self._shelf = Shelf(limits, backend.runners)
-        self._works: dict[str, Work] = {}
-        self._reading: SimpleQueue[Work] = SimpleQueue()
-        self._quarantine = Quarantine()
+        self._shelf = WaitingInputs(limits, backend.runners)
+        self._works: dict[str, EntryTask] = {}
+        self._reading: SimpleQueue[EntryTask] = SimpleQueue()
+        self._quarantine = IsolationLock()
         self._running, self._running_tokens, self._ended = 0, 0, 0.0
         self._leader_runs = self._suspect_runs = self._suspect_ran = False
 
@@ -62,13 +62,13 @@ class Pipeline:
         for number in range(self._backend.runners):
             threading.Thread(target=self._run, args=(number == 0,), name=f"run {number}", daemon=True).start()
 
-    def add(self, works: Iterable[Work]) -> None:
+    def add(self, works: Iterable[EntryTask]) -> None:
         """Takes in entries: returns when they are tokenized."""
-        arrived, waiting = list(works), list[Work]()
+        arrived, waiting = list(works), list[EntryTask]()
         with self._lock:
             self._works.update((work.key, work) for work in arrived)
         for work in arrived:
-            (self._reading.put if work.op in READING else waiting.append)(work)
+            (self._reading.put if work.op in TOKENIZER_OPS else waiting.append)(work)
         for some in portions(waiting):
             self._tokenize(some)
 
@@ -92,7 +92,7 @@ class Pipeline:
 
     # -- tokenizing ---------------------------------------------------------------------------------------------------
 
-    def _tokenize(self, works: list[Work]) -> None:
+    def _tokenize(self, works: list[EntryTask]) -> None:
         if works[0].op == PREDICT:  # what a user wrote may take this process with it
             items, broken = self._preprocess(works[0])
         else:
@@ -105,13 +105,13 @@ class Pipeline:
             self._call_runner()
             self._preparing.notify()
         if failed:
-            self._ran(Ran(failed=failed))
+            self._ran(BatchResult(failed=failed))
 
-    def _preprocess(self, work: Work) -> tuple[list[Item], list[tuple[Work, Exception]]]:
+    def _preprocess(self, work: EntryTask) -> tuple[list[InputItem], list[tuple[EntryTask, Exception]]]:
         with self._quarantine.entered(alone=work.attempts > 0):
             self._begun([work.key])
             read = tokenized(self._backend, [work])
-            self._ran(Ran(paused=[work.key]))
+            self._ran(BatchResult(paused=[work.key]))
         return read
 
     def _read(self) -> None:
@@ -137,7 +137,7 @@ class Pipeline:
                 rows, expired = self._take(self._plan())
                 planned, bulk_led = time.monotonic(), self._shelf.bulk_leads
             if expired:
-                self._ran(Ran(failed=expired))
+                self._ran(BatchResult(failed=expired))
             if rows:
                 batch = self._collate(rows)
                 with self._lock:
@@ -178,7 +178,7 @@ class Pipeline:
         """
         (self._following if self._leader_runs else self._leading).notify()
 
-    def _live(self, batch: Batch) -> tuple[Row, ...]:
+    def _live(self, batch: Batch) -> tuple[BatchRow, ...]:
         """Returns the rows that somebody still waits for: a batch that was held ready may have waited long."""
         now, items = time.monotonic(), batch.items
         with self._lock:
@@ -187,10 +187,10 @@ class Pipeline:
             if failed:
                 self._shelf.sweep()
         if failed:
-            self._ran(Ran(failed=failed))
+            self._ran(BatchResult(failed=failed))
         if not any(item.work.over for item in items):
             return batch.rows
-        live = (Row([item for item in row.items if not item.work.over]) for row in batch.rows)
+        live = (BatchRow([item for item in row.items if not item.work.over]) for row in batch.rows)
         return tuple(row for row in live if row.items)
 
     def _next(self, *, leads: bool) -> tuple[Batch, bool]:
@@ -221,11 +221,11 @@ class Pipeline:
                 if rows:
                     self._begin(rows, leads=leads, suspect=suspect)
             if expired:
-                self._ran(Ran(failed=expired))
+                self._ran(BatchResult(failed=expired))
             if rows:
                 return self._collate(rows), alone
 
-    def _begin(self, rows: tuple[Row, ...], *, leads: bool, suspect: bool) -> None:
+    def _begin(self, rows: tuple[BatchRow, ...], *, leads: bool, suspect: bool) -> None:
         """One runner more is at work: another may find something to do, and the preparer something to make ready.
 
         A suspect begins when no runner is at work, so it is always the leader that runs it, and the others wait for it.
@@ -243,7 +243,7 @@ class Pipeline:
         """Runs a batch and hands back what it gave. Returns when it had run, before that was handed back."""
         now = time.monotonic()
         items, tokens = batch.items, batch.tokens
-        ran = Ran(len(batch.rows), len(items), tokens, tokens if self._packed else batch.padded)
+        ran = BatchResult(len(batch.rows), len(items), tokens, tokens if self._packed else batch.padded)
         ran.gap = max(0.0, now - max(idle_since, min(item.shelved for item in items)))
         with self._lock:
             works = {item.work.key: item.work for item in items}
@@ -273,7 +273,7 @@ class Pipeline:
         self._ran(ran)
         return ended
 
-    def _compute(self, batch: Batch, ran: Ran, *, alone: bool, again: bool = False) -> None:
+    def _compute(self, batch: Batch, ran: BatchResult, *, alone: bool, again: bool = False) -> None:
         """Runs a batch; one that fails is halved until the texts that fail are alone.
 
         A single text for which there was no memory runs `again` once: what took it may be over.
@@ -302,7 +302,7 @@ class Pipeline:
                     ran.done.append(work)
 
     def _compute_less(
-        self, batch: Batch, ran: Ran, failed: list[Failed], *, alone: bool, no_memory: bool, again: bool
+        self, batch: Batch, ran: BatchResult, failed: list[Failed], *, alone: bool, no_memory: bool, again: bool
     ) -> None:
         """Runs the halves of a batch that has failed; for a single text it fails its entries."""
         if no_memory:
@@ -328,7 +328,7 @@ class Pipeline:
         limits = self._pace.limits(self._shelf.tokens, self._running_tokens)
         return self._shelf.plan(limits, time.monotonic(), busy=self._running > 0, suspect_ran=self._suspect_ran)
 
-    def _take(self, made: Plan) -> tuple[tuple[Row, ...], list[Failed]]:
+    def _take(self, made: Plan) -> tuple[tuple[BatchRow, ...], list[Failed]]:
         """Takes off the shelf what a plan names: the rows of its batch, and the entries whose deadline has passed."""
         rows, late = self._shelf.take(made, time.monotonic())
         failed = [late_failure_of(item.work) for item in late if self._close(item.work)]
@@ -336,14 +336,14 @@ class Pipeline:
             self._shelf.sweep()
         return rows, failed
 
-    def _close(self, work: Work) -> bool:
+    def _close(self, work: EntryTask) -> bool:
         """Ends the life of an entry here; returns whether it had not ended yet."""
         if self._works.get(work.key) is work:  # the same entry may have come again meanwhile
             del self._works[work.key]
         ended, work.over = work.over, True
         return not ended
 
-    def _collate(self, rows: tuple[Row, ...]) -> Batch:
+    def _collate(self, rows: tuple[BatchRow, ...]) -> Batch:
         try:
             return Batch(rows, self._backend.collate([row.encoded for row in rows]))
         except Exception as error:  # noqa: BLE001 - it fails the inputs that caused it, as an error in the run does

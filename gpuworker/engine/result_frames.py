@@ -7,26 +7,26 @@ from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
-from gpuworker.engine.work import Failed, Ran, Work
+from gpuworker.engine.work import BatchResult, EntryTask, Failed
 from gpuworker.ipc import frames
-from shared.errors import InputFailed
+from shared.errors import InputFailedError
 from shared.messages import EMBED_ALL, PREDICT
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
 
-MOST_VALUES_BYTES = 32 * 2**20
+MAX_VALUES_BYTES = 32 * 2**20
 """Of the outputs of an entry: a reply has to pass through Redis, and one that is too long would never be read."""
 
-TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MOST_VALUES_BYTES >> 20}."
+TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_VALUES_BYTES >> 20}."
 
-MOST_REPORT_BYTES = 64 * 2**20
+MAX_REPORT_BYTES = 64 * 2**20
 """What a batch gives beyond it goes in further frames: one is held in memory by both processes."""
 
 _BATCHES = count()
 
 
-def reports_of(ran: Ran) -> Iterator[bytes]:
+def reports_of(ran: BatchResult) -> Iterator[bytes]:
     """Yields the frame that says what a batch gave; or several, each but the last with `more` to follow."""
     failed = list(ran.failed)
     done: list[dict[str, Any]] = []
@@ -35,10 +35,10 @@ def reports_of(ran: Ran) -> Iterator[bytes]:
     batch = next(_BATCHES)  # which others may come between the frames of
     for work in ran.done:
         told, piece = _result(work)
-        if work.op == PREDICT and len(piece) > MOST_VALUES_BYTES:
-            failed.append(Failed(work.key, InputFailed.code, TOO_LONG.format(len(piece) >> 20)))
+        if work.op == PREDICT and len(piece) > MAX_VALUES_BYTES:
+            failed.append(Failed(work.key, InputFailedError.code, TOO_LONG.format(len(piece) >> 20)))
             continue
-        if done and size + len(piece) > MOST_REPORT_BYTES:
+        if done and size + len(piece) > MAX_REPORT_BYTES:
             yield frames.encode(_header(ran, batch, done, [], more=True), b"".join(pieces))
             done, pieces, size = [], [], 0
         done.append(told)
@@ -47,7 +47,9 @@ def reports_of(ran: Ran) -> Iterator[bytes]:
     yield frames.encode(_header(ran, batch, done, failed, more=False), b"".join(pieces))
 
 
-def _header(ran: Ran, batch: int, done: list[dict[str, Any]], failed: list[Failed], *, more: bool) -> frames.Header:
+def _header(
+    ran: BatchResult, batch: int, done: list[dict[str, Any]], failed: list[Failed], *, more: bool
+) -> frames.Header:
     return {
         "kind": "ran",
         "batch": batch,
@@ -70,7 +72,7 @@ def _header(ran: Ran, batch: int, done: list[dict[str, Any]], failed: list[Faile
     }
 
 
-def _result(work: Work) -> tuple[dict[str, object], bytes]:
+def _result(work: EntryTask) -> tuple[dict[str, object], bytes]:
     """Returns what is said of an entry that is done, and what it gave."""
     told: dict[str, object] = {
         "key": work.key,

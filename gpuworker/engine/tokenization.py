@@ -9,15 +9,15 @@ from typing import Any
 
 import orjson
 
-from gpuworker.backends.base import Backend, InputRefused
+from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.engine.failures import failure_of, late_failure_of
-from gpuworker.engine.work import Item, Ran, Work
+from gpuworker.engine.work import BatchResult, EntryTask, InputItem
 from gpuworker.policy.batching import Waiting
 from shared.messages import DECODE, EMBED, PREDICT
 
 BYTES_PER_ID = 4
 
-MOST_TEXTS = 256
+MAX_TEXTS = 256
 """Most texts tokenized in one call, so that the first of many need not wait for the last."""
 
 ELSEWHERE = {
@@ -27,16 +27,16 @@ ELSEWHERE = {
 """What is said of an operation that a model does not have."""
 
 
-def portions(works: Iterable[Work]) -> Iterator[list[Work]]:
+def portions(works: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
     """Yields entries in their order, as many at once as are tokenized in one call.
 
     A suspect is alone, and so is what a user's own function reads: it may take long, and take the process with it.
     """
-    some: list[Work] = []
+    some: list[EntryTask] = []
     texts = 0
     for work in works:
         apart = work.attempts or work.op == PREDICT or (some and (some[-1].attempts or some[-1].op == PREDICT))
-        if some and (apart or texts + len(work.inputs) > MOST_TEXTS):
+        if some and (apart or texts + len(work.inputs) > MAX_TEXTS):
             yield some
             some, texts = [], 0
         some.append(work)
@@ -45,23 +45,23 @@ def portions(works: Iterable[Work]) -> Iterator[list[Work]]:
         yield some
 
 
-def read_alone(backend: Backend, work: Work, begun: Callable[[list[str]], None]) -> Ran:
+def read_alone(backend: Backend, work: EntryTask, begun: Callable[[list[str]], None]) -> BatchResult:
     """Does what a tokenizer alone can do for an entry; returns its answer. It has begun, unless its time is over."""
     if work.began is not None and work.began >= work.deadline:
-        return Ran(failed=[late_failure_of(work)])
+        return BatchResult(failed=[late_failure_of(work)])
     begun([work.key])
     try:
         work.values = _values_of(backend, work)
     except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-        return Ran(failed=[failure_of(work, error)])
-    return Ran(done=[work])
+        return BatchResult(failed=[failure_of(work, error)])
+    return BatchResult(done=[work])
 
 
-def _values_of(backend: Backend, work: Work) -> list[bytes]:
+def _values_of(backend: Backend, work: EntryTask) -> list[bytes]:
     """Returns what READING gives for each input of an entry, as JSON.
 
     Raises:
-        InputRefused: it asks for what this model does not do.
+        InputRefusedError: it asks for what this model does not do.
         Exception: whatever else a tokenizer raises.
     """
     _check(backend, work)
@@ -78,13 +78,15 @@ def _values_of(backend: Backend, work: Work) -> list[bytes]:
     return told
 
 
-def tokenized(backend: Backend, works: Sequence[Work]) -> tuple[list[Item], list[tuple[Work, Exception]]]:
+def tokenized(
+    backend: Backend, works: Sequence[EntryTask]
+) -> tuple[list[InputItem], list[tuple[EntryTask, Exception]]]:
     """Returns the inputs of these entries, and the entries that cannot be read, with why."""
     try:
         return items_of(backend, works), []
     except Exception:  # noqa: BLE001 - one of them is to blame: find out which
-        items: list[Item] = []
-        broken: list[tuple[Work, Exception]] = []
+        items: list[InputItem] = []
+        broken: list[tuple[EntryTask, Exception]] = []
         for work in works:
             try:
                 items += items_of(backend, [work])
@@ -93,27 +95,27 @@ def tokenized(backend: Backend, works: Sequence[Work]) -> tuple[list[Item], list
         return items, broken
 
 
-def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
+def items_of(backend: Backend, works: Sequence[EntryTask]) -> list[InputItem]:
     """Returns the inputs of these entries, tokenized: those that are read alike in one call.
 
     Raises:
-        InputRefused: an entry asks for what this model does not do.
+        InputRefusedError: an entry asks for what this model does not do.
         Exception: whatever else a tokenizer raises.
     """
     began = time.monotonic()
-    alike: dict[object, list[Work]] = {}
+    alike: dict[object, list[EntryTask]] = {}
     for work in works:
         _check(backend, work)
         dimensions = work.options.dimensions
         if dimensions is not None and dimensions > backend.dim:
-            raise InputRefused(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
+            raise InputRefusedError(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
         alike.setdefault(work.read_as, []).append(work)
     encoded = [
         (some, backend.tokenize([each for work in some for each in work.inputs], some[0].options))
         for some in alike.values()
     ]
     now = time.monotonic()
-    items: list[Item] = []
+    items: list[InputItem] = []
     for some, of_all in encoded:
         following = iter(of_all)
         for work in some:
@@ -121,11 +123,11 @@ def items_of(backend: Backend, works: Sequence[Work]) -> list[Item]:
             work.tokens, work.read_s, work.read_at = [each.tokens for each in own], now - began, now
             for at, each in enumerate(own):
                 waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
-                items.append(Item(work, at, each, waiting, now))
+                items.append(InputItem(work, at, each, waiting, now))
     return items
 
 
-def _check(backend: Backend, work: Work) -> None:
-    """Raises InputRefused: this model does not do such things."""
+def _check(backend: Backend, work: EntryTask) -> None:
+    """Raises InputRefusedError: this model does not do such things."""
     if work.op not in backend.ops:
-        raise InputRefused(ELSEWHERE[PREDICT if work.op == PREDICT else EMBED])
+        raise InputRefusedError(ELSEWHERE[PREDICT if work.op == PREDICT else EMBED])

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from gpuworker.engine.work import Batch, Item, Row
-from gpuworker.policy.batching import Limits, Plan, Turn, plan
-from gpuworker.policy.bulk_limit import Guests
-from gpuworker.policy.fair_share import Turns
+from gpuworker.engine.work import Batch, BatchRow, InputItem
+from gpuworker.policy.batching import Limits, Plan, SchedulerState, plan
+from gpuworker.policy.bulk_limit import BulkBatchLimit
+from gpuworker.policy.fair_share import DeficitCounter
 
-LEAST_IN_SIGHT = 256
+MIN_IN_SIGHT = 256
 MANY_BATCHES = 4
 """Of bulk, the first so many full batches are in sight of the plan: enough to find some of a length, however much there
 is. Without padding they go in the order of arrival, and one batch will do."""
 
 
-class Shelf:
+class WaitingInputs:
     """What waits: each lane in the order of arrival, and suspects apart. It has no lock of its own.
 
     Args:
@@ -30,12 +30,12 @@ class Shelf:
     """
 
     def __init__(self, limits: Limits, runners: int) -> None:
-        self._interactive: dict[object, Row] = {}
-        self._bulk: dict[object, Row] = {}
-        self._suspects: dict[object, Row] = {}
-        self._in_sight = limits.max_size if limits.packed else max(LEAST_IN_SIGHT, MANY_BATCHES * limits.max_size)
-        self._turns = Turns(limits.bulk_share, limits.bulk_age_bound_s)
-        self._guests = Guests(limits.bulk_stretch, runners)
+        self._interactive: dict[object, BatchRow] = {}
+        self._bulk: dict[object, BatchRow] = {}
+        self._suspects: dict[object, BatchRow] = {}
+        self._in_sight = limits.max_size if limits.packed else max(MIN_IN_SIGHT, MANY_BATCHES * limits.max_size)
+        self._turns = DeficitCounter(limits.bulk_share, limits.bulk_age_bound_s)
+        self._guests = BulkBatchLimit(limits.bulk_stretch, runners)
         self.tokens = 0
         self.bulk_leads = False
         self.ready: Batch | None = None
@@ -50,11 +50,11 @@ class Shelf:
         """Whether anything waits, be it in a batch that is ready."""
         return bool(self) or self.ready is not None
 
-    def add(self, items: Iterable[Item]) -> None:
+    def add(self, items: Iterable[InputItem]) -> None:
         """Puts inputs on the shelf, each beside those with the same content. A suspect joins nobody."""
         for item in items:
             if item.waiting.suspect:
-                self._suspects[item.work.key, item.at] = Row([item])
+                self._suspects[item.work.key, item.at] = BatchRow([item])
                 self.tokens += item.encoded.tokens
             else:
                 self._join(item)
@@ -63,18 +63,18 @@ class Shelf:
         """Returns what to do now; its indices are rows that are in sight."""
         owed = self._turns.owed(now)
         self.bulk_leads = owed > 0
-        turn = Turn(busy, suspect_ran, owed)
+        turn = SchedulerState(busy, suspect_ran, owed)
         limits = limits._replace(bulk_tokens=self._guests.bulk_tokens(limits.costs, now))
         return plan([row.waiting for _, row in self._seen()], limits, now, turn)
 
-    def take(self, made: Plan, now: float) -> tuple[tuple[Row, ...], list[Item]]:
+    def take(self, made: Plan, now: float) -> tuple[tuple[BatchRow, ...], list[InputItem]]:
         """Takes off the rows of a plan's batch, and the inputs that expire; returns both."""
         seen, until = list(self._seen()), now + made.seconds
         self._seconds = made.seconds
         late = [item for i in made.expired for item in seen[i][1].items if item.waiting.deadline <= until]
         return tuple(self._pop(seen[i][0]) for i in made.batch), late
 
-    def begins(self, rows: Iterable[Row], now: float) -> None:
+    def begins(self, rows: Iterable[BatchRow], now: float) -> None:
         """Takes in that a batch begins which was planned or taken last, for whose lanes take turns."""
         batch = [row.waiting for row in rows]
         guests = [each.tokens for each in batch if not each.bulk]
@@ -121,38 +121,38 @@ class Shelf:
                     if live and lane is self._interactive and row.waiting.bulk:
                         self._bulk[key] = lane.pop(key)
 
-    def _join(self, item: Item) -> None:
+    def _join(self, item: InputItem) -> None:
         key = item.content
         row = self._interactive.get(key) or self._bulk.get(key)
         if row is None:
-            self._put(key, Row([item]))
+            self._put(key, BatchRow([item]))
         else:
             row.items.append(item)
             if not item.waiting.bulk and key in self._bulk:
                 self._interactive[key] = self._bulk.pop(key)
 
-    def _put(self, key: object, row: Row) -> None:
+    def _put(self, key: object, row: BatchRow) -> None:
         waiting = row.waiting
         lane = self._suspects if waiting.suspect else self._bulk if waiting.bulk else self._interactive
         lane[key] = row
         self.tokens += row.encoded.tokens
 
-    def _pop(self, key: object) -> Row:
+    def _pop(self, key: object) -> BatchRow:
         row = self._interactive.pop(key, None) or self._suspects.pop(key, None) or self._bulk.pop(key)
         self.tokens -= row.encoded.tokens
         return row
 
-    def _seen(self) -> Iterator[tuple[object, Row]]:
+    def _seen(self) -> Iterator[tuple[object, BatchRow]]:
         """The rows that a plan chooses from, with their keys."""
         bulk = islice(self._bulk.items(), self._in_sight)
         return chain(self._interactive.items(), self._suspects.items(), bulk)
 
-    def _put_back(self, rows: Iterable[Row]) -> None:
+    def _put_back(self, rows: Iterable[BatchRow]) -> None:
         """Puts rows back to where they were, before all that came since. What of them has ended meanwhile is left out.
 
         There may be thousands that came since: those stay as they are.
         """
-        lanes: tuple[dict[object, Row], dict[object, Row]] = ({}, {})
+        lanes: tuple[dict[object, BatchRow], dict[object, BatchRow]] = ({}, {})
         for row in rows:
             row.items = [item for item in row.items if not item.work.over]
             if not row.items:

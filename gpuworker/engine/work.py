@@ -18,7 +18,7 @@ USUAL = (EMBED, PLAIN.prompt_name, PLAIN.truncate)
 
 
 @dataclass(slots=True)
-class Work:
+class EntryTask:
     """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
 
     `tokens` is what the model reads of each of them, `read_s` how long its tokenizer took for them and others until
@@ -52,10 +52,10 @@ class Work:
         self.left = len(self.inputs)
 
 
-class Item(NamedTuple):
+class InputItem(NamedTuple):
     """One input that waits, tokenized: where it stands `at` in its entry, and when it was ready to run (`shelved`)."""
 
-    work: Work
+    work: EntryTask
     at: int
     encoded: Encoded
     waiting: Waiting
@@ -69,10 +69,10 @@ class Item(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class BatchRow:
     """One text of a batch, and the inputs that it answers: all that wait with the same content."""
 
-    items: list[Item]
+    items: list[InputItem]
 
     @property
     def encoded(self) -> Encoded:
@@ -96,12 +96,12 @@ class Row:
 class Batch(NamedTuple):
     """Rows that run at once, collated; or the error that collating them raised."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BatchRow, ...]
     collated: Any
     error: Exception | None = None
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[InputItem]:
         """The inputs of all rows."""
         return [item for row in self.rows for item in row.items]
 
@@ -131,7 +131,7 @@ class Failed:
 
 
 @dataclass(slots=True)
-class Ran:
+class BatchResult:
     """What came out of a batch: entries that are complete by it, entries that failed in it, and its measures.
 
     `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
@@ -154,13 +154,13 @@ class Ran:
     full: bool = False
     full_s: float = 0.0
     max_tokens: int = 0
-    done: list[Work] = field(default_factory=list)
+    done: list[EntryTask] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PipelineCallbacks:
     """Who is told what happens in the pipeline.
 
     `begun` hears which entries begin to run, or again after a pause, before they do; `ran` what each batch gave.
@@ -168,5 +168,5 @@ class Told:
     """
 
     begun: Callable[[list[str]], None]
-    ran: Callable[[Ran], None]
+    ran: Callable[[BatchResult], None]
     settle: Callable[[], None]

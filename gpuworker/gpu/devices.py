@@ -24,7 +24,7 @@ class Gpu(NamedTuple):
 NO_GPU = Gpu("", "", 0, "")
 
 
-class NoGpu(Exception):
+class NoGpuError(Exception):
     """There is none to be used; the message says so in one line."""
 
 
@@ -90,14 +90,14 @@ def devices_of(setting: str, device: str, seen: Sequence[Gpu]) -> list[str]:
         seen: the GPUs that this process sees.
 
     Raises:
-        NoGpu: all are to be used, and there is none.
+        NoGpuError: all are to be used, and there is none.
     """
     if not setting:
         return [device]
     if setting != ALL:
         return [part.strip() for part in setting.split(",")]
     if not seen:
-        raise NoGpu("--devices all: no NVIDIA GPU is to be seen here; --device cpu uses the CPU")
+        raise NoGpuError("--devices all: no NVIDIA GPU is to be seen here; --device cpu uses the CPU")
     return [f"cuda:{index}" for index in range(len(seen))]
 
 

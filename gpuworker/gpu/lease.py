@@ -18,8 +18,8 @@ from gpuworker import metrics
 from gpuworker.gpu.slots import slots_of
 from gpuworker.settings import WorkerSettings
 from shared import leases
-from shared.connection import Link
-from shared.errors import RedisUnreachable
+from shared.connection import RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Pool
 from shared.leases import Lease
 
@@ -37,13 +37,13 @@ PATIENCE = 5
 """Who has not asked for so many polls does not wait any more."""
 
 
-class Holder:
+class GpuLease:
     """Takes a lease and keeps it.
 
     Args:
         settings: of the worker.
         worker: its name.
-        link: a connection of its own.
+        connection: a connection of its own.
         renewed: told until when (monotonic clock) the engine may use the GPU, whenever that changes.
 
     Attributes:
@@ -51,12 +51,14 @@ class Holder:
         until: when its engine has to have ended, if nothing more is heard of it.
     """
 
-    def __init__(self, settings: WorkerSettings, worker: str, link: Link, renewed: Callable[[float], None]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, worker: str, connection: RedisConnection, renewed: Callable[[float], None]
+    ) -> None:
         self._turns = settings.gpu_lease == "batch"
         self._slots = slots_of(settings.gpu_lease_gpus, settings.gpu_lease_per_gpu, settings.device, fixed=self._turns)
         self._owner = f"{worker}:{secrets.token_hex(8)}"  # another process under the same name is another holder
         self._pool = Pool(settings.gpu_pool)
-        self._link = link
+        self._connection = connection
         self._ttl_s, self._margin_s = settings.gpu_lease_ttl_s, settings.gpu_lease_margin_s
         self._renewed = renewed
         self.lease: Lease | None = None
@@ -92,9 +94,11 @@ class Holder:
                 # Not until it runs out: it may be given back before, and that wakes nobody where it is for any GPU.
                 wait_s = min(poll_s, max(0.01, answer / 1000))
                 await (
-                    leases.wait(self._link, self._pool, self._owner, wait_s) if self._turns else asyncio.sleep(wait_s)
+                    leases.wait(self._connection, self._pool, self._owner, wait_s)
+                    if self._turns
+                    else asyncio.sleep(wait_s)
                 )
-            except RedisUnreachable as error:
+            except RedisUnreachableError as error:
                 log.log(logging.DEBUG if warned else logging.WARNING, "cannot take a GPU", reason=error.message)
                 warned = True
                 await asyncio.sleep(poll_s)
@@ -111,7 +115,7 @@ class Holder:
                 if not await self._renew():
                     return "it is another's"
                 renewal, warned = self.until + self._margin_s - 2 * self._ttl_s / 3, False
-            except (RedisUnreachable, TimeoutError):
+            except (RedisUnreachableError, TimeoutError):
                 renewal = time.monotonic() + RETRY_S
                 if not warned and self._left_s() < self._ttl_s / 3:
                     log.warning("the lease of the GPU is about to run out", left_s=round(self._left_s(), 2))
@@ -126,8 +130,8 @@ class Holder:
         """Gives back whatever it holds, also what it was given in a moment in which nobody listened; waits no more."""
         self.lease = None
         try:
-            await leases.release(self._link, self._pool, self._slots, self._owner)
-        except RedisUnreachable as error:
+            await leases.release(self._connection, self._pool, self._slots, self._owner)
+        except RedisUnreachableError as error:
             log.debug("a lease is not given back", reason=error.message)
 
     def lose(self, why: str) -> None:
@@ -139,7 +143,7 @@ class Holder:
     async def _ask(self, slots: list[str], patience_ms: int) -> Lease | int:
         sent = time.monotonic()
         answer = await leases.take(
-            self._link, self._pool, slots, self._owner, int(1000 * self._ttl_s), patience_ms=patience_ms
+            self._connection, self._pool, slots, self._owner, int(1000 * self._ttl_s), patience_ms=patience_ms
         )
         if isinstance(answer, Lease):
             self.lease = answer
@@ -152,7 +156,7 @@ class Holder:
             return False
         sent = time.monotonic()
         async with asyncio.timeout(self.until - sent):
-            if await leases.renew(self._link, self._pool, lease, self._owner, int(1000 * self._ttl_s)):
+            if await leases.renew(self._connection, self._pool, lease, self._owner, int(1000 * self._ttl_s)):
                 self._extend(sent)
                 return True
             # Redis has lost it, or somebody has deleted it. If nobody has it, the engine may go on.

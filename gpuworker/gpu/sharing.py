@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from gpuworker.gpu.devices import Gpu
-from gpuworker.gpu.lease import Holder
+from gpuworker.gpu.lease import GpuLease
 from gpuworker.gpu.slots import device_of, lock_of
 from gpuworker.ipc.frames import Header
 from gpuworker.settings import WorkerSettings
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.process.tasks import end
 
 log = structlog.get_logger()
@@ -26,7 +26,7 @@ class Grant(NamedTuple):
     lock: str = ""
 
 
-class Bound(NamedTuple):
+class LeaseCallbacks(NamedTuple):
     """What the lease of a GPU brings about in its worker.
 
     `until` is when the engine has to have left the GPU; `send` sends it a frame; `lost` has it end at once. `stands_by`
@@ -40,7 +40,7 @@ class Bound(NamedTuple):
     granted: Callable[[], None]
 
 
-class Tenancy(Protocol):
+class GpuSharing(Protocol):
     """Grants the GPU to engines."""
 
     @property
@@ -63,7 +63,7 @@ class Tenancy(Protocol):
         """Gives back what is held: the engine has ended."""
 
 
-class Unbound:
+class Unshared:
     """The GPU is this worker's own."""
 
     waits = False
@@ -100,7 +100,7 @@ class Exclusive:
         seen: the GPUs that its process sees.
     """
 
-    def __init__(self, holder: Holder, settings: WorkerSettings, told: Bound, seen: Sequence[Gpu]) -> None:
+    def __init__(self, holder: GpuLease, settings: WorkerSettings, told: LeaseCallbacks, seen: Sequence[Gpu]) -> None:
         self._holder = holder
         self._pool, self._seen = settings.gpu_pool, seen
         self._device = settings.device
@@ -144,7 +144,7 @@ class Exclusive:
         await self._holder.leave()
 
 
-class Turns:
+class TimeShared:
     """A GPU is this worker's for one batch, then for that of whoever has waited longest.
 
     Args:
@@ -154,7 +154,7 @@ class Turns:
         seen: the GPUs that its process sees.
     """
 
-    def __init__(self, holder: Holder, settings: WorkerSettings, told: Bound, seen: Sequence[Gpu]) -> None:
+    def __init__(self, holder: GpuLease, settings: WorkerSettings, told: LeaseCallbacks, seen: Sequence[Gpu]) -> None:
         self._holder = holder
         self._pool, self._seen = settings.gpu_pool, seen
         self._device = device_of("0.0", settings.device)
@@ -220,17 +220,19 @@ class Turns:
         await self._holder.leave()
 
 
-def tenancy_of(settings: WorkerSettings, worker: str, link: Link, told: Bound, seen: Sequence[Gpu]) -> Tenancy:
+def create_sharing(
+    settings: WorkerSettings, worker: str, connection: RedisConnection, told: LeaseCallbacks, seen: Sequence[Gpu]
+) -> GpuSharing:
     """Returns when a worker's engine may use a GPU, as it is set.
 
     Args:
         settings: of the worker.
         worker: its name.
-        link: a connection of its own.
+        connection: a connection of its own.
         told: what a lease brings about.
         seen: the GPUs that its process sees.
     """
     if settings.gpu_lease == "off":
-        return Unbound(settings.device)
-    holder = Holder(settings, worker, link, told.until)
-    return (Turns if settings.gpu_lease == "batch" else Exclusive)(holder, settings, told, seen)
+        return Unshared(settings.device)
+    holder = GpuLease(settings, worker, connection, told.until)
+    return (TimeShared if settings.gpu_lease == "batch" else Exclusive)(holder, settings, told, seen)

@@ -19,7 +19,7 @@ from gpuworker import metrics
 from gpuworker.gpu.sharing import Grant
 from gpuworker.ipc import frames
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.ipc.shared_memory import LARGE_BYTES, Arena
+from gpuworker.ipc.shared_memory import LARGE_BYTES, SharedMemoryWriter
 from shared.process.tasks import end
 
 log = structlog.get_logger()
@@ -48,11 +48,11 @@ def engine_environment(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class EngineFailed(Exception):
+class EngineFailedError(Exception):
     """The engine says that it cannot serve this model."""
 
 
-class EngineHost:
+class EngineProcess:
     """Keeps one engine alive.
 
     Attributes:
@@ -84,7 +84,7 @@ class EngineHost:
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._frames: _FrameProtocol | None = None
-        self._arena: Arena | None = None
+        self._arena: SharedMemoryWriter | None = None
         self._until = 0.0
         self._was_ready = False
         self.heard = 0.0
@@ -94,7 +94,7 @@ class EngineHost:
         """Starts engines until cancelled.
 
         Raises:
-            EngineFailed: the model cannot be loaded; starting another would not help.
+            EngineFailedError: the model cannot be loaded; starting another would not help.
         """
         deaths = 0
         while True:
@@ -197,7 +197,7 @@ class EngineHost:
         self.heard = time.monotonic()
         kind = header["kind"]
         if kind == "failed":
-            raise EngineFailed(str(header["message"]))
+            raise EngineFailedError(str(header["message"]))
         if kind == "read":
             if self._arena is not None:
                 self._arena.free(header["at"])
@@ -230,10 +230,10 @@ class EngineHost:
         return ours
 
 
-def _arena() -> Arena | None:
+def _arena() -> SharedMemoryWriter | None:
     """Returns memory to share with an engine; None where the system has none, and all goes through the socket."""
     try:
-        return Arena()
+        return SharedMemoryWriter()
     except OSError as error:
         log.debug("no shared memory", reason=str(error))
         return None

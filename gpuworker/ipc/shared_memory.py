@@ -24,7 +24,7 @@ LARGE_BYTES = 2**20
 """What is shorter goes through the socket."""
 
 
-class Arena:
+class SharedMemoryWriter:
     """The worker's side: puts data where there is room, and has the room back when the engine has read it.
 
     Attributes:
@@ -81,7 +81,7 @@ class Arena:
         os.close(self.descriptor)
 
 
-class Window:
+class SharedMemoryReader:
     """The engine's side.
 
     Args:

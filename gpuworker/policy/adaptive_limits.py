@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuworker.policy.batch_wait import Outlook
+from gpuworker.policy.batch_wait import WaitForecast
 from gpuworker.policy.batching import Limits, is_full, share
-from gpuworker.policy.closed_loop import Returns
+from gpuworker.policy.closed_loop import ReturnEstimator
 from gpuworker.policy.costs import CostFit
 
 WEIGHT = 0.2
 """Of the last batch, in how long one is expected to take, and in what each of its inputs is."""
 
 
-class Pace:
+class AdaptiveLimits:
     """What an engine has learnt of its batches.
 
     With several runners the last batch is that of any of them, and one that is free may wait while others run: it waits
@@ -33,11 +33,11 @@ class Pace:
     def __init__(self, limits: Limits, runners: int) -> None:
         self._limits = limits
         self._runners = runners
-        self._least_overhead = limits.overhead_tokens
+        self._min_overhead = limits.overhead_tokens
         self._waits = limits.wait_s != 0
         self._adapts = limits.wait_s is None
         self._fit = CostFit()
-        self._returns = Returns()
+        self._returns = ReturnEstimator()
         self._each = 0.0
         self._longest = 0.0
 
@@ -47,7 +47,7 @@ class Pace:
         if limits.wait_s:
             return limits._replace(costs=costs)  # who waits for full batches wants them full
         max_tokens = share(waiting_tokens + running_tokens, self._runners, limits)
-        return limits._replace(max_tokens=max_tokens, costs=costs, outlook=self._outlook() if self._adapts else None)
+        return limits._replace(max_tokens=max_tokens, costs=costs, forecast=self._forecast() if self._adapts else None)
 
     @property
     def max_tokens(self) -> int:
@@ -87,7 +87,7 @@ class Pace:
         self._fit.observe(padded_tokens, seconds)
         self._longest = max(self._longest, padded_tokens / size)
         if not self._limits.packed and self._fit.costs is not None:
-            learnt = max(self._least_overhead, self._fit.costs.overhead_tokens)
+            learnt = max(self._min_overhead, self._fit.costs.overhead_tokens)
             self._limits = self._limits._replace(overhead_tokens=min(learnt, self._limits.max_tokens))
         if self._waits:
             reserve_s = WEIGHT * seconds + (1 - WEIGHT) * self._limits.reserve_s
@@ -96,9 +96,9 @@ class Pace:
             self._each += WEIGHT * (padded_tokens / size - self._each)
             self._returns.finished(now, answered)
 
-    def _outlook(self) -> Outlook | None:
+    def _forecast(self) -> WaitForecast | None:
         """Returns what there is to wait for; None before the first batch, and when nobody is out."""
         costs, returns = self._fit.costs, self._returns
         if costs is None or returns.ended is None or returns.out == 0:
             return None
-        return Outlook(costs, returns.ended, returns.out, self._each, returns.share, returns.delay_s)
+        return WaitForecast(costs, returns.ended, returns.out, self._each, returns.share, returns.delay_s)

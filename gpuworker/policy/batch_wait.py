@@ -20,7 +20,7 @@ MARGIN = 1.25
 """A wait ends a little after those waited for are due: without them it was in vain."""
 
 
-class Forming(NamedTuple):
+class PendingBatch(NamedTuple):
     """What a batch would be made of now: so many inputs, each of which takes `each` tokens.
 
     That is the length of the longest or, where batches are `packed`, the mean of all.
@@ -31,7 +31,7 @@ class Forming(NamedTuple):
     packed: bool = False
 
 
-class Outlook(NamedTuple):
+class WaitForecast(NamedTuple):
     """What there is to wait for.
 
     Attributes:
@@ -50,26 +50,26 @@ class Outlook(NamedTuple):
     share: float
     delay_s: float
 
-    def joined(self, forming: Forming) -> Forming:
+    def joined(self, forming: PendingBatch) -> PendingBatch:
         """Returns what the batch is made of if all that are out come back."""
         number = forming.number + self.out
         if forming.packed:
-            return Forming(number, (forming.number * forming.each + self.out * self.each) / number, packed=True)
-        return Forming(number, max(forming.each, self.each))
+            return PendingBatch(number, (forming.number * forming.each + self.out * self.each) / number, packed=True)
+        return PendingBatch(number, max(forming.each, self.each))
 
-    def batch_s(self, forming: Forming) -> float:
+    def batch_s(self, forming: PendingBatch) -> float:
         """Returns how long that batch would run."""
         joined = self.joined(forming)
         return self.costs.seconds(joined.number * joined.each)
 
-    def saved_s(self, forming: Forming) -> float:
+    def saved_s(self, forming: PendingBatch) -> float:
         """Returns by how much that is less than two batches take, of those here and of those that are out."""
         here_s, out_s = (
             self.costs.seconds(n * each) for n, each in ((forming.number, forming.each), (self.out, self.each))
         )
         return here_s + out_s - self.batch_s(forming)
 
-    def until(self, forming: Forming, now: float) -> float:
+    def until(self, forming: PendingBatch, now: float) -> float:
         """Returns until when to wait at most; `now` when the batch should go."""
         until = self.ended + MARGIN * self.delay_s
         if self.out == 0 or until <= now:

@@ -30,7 +30,7 @@ from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
-from gpuworker.policy.batch_wait import Forming, Outlook
+from gpuworker.policy.batch_wait import PendingBatch, WaitForecast
 from gpuworker.policy.costs import Costs
 
 OVERHEAD_TOKENS = 32.0
@@ -40,7 +40,7 @@ OVERHEAD_TOKENS = 32.0
 SUSPECT_BOUND_S = 1.0
 """How long a suspect lets others go first, however many were there before it: they may be more than can be served."""
 
-LEAST_PARTS = 2
+MIN_PARTS = 2
 """A single runner's batch leaves as much behind it as it takes."""
 
 SMALL_BATCH = 8
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
     """Bounds of a batch.
 
     `max_tokens` counts padding, of which a `packed` batch has none. `wait_s` is from a batch's first input; where it is
-    None, the `outlook` decides, and without one nobody waits. `reserve_s` is the time that running a batch is expected
+    None, the `forecast` decides, and without one nobody waits. `reserve_s` is the time that running a batch is expected
     to take, which a wait must leave before the oldest deadline. `overhead_tokens` is the part of a batch's cost that
     does not depend on what is in it, as the number of tokens that would take as long. `costs` are what batches take,
     once that is known. `bulk_share` and `bulk_age_bound_s` are those of policy.fair_share, `bulk_stretch` is that of
@@ -66,7 +66,7 @@ class Limits(NamedTuple):
     overhead_tokens: float = OVERHEAD_TOKENS
     packed: bool = False
     costs: Costs | None = None
-    outlook: Outlook | None = None
+    forecast: WaitForecast | None = None
     bulk_share: float = 0.1
     bulk_age_bound_s: float = 5.0
     bulk_stretch: float = 1.1
@@ -98,7 +98,7 @@ class Waiting(NamedTuple):
         return self.attempts > 0
 
 
-class Turn(NamedTuple):
+class SchedulerState(NamedTuple):
     """Whether the device is busy, whether a suspect ran last, and the tokens that bulk is owed."""
 
     busy: bool = False
@@ -106,7 +106,7 @@ class Turn(NamedTuple):
     bulk_owed: int = 0
 
 
-ANYONES = Turn()
+ANYONES = SchedulerState()
 
 
 class Plan(NamedTuple):
@@ -123,7 +123,7 @@ class Plan(NamedTuple):
     seconds: float = 0.0
 
 
-def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = ANYONES) -> Plan:
+def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: SchedulerState = ANYONES) -> Plan:
     """Returns what to do with what waits, which is in the order of arrival.
 
     While the device is busy, no suspect begins; when one is due, nothing does, so that the device comes free.
@@ -142,17 +142,17 @@ def plan(waiting: Sequence[Waiting], limits: Limits, now: float, turn: Turn = AN
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
     first, then = _lanes(waiting, shared, bulk_first=turn.bulk_owed > 0)
     full = _is_full(waiting, shared, first, limits)
-    if not full and (limits.wait_s or limits.outlook):
+    if not full and (limits.wait_s or limits.forecast):
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
         if now < wake_at:
             return Plan(expired=expired, wake_at=wake_at)
-    batch = _batch(waiting, first, then, Moment(limits, now, turn.bulk_owed))
+    batch = _batch(waiting, first, then, PlanContext(limits, now, turn.bulk_owed))
     seconds, late = _seconds(waiting, batch, limits), set[int]()
     while (more := {i for i in batch if waiting[i].deadline <= now + seconds}) and len(more) < len(first) + len(then):
         late |= more
         first, then = _lanes(waiting, [i for i in (*first, *then) if i not in more], bulk_first=turn.bulk_owed > 0)
         full = False
-        batch = _batch(waiting, first, then, Moment(limits, now, turn.bulk_owed))
+        batch = _batch(waiting, first, then, PlanContext(limits, now, turn.bulk_owed))
         seconds = _seconds(waiting, batch, limits)
     if more and (alone := _in_time_alone(waiting, late, limits, now)):
         batch, seconds = alone, _seconds(waiting, alone, limits)
@@ -185,7 +185,7 @@ def _lanes(waiting: Sequence[Waiting], shared: Sequence[int], *, bulk_first: boo
     return (first, then) if first else (then, [])
 
 
-class Moment(NamedTuple):
+class PlanContext(NamedTuple):
     """What a batch depends on beside what waits."""
 
     limits: Limits
@@ -193,7 +193,7 @@ class Moment(NamedTuple):
     bulk_owed: int
 
 
-def _batch(waiting: Sequence[Waiting], first: list[int], then: list[int], moment: Moment) -> tuple[int, ...]:
+def _batch(waiting: Sequence[Waiting], first: list[int], then: list[int], moment: PlanContext) -> tuple[int, ...]:
     limits, now, bulk_owed = moment
     leading = limits.of(bulk=waiting[first[0]].bulk)
     if limits.packed:
@@ -227,7 +227,7 @@ def share(total_tokens: int, runners: int, limits: Limits) -> int:
     back. `total_tokens` is what waits and runs. A batch that is small as it is, is not made smaller: its fixed part
     would weigh too much.
     """
-    parts = max(LEAST_PARTS, runners)
+    parts = max(MIN_PARTS, runners)
     return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))
 
 
@@ -336,11 +336,13 @@ def _wake_at(shared: Sequence[Waiting], limits: Limits, now: float) -> float:
     """Until when these are to wait for more, at most."""
     since, reserve_s = min(each.since for each in shared), limits.reserve_s
     ends = since + (limits.wait_s or 0.0)
-    if limits.outlook is not None:
+    if limits.forecast is not None:
         lengths = [each.tokens for each in shared]
-        forming = Forming(len(shared), sum(lengths) / len(lengths) if limits.packed else max(lengths), limits.packed)
-        joined = limits.outlook.joined(forming)
+        forming = PendingBatch(
+            len(shared), sum(lengths) / len(lengths) if limits.packed else max(lengths), limits.packed
+        )
+        joined = limits.forecast.joined(forming)
         if joined.number > limits.max_size or joined.number * joined.each > limits.max_tokens:
             return now  # they would not fit into one batch
-        ends, reserve_s = limits.outlook.until(forming, now), max(reserve_s, limits.outlook.batch_s(forming))
+        ends, reserve_s = limits.forecast.until(forming, now), max(reserve_s, limits.forecast.batch_s(forming))
     return min(ends, min(each.deadline for each in shared) - reserve_s)

@@ -26,7 +26,7 @@ WEIGHT = 0.1
 """Of the last batch, in how many tokens an input has."""
 
 
-class Guests:
+class BulkBatchLimit:
     """The interactive inputs that come lately, and what room they leave for bulk beside them.
 
     Args:

@@ -11,7 +11,7 @@ FORGET = 0.1
 """Share of what is known that one more batch replaces."""
 
 
-class Returns:
+class ReturnEstimator:
     """What came back after the last batches.
 
     Attributes:

@@ -16,7 +16,7 @@ FORGET = 0.02
 NO_FIXED_PART = 0.05
 """The belief that there is none, as a number of batches."""
 
-LEAST_S = 1e-6
+MIN_S = 1e-6
 """No batch takes less."""
 
 
@@ -50,7 +50,7 @@ class CostFit:
         """Takes in a batch: its tokens with padding, and how long it took."""
         if padded_tokens < 1:
             return
-        seconds = max(seconds, LEAST_S)
+        seconds = max(seconds, MIN_S)
         keep, w = 1 - FORGET, 1 / seconds**2
         self._number = keep * self._number + 1
         self._w = keep * self._w + w

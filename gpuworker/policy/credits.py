@@ -25,15 +25,15 @@ class Credit(NamedTuple):
     tokens: int
 
 
-def credit(held: Held, window: int, tokens_per_s: float, least_tokens: int) -> Credit | None:
+def credit(held: Held, window: int, tokens_per_s: float, min_tokens: int) -> Credit | None:
     """Returns what may be claimed, or None when enough is held.
 
     Interactive entries have room beside all of bulk that is held, since they run before it; bulk has what all leave.
 
-    `window` bounds the entries; `tokens_per_s` is the engine's measured rate (0 while unknown) and `least_tokens`
+    `window` bounds the entries; `tokens_per_s` is the engine's measured rate (0 while unknown) and `min_tokens`
     what it may hold however slow it is: the batch that runs and the one that is ready.
     """
-    tokens = max(least_tokens, int(tokens_per_s * HORIZON_S)) - held.tokens
+    tokens = max(min_tokens, int(tokens_per_s * HORIZON_S)) - held.tokens
     entries = window - held.entries
     if tokens <= 0 or entries <= 0:
         return None

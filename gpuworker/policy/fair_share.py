@@ -7,11 +7,11 @@ import math
 LATELY_S = 3.0
 """Time constant of the average of what interactive inputs take."""
 
-LEAST_SHARE = 0.01
+MIN_SHARE = 0.01
 """Bulk without a share still goes when it was passed over for long."""
 
 
-class Turns:
+class DeficitCounter:
     """What bulk is owed.
 
     For each interactive token that goes while bulk waits, bulk is owed a part of one: such a part that it has `share`
@@ -47,7 +47,7 @@ class Turns:
             self._passed_over_since = now
 
 
-class Demand:
+class LoadAverage:
     """What interactive inputs take of the engine lately, in tokens a second, and so what they leave for bulk."""
 
     def __init__(self) -> None:
@@ -73,4 +73,4 @@ class Demand:
             rate: what the engine can do, in tokens a second; 0 while unknown.
             share: bulk's own.
         """
-        return max(rate - self._rate, max(share, LEAST_SHARE) * rate)
+        return max(rate - self._rate, max(share, MIN_SHARE) * rate)

@@ -15,7 +15,7 @@ FORGET = 0.01
 """Share of the slowest batch that is forgotten with each that is faster."""
 
 
-class Patience:
+class HangTimeout:
     """What is learnt of an engine's batches.
 
     Args:
@@ -23,8 +23,8 @@ class Patience:
         wait_s: how long a batch may wait to be filled before it begins.
     """
 
-    def __init__(self, least_s: float, wait_s: float) -> None:
-        self._least_s = least_s
+    def __init__(self, min_s: float, wait_s: float) -> None:
+        self._min_s = min_s
         self._wait_s = wait_s
         self._slowest_s: float | None = None
         self._full_s = 0.0
@@ -43,5 +43,5 @@ class Patience:
     def bound_s(self) -> float:
         """The longest that an entry may run, or that an engine with something to do may be silent."""
         if self._slowest_s is None:
-            return self._wait_s + max(self._least_s, FIRST_S)
-        return self._wait_s + max(self._least_s, FACTOR * max(self._slowest_s, self._full_s))
+            return self._wait_s + max(self._min_s, FIRST_S)
+        return self._wait_s + max(self._min_s, FACTOR * max(self._slowest_s, self._full_s))

@@ -15,7 +15,7 @@ WRONG_ANSWER = "wrong_answer"
 _BOUNDED = {b"content-length", b"transfer-encoding"}
 
 
-class MalformedAnswer(Exception):
+class MalformedAnswerError(Exception):
     """What came is no HTTP answer, or one that nobody asked for."""
 
 
@@ -44,12 +44,12 @@ class AnswerReader:
         """Takes bytes in; returns the answer that they complete, if any.
 
         Raises:
-            MalformedAnswer: they are no HTTP, or more than one answer.
+            MalformedAnswerError: they are no HTTP, or more than one answer.
         """
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            raise MalformedAnswer(str(error)) from None
+            raise MalformedAnswerError(str(error)) from None
         done, self._done = self._done, None
         return done
 
@@ -84,7 +84,7 @@ class AnswerReader:
         if not self._has_head:
             return
         if self._done is not None:
-            raise MalformedAnswer("two answers to one request")
+            raise MalformedAnswerError("two answers to one request")
         parser = self._parser
         self._done = Answer(parser.get_status_code(), b"".join(self._body), parser.should_keep_alive())
         self._has_head = False

@@ -28,7 +28,7 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
     missing = missing_module("httptools", *(["matplotlib"] if settings.plot else []))
     if missing is not None:
         return _failed(f"{missing} is not installed; pip install 'redbatch[bench]' brings it", EXIT_CONFIGURATION)
-    from redbatch.bench.session import CannotConnect, Job, run
+    from redbatch.bench.session import CannotConnectError, Job, run
 
     try:
         target = parse_target(url)
@@ -41,7 +41,7 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
     try:
         with Watch(settings) as watch:
             result = run(Job(settings, target, requests, check), watch)
-    except CannotConnect as error:
+    except CannotConnectError as error:
         return _failed(f"cannot connect to {target.url}: {error}", EXIT_FAILED)
     from redbatch.bench.report import print_result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from redbatch.bench.answers import Answer, AnswerReader, MalformedAnswer
+from redbatch.bench.answers import Answer, AnswerReader, MalformedAnswerError
 
 CONNECTION_LOST = "connection_lost"
 MALFORMED = "malformed_answer"
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self.received_bytes += len(data)
         try:
             answer = self._reader.feed(data)
-        except MalformedAnswer:
+        except MalformedAnswerError:
             self.give_up(MALFORMED)
             return
         if answer is None:

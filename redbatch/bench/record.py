@@ -6,7 +6,7 @@ from array import array
 
 from redbatch.bench.answers import OK
 
-MOST_CODES = 100
+MAX_CODES = 100
 OTHER = "other"
 
 
@@ -42,7 +42,7 @@ class Record:
 
     def _new_code(self, code: str) -> int:
         """A server that makes up a new code for each answer does not fill the memory."""
-        if len(self.codes) >= MOST_CODES:
+        if len(self.codes) >= MAX_CODES:
             code = OTHER
         if code not in self._index:
             self._index[code] = len(self.codes)

@@ -32,7 +32,7 @@ SECONDS_IN_FLIGHT = 0.1
 """An open loop begins with the connections that it needs when an answer takes so long, and opens more when it must."""
 
 
-class CannotConnect(Exception):
+class CannotConnectError(Exception):
     """The server cannot be reached at all; the message says why."""
 
 
@@ -87,7 +87,7 @@ def run(job: Job, watcher: Watcher) -> Result:
     """Runs a load to its end, or to Ctrl-C.
 
     Raises:
-        CannotConnect: not even the first connections could be opened.
+        CannotConnectError: not even the first connections could be opened.
     """
     raise_open_file_limit()
     # What is there now lives to the end: the garbage collector need not look at it in the middle of an answer.
@@ -117,7 +117,7 @@ async def measure(job: Job, watcher: Watcher) -> Result:
         try:
             await load.connect(_first_connections(settings))
         except OSError as error:
-            raise CannotConnect(_reason(error)) from None
+            raise CannotConnectError(_reason(error)) from None
         loop.add_signal_handler(signal.SIGINT, interrupt)
         load.begin()
         await _until_end(load, watcher)

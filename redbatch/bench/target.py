@@ -75,14 +75,14 @@ def request_bytes(target: Target, headers: Sequence[tuple[str, str]], body: byte
 
 
 def encode(
-    target: Target, headers: Sequence[tuple[str, str]], requests: Iterable[Sequence[str]], most_bytes: int = POOL_BYTES
+    target: Target, headers: Sequence[tuple[str, str]], requests: Iterable[Sequence[str]], max_bytes: int = POOL_BYTES
 ) -> list[bytes]:
-    """Returns the requests as bytes: all of them, or as many as make up `most_bytes`."""
+    """Returns the requests as bytes: all of them, or as many as make up `max_bytes`."""
     encoded: list[bytes] = []
     size = 0
     for texts in requests:
         encoded.append(request_bytes(target, headers, body_of(texts)))
         size += len(encoded[-1])
-        if size >= most_bytes:
+        if size >= max_bytes:
             break
     return encoded

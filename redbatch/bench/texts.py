@@ -37,7 +37,7 @@ POOL_REQUESTS = 64
 """So many different texts (or, of large requests, so many requests) are sent in turn: far more than are in flight."""
 
 
-class BadTexts(ValueError):
+class InvalidTextsError(ValueError):
     """The file cannot be read as texts; the message says why."""
 
 
@@ -67,18 +67,18 @@ def built_in(mix: str, seed: int, inputs: int) -> list[tuple[str, ...]]:
 
 
 def read_texts(path: Path) -> list[str]:
-    """Returns the texts of a file in its order, without the empty ones. Raises BadTexts."""
+    """Returns the texts of a file in its order, without the empty ones. Raises InvalidTextsError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadTexts(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise InvalidTextsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if path.suffix == ".jsonl":
         texts = [_text_of(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     else:
         texts = lines
     texts = [text for text in texts if text]
     if not texts:
-        raise BadTexts(f"{path}: no text in it")
+        raise InvalidTextsError(f"{path}: no text in it")
     return texts
 
 
@@ -86,9 +86,9 @@ def _text_of(line: str, where: str) -> str:
     try:
         value = json.loads(line)
     except ValueError:
-        raise BadTexts(f"{where}: no JSON") from None
+        raise InvalidTextsError(f"{where}: no JSON") from None
     if not isinstance(value, dict) or not isinstance(value.get("text"), str):
-        raise BadTexts(f'{where}: expected {{"text": "..."}}')
+        raise InvalidTextsError(f'{where}: expected {{"text": "..."}}')
     text: str = value["text"]
     return text
 
@@ -101,5 +101,5 @@ def in_turn(texts: list[str], inputs: int) -> Iterator[tuple[str, ...]]:
 
 
 def texts_of(path: Path | None, mix: str, seed: int, inputs: int) -> Iterable[Sequence[str]]:
-    """Returns the texts of different requests: those of a file, or the built-in ones of a mix. Raises BadTexts."""
+    """Returns the texts of requests: those of a file, or the built-in ones of a mix. Raises InvalidTextsError."""
     return built_in(mix, seed, inputs) if path is None else in_turn(read_texts(path), inputs)

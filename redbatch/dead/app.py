@@ -46,9 +46,9 @@ def list_(
 ) -> None:
     """List dead letters, newest first."""
     from redbatch.dead.command import show_all
-    from redbatch.queue_target import Where
+    from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_all(Where(redis_url, queue), most, in_json=in_json))
+    raise typer.Exit(show_all(QueueTarget(redis_url, queue), most, in_json=in_json))
 
 
 @app.command()
@@ -61,9 +61,9 @@ def show(
 ) -> None:
     """Show one whole, with the length and digest of each input."""
     from redbatch.dead.command import show_one
-    from redbatch.queue_target import Where
+    from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_one(Where(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
+    raise typer.Exit(show_one(QueueTarget(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
 
 
 @app.command()
@@ -80,10 +80,10 @@ def requeue(
     had. What is answered is deleted here; what is not, stays. The exit code is 1 if one was not answered.
     """
     from redbatch.dead.command import requeue as run_requeue
-    from redbatch.queue_target import Where
+    from redbatch.queue_target import QueueTarget
 
     _need_ids(letter_ids, every=every)
-    raise typer.Exit(run_requeue(Where(redis_url, queue), letter_ids or [], timeout_s, every=every))
+    raise typer.Exit(run_requeue(QueueTarget(redis_url, queue), letter_ids or [], timeout_s, every=every))
 
 
 @app.command()
@@ -96,14 +96,14 @@ def purge(
 ) -> None:
     """Delete them."""
     from redbatch.dead.command import purge as run_purge
-    from redbatch.queue_target import Where
+    from redbatch.queue_target import QueueTarget
 
     _need_ids(letter_ids, every=every)
 
     def sure(number: int) -> bool:
         return yes or typer.confirm(f"Delete {number:,} dead letter{'s' if number != 1 else ''} for good?")
 
-    raise typer.Exit(run_purge(Where(redis_url, queue), letter_ids or [], every=every, sure=sure))
+    raise typer.Exit(run_purge(QueueTarget(redis_url, queue), letter_ids or [], every=every, sure=sure))
 
 
 def _need_ids(letter_ids: list[str] | None, *, every: bool) -> None:

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from redbatch.dead import view
-from redbatch.queue_target import EXIT_FAILED, Where, failed, on_queue
+from redbatch.queue_target import EXIT_FAILED, QueueTarget, failed, on_queue
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.messages import Failure
 
@@ -28,27 +28,27 @@ WHY_NOT_REQUEUED = {
 }
 
 
-def show_all(where: Where, most: int, *, in_json: bool) -> int:
+def show_all(where: QueueTarget, most: int, *, in_json: bool) -> int:
     """Prints the last dead letters, newest first."""
 
-    async def work(link: Link, keys: Keys) -> int:
-        letters = await dead_letters.read(link, keys, most)
+    async def work(connection: RedisConnection, keys: Keys) -> int:
+        letters = await dead_letters.read(connection, keys, most)
         if in_json:
             for letter in letters:
                 typer.echo(json.dumps(view.as_dict(letter)))
         else:
-            total = await dead_letters.count(link, keys)
+            total = await dead_letters.count(connection, keys)
             Console(highlight=False).print(view.as_table(keys.queue, letters, total))
         return 0
 
     return on_queue(where, "dead", work)
 
 
-def show_one(where: Where, letter_id: str, *, with_text: bool, in_json: bool) -> int:
+def show_one(where: QueueTarget, letter_id: str, *, with_text: bool, in_json: bool) -> int:
     """Prints a dead letter whole."""
 
-    async def work(link: Link, keys: Keys) -> int:
-        letter = await dead_letters.find(link, keys, letter_id)
+    async def work(connection: RedisConnection, keys: Keys) -> int:
+        letter = await dead_letters.find(connection, keys, letter_id)
         if letter is None:
             return failed(f"{letter_id}: there is no such dead letter")
         if in_json:
@@ -60,54 +60,56 @@ def show_one(where: Where, letter_id: str, *, with_text: bool, in_json: bool) ->
     return on_queue(where, "dead", work)
 
 
-def requeue(where: Where, letter_ids: Sequence[str], timeout_s: float, *, every: bool) -> int:
+def requeue(where: QueueTarget, letter_ids: Sequence[str], timeout_s: float, *, every: bool) -> int:
     """Runs dead letters again, one after the other, and prints what became of each. What is answered is deleted."""
 
-    async def one(link: Link, keys: Keys, letter_id: str) -> bool:
+    async def one(connection: RedisConnection, keys: Keys, letter_id: str) -> bool:
         request_id = secrets.token_hex(16)
-        outcome, ref = await dead_letters.requeue(link, keys, letter_id, request_id, int(timeout_s * 1000))
+        outcome, ref = await dead_letters.requeue(connection, keys, letter_id, request_id, int(timeout_s * 1000))
         if ref is None:
             typer.echo(f"{letter_id}: {WHY_NOT_REQUEUED[outcome]}")
             return False
-        problem = await _outcome(link, keys.reply(request_id), timeout_s)
+        problem = await _outcome(connection, keys.reply(request_id), timeout_s)
         if problem == NOBODY_RUNS_IT:
-            await producer.cancel(link, keys, [ref], ())
-        newest = await dead_letters.read(link, keys, NEWEST)
+            await producer.cancel(connection, keys, [ref], ())
+        newest = await dead_letters.read(connection, keys, NEWEST)
         if not problem or any(letter.request_id == request_id for letter in newest):  # it died again, and is a new one
-            await dead_letters.purge(link, keys, [letter_id])
+            await dead_letters.purge(connection, keys, [letter_id])
         typer.echo(f"{letter_id}: {problem or 'answered'}")
         return not problem
 
-    async def work(link: Link, keys: Keys) -> int:
+    async def work(connection: RedisConnection, keys: Keys) -> int:
         ids = letter_ids
         if every:
-            ids = [each.letter_id for each in reversed(await dead_letters.read(link, keys, ALL))]
-        done = [await one(link, keys, each) for each in dict.fromkeys(ids)]
+            ids = [each.letter_id for each in reversed(await dead_letters.read(connection, keys, ALL))]
+        done = [await one(connection, keys, each) for each in dict.fromkeys(ids)]
         return 0 if all(done) else EXIT_FAILED
 
     return on_queue(where, "dead", work)
 
 
-def purge(where: Where, letter_ids: Sequence[str], *, every: bool, sure: Callable[[int], bool]) -> int:
+def purge(where: QueueTarget, letter_ids: Sequence[str], *, every: bool, sure: Callable[[int], bool]) -> int:
     """Deletes dead letters if `sure`, which is asked with their number."""
 
-    async def work(link: Link, keys: Keys) -> int:
-        number = await dead_letters.count(link, keys) if every else len(set(letter_ids))
+    async def work(connection: RedisConnection, keys: Keys) -> int:
+        number = await dead_letters.count(connection, keys) if every else len(set(letter_ids))
         if not number or not sure(number):
             typer.echo("nothing deleted")
             return 0
-        gone = await (dead_letters.purge_all(link, keys) if every else dead_letters.purge(link, keys, letter_ids))
+        gone = await (
+            dead_letters.purge_all(connection, keys) if every else dead_letters.purge(connection, keys, letter_ids)
+        )
         typer.echo(f"deleted: {gone:,}")
         return 0 if gone == number or every else failed(f"{number - gone:,} of these ids are no dead letters")
 
     return on_queue(where, "dead", work)
 
 
-async def _outcome(link: Link, key: str, timeout_s: float) -> str:
+async def _outcome(connection: RedisConnection, key: str, timeout_s: float) -> str:
     """Waits for the reply under a key; returns what is wrong with it, or nothing."""
     ends = asyncio.get_running_loop().time() + timeout_s
     while (left := ends - asyncio.get_running_loop().time()) > 0:
-        data = await link.pop(key, left)
+        data = await connection.pop(key, left)
         if data is not None:
             try:
                 reply = decode_reply(data)

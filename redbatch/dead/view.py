@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.timestamps import moment
+from redbatch.timestamps import format_timestamp
 from shared.codec import CodecError, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
 from shared.messages import PLAIN
@@ -22,8 +22,8 @@ def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
     """Returns a dead letter as JSON has it; its texts only if asked for."""
     found: dict[str, Any] = {
         "id": letter.letter_id,
-        "died": moment(letter.died_ms),
-        "submitted": moment(letter.submitted_ms),
+        "died": format_timestamp(letter.died_ms),
+        "submitted": format_timestamp(letter.submitted_ms),
         "request_id": letter.request_id,
         "entry_id": letter.entry_id,
         "lane": letter.lane,
@@ -49,7 +49,7 @@ def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
         table.add_column(heading, overflow="fold")
     for each in letters:
         numbers = (f"{each.inputs:,}", str(each.attempts))
-        table.add_row(*map(Text, (each.letter_id, moment(each.died_ms), *numbers, each.worker, each.error)))
+        table.add_row(*map(Text, (each.letter_id, format_timestamp(each.died_ms), *numbers, each.worker, each.error)))
     rest = total - len(letters)
     more = [Text(f"  and {rest:,} older: --most {total} shows all", style="dim")] if rest > 0 else []
     return Group(head, table, *more)

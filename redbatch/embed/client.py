@@ -21,7 +21,7 @@ LONGEST_QUOTA_S = 3_600.0
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
-class Refused(Exception):
+class RequestRefusedError(Exception):
     """The gateway does not do it; the message says why."""
 
 
@@ -111,7 +111,7 @@ class JobClient:
             if left:
                 await asyncio.sleep(min(wait_s, LONGEST_PAUSE_S))
                 pause_s *= 2
-        raise Refused(problem)
+        raise RequestRefusedError(problem)
 
 
 def _errors(told: Sequence[dict[str, Any]]) -> dict[int, str]:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import httpx
 
-from redbatch.embed.client import JobClient, Refused
+from redbatch.embed.client import JobClient, RequestRefusedError
 from redbatch.embed.parts import Parts, Task
 from redbatch.embed.progress import Watch
-from redbatch.embed.reading import UnreadableFile, read_rows
+from redbatch.embed.reading import UnreadableFileError, read_rows
 from redbatch.embed.session import Session, slices_of
-from redbatch.embed.writing import UnwritableFile, Write, writer_for
+from redbatch.embed.writing import UnwritableFileError, Write, writer_for
 from redbatch.progress import as_time
 from shared.process.settings import EXIT_CONFIGURATION, complain
 
@@ -44,7 +44,7 @@ def run(wanted: Wanted) -> int:
         write = writer_for(wanted.out)
         task = Task.of(wanted.source, wanted.url, wanted.column, wanted.model, wanted.slice_rows)
         rows = sum(1 for _ in read_rows(wanted.source, wanted.column))
-    except (UnreadableFile, UnwritableFile, OSError) as error:
+    except (UnreadableFileError, UnwritableFileError, OSError) as error:
         complain(str(error))
         return EXIT_CONFIGURATION
     parts = Parts(wanted.out, task)
@@ -58,7 +58,7 @@ def run(wanted: Wanted) -> int:
         except KeyboardInterrupt:
             return _stopped("interrupted", EXIT_INTERRUPTED)
         except ExceptionGroup as group:
-            refused, rest = group.split(Refused)
+            refused, rest = group.split(RequestRefusedError)
             if rest is not None or refused is None:
                 raise
             return _stopped(str(refused.exceptions[0]), EXIT_FAULTS)

@@ -21,7 +21,7 @@ class Row(NamedTuple):
     fault: str = ""
 
 
-class UnreadableFile(Exception):
+class UnreadableFileError(Exception):
     """The file cannot be read as what it is; the message says why."""
 
 
@@ -29,7 +29,7 @@ def read_rows(path: Path, column: str) -> Iterator[Row]:
     """Yields the rows of a file, by what its name ends with: .txt, .jsonl, .csv or .parquet.
 
     Raises:
-        UnreadableFile: it is none of these, or has no such column.
+        UnreadableFileError: it is none of these, or has no such column.
         OSError: it cannot be opened.
     """
     kinds = {
@@ -41,7 +41,7 @@ def read_rows(path: Path, column: str) -> Iterator[Row]:
     }
     reader = kinds.get(path.suffix.lower())
     if reader is None:
-        raise UnreadableFile(f"{path}: its name has to end with one of {', '.join(kinds)}")
+        raise UnreadableFileError(f"{path}: its name has to end with one of {', '.join(kinds)}")
     for row in reader(path, column):
         if row.text == "":
             yield row._replace(text=None, fault="the text is empty")
@@ -89,7 +89,7 @@ def _csv_rows(path: Path, column: str) -> Iterator[Row]:
         reader = csv.DictReader(file)
         if column not in (reader.fieldnames or ()):
             columns = ", ".join(reader.fieldnames or ()) or "none"
-            raise UnreadableFile(f"{path} has no column {column!r}: name one with --column. It has {columns}")
+            raise UnreadableFileError(f"{path} has no column {column!r}: name one with --column. It has {columns}")
         for line, record in enumerate(reader, 1):
             text = record.get(column)
             yield Row(line, text) if isinstance(text, str) else Row(line, None, "the record has too few fields")
@@ -99,11 +99,11 @@ def _parquet_rows(path: Path, column: str) -> Iterator[Row]:
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        raise UnreadableFile("reading .parquet needs pyarrow: pip install pyarrow") from None
+        raise UnreadableFileError("reading .parquet needs pyarrow: pip install pyarrow") from None
     file = pq.ParquetFile(path)
     if column not in file.schema_arrow.names:
         columns = ", ".join(file.schema_arrow.names)
-        raise UnreadableFile(f"{path} has no column {column!r}: name one with --column. It has {columns}")
+        raise UnreadableFileError(f"{path} has no column {column!r}: name one with --column. It has {columns}")
     line = 0
     for batch in file.iter_batches(PARQUET_ROWS, columns=[column]):
         for text in batch.column(0).to_pylist():

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from redbatch.embed.client import JobClient, Refused, State
+from redbatch.embed.client import JobClient, RequestRefusedError, State
 from redbatch.embed.parts import Parts
 from redbatch.embed.reading import Row
 
@@ -70,7 +70,7 @@ class Session:
         whole[places] = found
         faults |= {places[index]: why for index, why in failed.items()}
         if whole.shape[1] and not set(np.flatnonzero(np.isnan(whole).any(axis=1)).tolist()) <= set(faults):
-            raise Refused("A job has given no vector for a text, and does not say why.")
+            raise RequestRefusedError("A job has given no vector for a text, and does not say why.")
         self._parts.keep(number, whole, faults, revisions)
         self._told(number, len(rows))
 
@@ -84,7 +84,7 @@ class Session:
             vectors = None if state is None or state.status == "cancelled" else await self._client.vectors(path)
             if state is not None and vectors is not None:
                 return vectors, await self._client.failures(path, state), state.revisions
-        raise Refused("The job was lost again and again: does Redis keep its data?")
+        raise RequestRefusedError("The job was lost again and again: does Redis keep its data?")
 
     async def _ended(self, path: str, number: int, faults: int) -> State | None:
         while (state := await self._client.state(path)) is not None:

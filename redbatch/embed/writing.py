@@ -14,7 +14,7 @@ Vectors = NDArray[np.float32]
 Slice = tuple[Vectors, dict[int, str]]
 
 
-class UnwritableFile(Exception):
+class UnwritableFileError(Exception):
     """The output cannot be written as what it is; the message says why."""
 
 
@@ -23,11 +23,11 @@ Write = Callable[[Path, Iterable[Slice], int, int], None]
 
 
 def writer_for(path: Path) -> Write:
-    """Returns what writes a file, by what its name ends with: .npy, .jsonl or .parquet. Raises UnwritableFile."""
+    """Returns what writes a file, by what its name ends with: .npy, .jsonl or .parquet. Raises UnwritableFileError."""
     kinds = {".npy": _write_npy, ".jsonl": _write_json, ".ndjson": _write_json, ".parquet": _write_parquet}
     writer = kinds.get(path.suffix.lower())
     if writer is None:
-        raise UnwritableFile(f"{path}: its name has to end with one of {', '.join(kinds)}")
+        raise UnwritableFileError(f"{path}: its name has to end with one of {', '.join(kinds)}")
     if writer is _write_parquet:
         _pyarrow()
     return writer
@@ -71,10 +71,10 @@ def _write_parquet(path: Path, slices: Iterable[Slice], _rows: int, dim: int) ->
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """Returns the modules. Raises UnwritableFile: they are not there."""
+    """Returns the modules. Raises UnwritableFileError: they are not there."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise UnwritableFile("writing .parquet needs pyarrow: pip install pyarrow") from None
+        raise UnwritableFileError("writing .parquet needs pyarrow: pip install pyarrow") from None
     return pa, pq

@@ -13,22 +13,22 @@ import typer
 from rich.console import Console
 
 from redbatch.jobs import view
-from redbatch.queue_target import Where, failed, on_queue
+from redbatch.queue_target import QueueTarget, failed, on_queue
 from shared import jobs
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import Failure, Vectors
 
-MOST_FAILURES = 20
+MAX_FAILURES = 20
 PORTION = 2_048
 
 
-def show_all(where: Where, most: int, *, in_json: bool) -> int:
+def show_all(where: QueueTarget, most: int, *, in_json: bool) -> int:
     """Prints the last jobs, newest first."""
 
-    async def work(link: Link, keys: Keys) -> int:
-        found = await jobs.latest(link, keys, most)
+    async def work(connection: RedisConnection, keys: Keys) -> int:
+        found = await jobs.latest(connection, keys, most)
         if in_json:
             for job in found:
                 typer.echo(json.dumps(view.as_dict(keys.queue, job)))
@@ -39,11 +39,11 @@ def show_all(where: Where, most: int, *, in_json: bool) -> int:
     return on_queue(where, "jobs", work)
 
 
-def show_one(where: Where, public: str, *, in_json: bool) -> int:
+def show_one(where: QueueTarget, public: str, *, in_json: bool) -> int:
     """Prints a job whole."""
 
-    async def work(link: Link, keys: Keys, job: Job) -> int:
-        failures = await jobs.failures(link, keys, job.job_id, MOST_FAILURES)
+    async def work(connection: RedisConnection, keys: Keys, job: Job) -> int:
+        failures = await jobs.failures(connection, keys, job.job_id, MAX_FAILURES)
         if in_json:
             typer.echo(json.dumps(view.as_dict(keys.queue, job, failures)))
         else:
@@ -53,11 +53,11 @@ def show_one(where: Where, public: str, *, in_json: bool) -> int:
     return _on_job(where, public, work)
 
 
-def cancel(where: Where, public: str) -> int:
+def cancel(where: QueueTarget, public: str) -> int:
     """Ends a job."""
 
-    async def work(link: Link, keys: Keys, job: Job) -> int:
-        status = await jobs.cancel(link, keys, job.job_id)
+    async def work(connection: RedisConnection, keys: Keys, job: Job) -> int:
+        status = await jobs.cancel(connection, keys, job.job_id)
         if status in jobs.ENDED:
             return failed(f"{public} has ended: it is {status}")
         typer.echo(f"{public}: cancelled, {job.done:,} of {job.n:,} had been done")
@@ -66,17 +66,17 @@ def cancel(where: Where, public: str) -> int:
     return _on_job(where, public, work)
 
 
-def write_results(where: Where, public: str, out: Path) -> int:
+def write_results(where: QueueTarget, public: str, out: Path) -> int:
     """Writes the vectors of a job to a .npy file, a portion at a time."""
 
-    async def work(link: Link, keys: Keys, job: Job) -> int:
+    async def work(connection: RedisConnection, keys: Keys, job: Job) -> int:
         if not job.ended or job.status == "cancelled":
             return failed(f"{public} is {job.status}: it has no result")
         file: np.memmap[tuple[int, ...], np.dtype[np.float32]] | None = None
         written = 0
         part = out.with_name(f"{out.name}.part")
         for start in range(0, job.n, PORTION):
-            for reply in await jobs.replies(link, keys, job, start, min(job.n, start + PORTION)):
+            for reply in await jobs.replies(connection, keys, job, start, min(job.n, start + PORTION)):
                 if isinstance(reply, Failure) or not isinstance(reply, Vectors):
                     continue
                 if file is None:
@@ -95,14 +95,14 @@ def write_results(where: Where, public: str, out: Path) -> int:
     return _on_job(where, public, work)
 
 
-def _on_job(where: Where, public: str, work: Callable[[Link, Keys, Job], Awaitable[int]]) -> int:
+def _on_job(where: QueueTarget, public: str, work: Callable[[RedisConnection, Keys, Job], Awaitable[int]]) -> int:
     """Runs some work on a job, which may be named with its queue or, within one, without."""
     queue, _, job_id = public.rpartition(".")
 
-    async def find(link: Link, keys: Keys) -> int:
-        job = await jobs.find(link, keys, job_id)
+    async def find(connection: RedisConnection, keys: Keys) -> int:
+        job = await jobs.find(connection, keys, job_id)
         if job is None:
             return failed(f"{public}: there is no such job in queue {keys.queue}")
-        return await work(link, keys, job)
+        return await work(connection, keys, job)
 
     return on_queue(replace(where, queue=queue or where.queue), "jobs", find)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch.progress import as_time
-from redbatch.timestamps import moment
+from redbatch.timestamps import format_timestamp
 from shared.jobs import Job
 from shared.keys import LANES
 from shared.messages import Failure
@@ -73,4 +73,4 @@ def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
 
 
 def _moment(ms: int | None) -> str | None:
-    return None if ms is None else moment(ms)
+    return None if ms is None else format_timestamp(ms)

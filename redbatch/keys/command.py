@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.queue_target import EXIT_FAILED, Where, on_queue
-from redbatch.timestamps import moment
+from redbatch.queue_target import EXIT_FAILED, QueueTarget, on_queue
+from redbatch.timestamps import format_timestamp
 from shared import api_keys
 from shared.api_keys import SCOPES, AccessKey
-from shared.connection import Link
+from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.process.settings import EXIT_CONFIGURATION, complain
 from shared.tenants import NO_QUOTA, TENANT, Quota
@@ -62,8 +62,8 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
         quota=wanted.quota,
     )
 
-    async def work(link: Link, _keys: Keys) -> int:
-        await api_keys.add(link, key)
+    async def work(connection: RedisConnection, _keys: Keys) -> int:
+        await api_keys.add(connection, key)
         if in_json:
             typer.echo(json.dumps({"key": whole, **_as_dict(key)}))
         else:
@@ -71,14 +71,14 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
             typer.echo("This is the key: keep it now, it is not shown again.", err=True)
         return 0
 
-    return on_queue(Where(redis_url), "keys", work)
+    return on_queue(QueueTarget(redis_url), "keys", work)
 
 
 def show_all(redis_url: str | None, *, in_json: bool) -> int:
     """Prints all keys, without what is secret about them."""
 
-    async def work(link: Link, _keys: Keys) -> int:
-        keys = await api_keys.read_all(link)
+    async def work(connection: RedisConnection, _keys: Keys) -> int:
+        keys = await api_keys.read_all(connection)
         if in_json:
             for key in keys:
                 typer.echo(json.dumps(_as_dict(key)))
@@ -86,20 +86,20 @@ def show_all(redis_url: str | None, *, in_json: bool) -> int:
             Console(highlight=False).print(_as_table(keys) if keys else "There are no keys: `redbatch keys create`.")
         return 0
 
-    return on_queue(Where(redis_url), "keys", work)
+    return on_queue(QueueTarget(redis_url), "keys", work)
 
 
 def revoke(redis_url: str | None, ids: Sequence[str]) -> int:
     """Forgets keys. A whole key is taken for its id."""
 
-    async def work(link: Link, _keys: Keys) -> int:
+    async def work(connection: RedisConnection, _keys: Keys) -> int:
         done = []
         for each in dict.fromkeys(given.partition(".")[0] for given in ids):
-            done.append(await api_keys.remove(link, each))
+            done.append(await api_keys.remove(connection, each))
             typer.echo(f"{each}: {'revoked' if done[-1] else 'there is no such key'}")
         return 0 if all(done) else EXIT_FAILED
 
-    return on_queue(Where(redis_url), "keys", work)
+    return on_queue(QueueTarget(redis_url), "keys", work)
 
 
 def _as_dict(key: AccessKey) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def _as_dict(key: AccessKey) -> dict[str, Any]:
         "tenant": key.tenant,
         "scopes": list(key.scopes),
         "quota": asdict(key.quota),
-        "created": moment(key.created_ms),
-        "expires": None if key.expires_ms is None else moment(key.expires_ms),
+        "created": format_timestamp(key.created_ms),
+        "expires": None if key.expires_ms is None else format_timestamp(key.expires_ms),
         "live": key.live(time.time() * 1000),
     }
 
@@ -120,8 +120,8 @@ def _as_table(keys: Sequence[AccessKey]) -> Table:
     for heading in ("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)"):
         table.add_column(heading, no_wrap=heading == "id", overflow="fold")
     for key in keys:
-        expires = "never" if key.expires_ms is None else moment(key.expires_ms)
-        scopes, created = ", ".join(key.scopes), moment(key.created_ms)
+        expires = "never" if key.expires_ms is None else format_timestamp(key.expires_ms)
+        scopes, created = ", ".join(key.scopes), format_timestamp(key.created_ms)
         row = (key.key_id, key.name, key.tenant, scopes, _in_words(key.quota), created, expires)
         table.add_row(*map(Text, row), style=None if key.live(time.time() * 1000) else "dim strike")
     return table

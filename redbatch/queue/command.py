@@ -7,10 +7,10 @@ import asyncio
 from rich.console import Console
 
 from redbatch.queue import view
-from redbatch.queue_target import NoQueue, which_queue
+from redbatch.queue_target import NoQueueError, find_queue
 from redbatch.urls import mask_password
-from shared.connection import NotPermitted
-from shared.errors import RedisUnreachable
+from shared.connection import NotPermittedError
+from shared.errors import RedisUnreachableError
 from shared.process.settings import complain, read_settings
 from shared.settings import QueueSettings
 
@@ -20,8 +20,8 @@ EXIT_FAILED = 1
 def show_queue(redis_url: str | None, name: str | None, *, in_json: bool, keep: bool) -> int:
     """Prints the queue, once or each second until Ctrl-C. Returns the exit code: 1 when there is none to look at."""
     try:
-        redis_url, name = which_queue(redis_url, name)
-    except NoQueue as error:
+        redis_url, name = find_queue(redis_url, name)
+    except NoQueueError as error:
         return _failed(str(error))
     settings = read_settings(QueueSettings, {"redis_url": redis_url})
     console = Console(highlight=False)
@@ -33,7 +33,7 @@ def show_queue(redis_url: str | None, name: str | None, *, in_json: bool, keep: 
                 show(asyncio.run(view.look(settings, name)))
     except KeyboardInterrupt:
         return 0
-    except (NotPermitted, RedisUnreachable, ValueError) as error:
+    except (NotPermittedError, RedisUnreachableError, ValueError) as error:
         return _failed(f"{mask_password(redis_url)}: {error}")
     return 0
 

@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.keys import LANES
-from shared.producer import Pulse, pulse
+from shared.producer import QueueStats, queue_stats
 from shared.settings import QueueSettings
 
 if TYPE_CHECKING:
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 WATCH_EVERY_S = 1.0
 
 
-async def look(settings: QueueSettings, queue_name: str) -> Pulse:
+async def look(settings: QueueSettings, queue_name: str) -> QueueStats:
     """Returns the state of the queue. Raises RedisUnreachable, or ValueError for what is no URL of a Redis."""
-    queue = Queue(settings, queue_name, f"redbatch-cli-{os.getpid()}")
+    queue = QueueConnections(settings, queue_name, f"redbatch-cli-{os.getpid()}")
     try:
-        return await pulse(queue.link("queue"), queue.keys)
+        return await queue_stats(queue.connection("queue"), queue.keys)
     finally:
         await queue.close()
 
 
-async def watch(settings: QueueSettings, queue_name: str, show: Callable[[Pulse], None]) -> None:
+async def watch(settings: QueueSettings, queue_name: str, show: Callable[[QueueStats], None]) -> None:
     """Hands the state of the queue to `show` each second, until cancelled. Raises as `look` does."""
-    queue = Queue(settings, queue_name, f"redbatch-cli-{os.getpid()}")
-    link = queue.link("queue")
+    queue = QueueConnections(settings, queue_name, f"redbatch-cli-{os.getpid()}")
+    connection = queue.connection("queue")
     try:
         while True:
-            show(await pulse(link, queue.keys))
+            show(await queue_stats(connection, queue.keys))
             await asyncio.sleep(WATCH_EVERY_S)
     finally:
         await queue.close()
 
 
-def as_dict(queue_name: str, state: Pulse) -> dict[str, Any]:
+def as_dict(queue_name: str, state: QueueStats) -> dict[str, Any]:
     """Returns the state as JSON has it. Entries are stream messages; inputs and tokens are those of all entries."""
     return {
         "queue": queue_name,
@@ -76,12 +76,12 @@ def as_dict(queue_name: str, state: Pulse) -> dict[str, Any]:
     }
 
 
-def as_json(queue_name: str, state: Pulse) -> str:
+def as_json(queue_name: str, state: QueueStats) -> str:
     """Returns the state as one line of JSON."""
     return json.dumps(as_dict(queue_name, state))
 
 
-def as_text(queue_name: str, state: Pulse) -> Group:
+def as_text(queue_name: str, state: QueueStats) -> Group:
     """Returns the state as people read it."""
     numbers = [
         ("waiting", f"{state.waiting:,} entries"),
@@ -95,7 +95,7 @@ def as_text(queue_name: str, state: Pulse) -> Group:
     return Group(head, *lines, _workers(state))
 
 
-def _workers(state: Pulse) -> Table | Text:
+def _workers(state: QueueStats) -> Table | Text:
     if not state.workers:
         return Text("  no worker lives: start one with `redbatch worker`", style="yellow")
     table = Table(box=None, pad_edge=False, padding=(0, 1))
@@ -112,7 +112,7 @@ def _workers(state: Pulse) -> Table | Text:
 
 
 @contextmanager
-def watching(console: Console, queue_name: str, *, in_json: bool) -> Iterator[Callable[[Pulse], None]]:
+def watching(console: Console, queue_name: str, *, in_json: bool) -> Iterator[Callable[[QueueStats], None]]:
     """Gives a function that shows a state: in place on a terminal, else below the last one."""
     if in_json:
         yield lambda state: typer.echo(as_json(queue_name, state))

@@ -18,7 +18,7 @@ DEFAULT = "user default reset off ~* &* +@all"
 what a script wrote is a transaction: without these rights it would leave all of that out, and say nothing (7.0)."""
 
 
-class NoUsers(ValueError):
+class NoUsersError(ValueError):
     """A text is no file of these users; the message says why."""
 
 
@@ -41,14 +41,14 @@ def rule(user: User, digests: Sequence[str]) -> str:
 
 
 def newest_digests(text: str) -> dict[str, str]:
-    """Returns the newest password of each of our users, by its SHA-256. Raises NoUsers where one has none."""
+    """Returns the newest password of each of our users, by its SHA-256. Raises NoUsersError where one has none."""
     found = {}
     lines = {line.split()[1]: line for line in text.splitlines() if re.match(r"user \S", line)}
     for user in USERS:
         if user.password:
             digest = _DIGEST.search(lines.get(user.name, ""))
             if digest is None:
-                raise NoUsers(f"it has no user {user.name} with a password")
+                raise NoUsersError(f"it has no user {user.name} with a password")
             found[user.name] = digest[1]
     return found
 

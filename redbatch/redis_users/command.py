@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from redbatch.redis_users import k8s, swarm
-from redbatch.redis_users.acl import NoUsers
+from redbatch.redis_users.acl import NoUsersError
 from redbatch.redis_users.passwords import Redis, new_access, without_old
 from shared.process.settings import EXIT_CONFIGURATION, complain
 
@@ -28,7 +28,7 @@ def k8s_secrets(namespace: str, redis: Redis, keep: Path | None, drop_old: Path 
             text = k8s.users_secret(namespace, without_old(_read(drop_old)))
         else:
             text = k8s.manifests(namespace, new_access(_read(keep) if keep else None), redis)
-    except NoUsers as error:
+    except NoUsersError as error:
         return _misused(f"{keep or drop_old}: {error}")
     return _print(text, "pipe them: | kubectl apply --server-side -f -", others_end=keep is None and drop_old is None)
 
@@ -39,7 +39,7 @@ def swarm_secrets(suffix: str, keep: Path | None) -> int:
         return _misused(f"--suffix {suffix}: write up to 32 letters, digits, dots, dashes and underscores")
     try:
         text = swarm.script(suffix, new_access(_read(keep) if keep else None), Redis("redis", 6379, tls=False))
-    except NoUsers as error:
+    except NoUsersError as error:
         return _misused(f"{keep}: {error}")
     return _print(text, "write them to a file, as --help says: docker shows no secret again", others_end=False)
 
@@ -48,7 +48,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise NoUsers(f"it cannot be read ({type(error).__name__})") from None
+        raise NoUsersError(f"it cannot be read ({type(error).__name__})") from None
 
 
 def _print(text: str, advice: str, *, others_end: bool) -> int:

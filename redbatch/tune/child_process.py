@@ -14,7 +14,7 @@ from redbatch.up.cluster import ChildSpec
 from shared.process.parent_death import wrapped
 
 
-class Program:
+class ChildProcess:
     """A running process. It ends with this one, however that ends.
 
     Args:

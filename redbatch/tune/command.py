@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuworker.models import ModelError, parse_model
+from gpuworker.models import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.command import check_file, missing_module
-from redbatch.bench.texts import BadTexts, texts_of
+from redbatch.bench.texts import InvalidTextsError, texts_of
 from redbatch.tune.search_space import Knob, Machine, knobs
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
@@ -40,23 +40,23 @@ def tune(given: Mapping[str, str], p95_ms: float) -> int:
         parse_model(worker.model)
         check_file(settings.out)
         texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
-    except (ModelError, BadTexts, ValueError) as error:
+    except (ModelLoadError, InvalidTextsError, ValueError) as error:
         return _failed(str(error), EXIT_CONFIGURATION)
     return _run(settings, own, worker)
 
 
 def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) -> int:
-    from redbatch.bench.session import CannotConnect
+    from redbatch.bench.session import CannotConnectError
     from redbatch.tune.loads import Loads
     from redbatch.tune.progress import Watch
     from redbatch.tune.report import Outcome, print_outcome
     from redbatch.tune.session import Session
-    from redbatch.tune.testbed import Stand, StandError
+    from redbatch.tune.testbed import Testbed, TestbedError
 
     outcome: Outcome | None = None
     code = 0
     try:
-        with _signals(), Watch() as watch, Stand(own) as stand:
+        with _signals(), Watch() as watch, Testbed(own) as stand:
             loads = Loads(stand.url, settings, watch)
             watch.say(f"loading model {worker.model}")
             served = stand.serve({})
@@ -65,7 +65,7 @@ def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) ->
             session.run(served)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    except (StandError, LocalRedisError, CannotConnect) as error:
+    except (TestbedError, LocalRedisError, CannotConnectError) as error:
         code = _failed(str(error), EXIT_FAILED)
     if outcome is None:
         return code

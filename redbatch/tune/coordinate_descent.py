@@ -55,7 +55,7 @@ def _along(knob: Knob, way: int, best: Choice, found: dict[Choice, Found]) -> Ge
     return best
 
 
-def least_tries(knobs: Sequence[Knob]) -> int:
+def min_tries(knobs: Sequence[Knob]) -> int:
     """Returns how many settings are tried when the defaults are best: themselves, and their neighbours."""
     return 1 + sum(len(list(neighbours(DEFAULTS, knob, way))[:1]) for knob in knobs for way in (UP, DOWN))
 

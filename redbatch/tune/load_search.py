@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from redbatch.tune.points import MARGIN, Found, Point, found_of
 
 FIRST_CLIENTS = 16
-MOST_CLIENTS = 1_024
+MAX_CLIENTS = 1_024
 FLAT = 2
 """So many loads in a row that bring nothing end the way up: one may have been bad luck."""
 
@@ -30,7 +30,7 @@ def rungs(most: int) -> list[int]:
     return sorted(numbers)
 
 
-def whole(budget_ms: float, most: int = MOST_CLIENTS) -> Ladder:
+def whole(budget_ms: float, most: int = MAX_CLIENTS) -> Ladder:
     """Yields numbers of clients, takes what came of each, and returns the result: in leaps, for one never tried."""
     steps = rungs(most)
     at = max(i for i, clients in enumerate(steps) if clients <= max(1, min(FIRST_CLIENTS, most)))
@@ -43,7 +43,7 @@ def whole(budget_ms: float, most: int = MOST_CLIENTS) -> Ladder:
     return found_of(points, budget_ms)
 
 
-def near(budget_ms: float, against: Found, most: int = MOST_CLIENTS) -> Ladder:
+def near(budget_ms: float, against: Found, most: int = MAX_CLIENTS) -> Ladder:
     """Does the same for a setting that is compared with another, from the load that was best for that one."""
     steps = rungs(most)
     start = (against.best or against.lowest).clients

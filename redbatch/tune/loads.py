@@ -12,7 +12,7 @@ from redbatch.tune.settings import TuneSettings
 
 TIMEOUT_MS = 10_000
 TIMEOUT_BUDGETS = 4
-MOST_TIMEOUT_MS = 300_000
+MAX_TIMEOUT_MS = 300_000
 FEW_ANSWERS = 100
 """Of fewer, the p95 is the luck of a handful."""
 
@@ -34,7 +34,7 @@ class Loads:
         self._watcher = watcher
         self._target = parse_target(url)
         texts = texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
-        self._timeout_ms = min(MOST_TIMEOUT_MS, round(max(TIMEOUT_MS, TIMEOUT_BUDGETS * settings.p95_ms)))
+        self._timeout_ms = min(MAX_TIMEOUT_MS, round(max(TIMEOUT_MS, TIMEOUT_BUDGETS * settings.p95_ms)))
         self._requests = encode(self._target, [("X-Timeout-Ms", str(self._timeout_ms))], texts)
         self.doubts: set[str] = set()
 

@@ -21,7 +21,7 @@ WAITS_MS = (2, 5, 10, 20, 50)
 WAIT_SHARE = 0.25
 """A fixed wait of more than this share of the budget leaves too little of it to queue and run."""
 
-MOST_RUNNERS = 8
+MAX_RUNNERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def knobs(machine: Machine, budget_ms: float, names: Collection[str]) -> tuple[K
     """Returns those settings of these names that there is something to try of, those first that matter most."""
     on_cpu = machine.device == "cpu"
     waits = (str(wait) for wait in WAITS_MS if wait <= budget_ms * WAIT_SHARE)
-    fewer = tuple(str(2**k) for k in range(MOST_RUNNERS) if 2**k < min(machine.cores, MOST_RUNNERS))
+    fewer = tuple(str(2**k) for k in range(MAX_RUNNERS) if 2**k < min(machine.cores, MAX_RUNNERS))
     everything = [
         _knob("max_batch_size", SIZES),
         _knob("max_batch_wait_ms", ("auto", "0", *waits)),

@@ -14,7 +14,7 @@ from redbatch.tune.search_space import DEFAULTS, Choice, Knob, shown
 from redbatch.tune.settings import TuneSettings
 from redbatch.tune.testbed import Served
 
-MOST_CHALLENGERS = 2
+MAX_CHALLENGERS = 2
 FIRST_LOADS = 5
 NEAR_LOADS = 1.6
 FINAL_LOADS = 2
@@ -92,17 +92,17 @@ class Session:
         """Returns how long the whole search takes, about: if nothing beats the defaults, and if much does."""
         near_s = self._start_s + NEAR_LOADS * self._settings.load_s
         first_s = FIRST_LOADS * self._settings.load_s
-        tries = climbing.least_tries(self._knobs) - 1
-        return first_s + tries * near_s, first_s + 2 * tries * near_s + self._finals_s(1 + MOST_CHALLENGERS)
+        tries = climbing.min_tries(self._knobs) - 1
+        return first_s + tries * near_s, first_s + 2 * tries * near_s + self._finals_s(1 + MAX_CHALLENGERS)
 
     def _announce(self) -> None:
-        least_s, most_s = self.expected_s()
+        min_s, max_s = self.expected_s()
         self._viewer.tell(
             f"A worker starts in {self._start_s:.1f} s and a load takes {self._settings.load_s:.1f} s: all of it will "
-            f"take {_minutes(least_s)} if the defaults are best, up to about {_minutes(most_s)} if not. "
+            f"take {_minutes(min_s)} if the defaults are best, up to about {_minutes(max_s)} if not. "
             "Ctrl-C ends it and shows what was found."
         )
-        self._viewer.expect(least_s)
+        self._viewer.expect(min_s)
 
     def _search(self) -> None:
         climb = climbing.climb(self._knobs)
@@ -149,7 +149,7 @@ class Session:
 
     def _compare(self) -> None:
         """Runs the finals, if there is anybody to run against the defaults."""
-        challengers = climbing.challengers(self.found, MOST_CHALLENGERS)
+        challengers = climbing.challengers(self.found, MAX_CHALLENGERS)
         if not challengers:
             return
         finalists = [each for each in (DEFAULTS, *challengers) if self.found[each].best is not None]
@@ -168,9 +168,9 @@ class Session:
 
     def _left_s(self) -> float:
         """How long it will take from now on, about, if nothing more wins."""
-        left = max(1, climbing.least_tries(self._knobs) - len(self.found))
+        left = max(1, climbing.min_tries(self._knobs) - len(self.found))
         each_s = sum(self._spent_s) / len(self._spent_s) if self._spent_s else self._start_s + self._settings.load_s * 2
-        challengers = climbing.challengers(self.found, MOST_CHALLENGERS)
+        challengers = climbing.challengers(self.found, MAX_CHALLENGERS)
         return left * each_s + (self._finals_s(1 + len(challengers)) if challengers else 0.0)
 
     def _finals_s(self, finalists: int) -> float:

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from redbatch.bench.settings import Duration, LongerThanNothing, TextSettings, seconds
-from redbatch.tune.load_search import MOST_CLIENTS
+from redbatch.tune.load_search import MAX_CLIENTS
 
 KNOBS = ("max_batch_tokens", "max_batch_size", "max_batch_wait_ms", "runners")
-LEAST_S = 3.0
-LEAST_WARMUP_S = 1.0
+MIN_S = 3.0
+MIN_WARMUP_S = 1.0
 BUDGETS = 5
 WARMUP_BUDGETS = 2
 """A load must be long beside the time that a request may take."""
@@ -31,13 +31,13 @@ class TuneSettings(TextSettings):
     search: Annotated[str, AfterValidator(_known)] = Field(
         default=",".join(KNOBS), description="What to change, with commas between them."
     )
-    max_clients: int = Field(default=MOST_CLIENTS, ge=1, le=60_000, description="Most requests in flight to try.")
+    max_clients: int = Field(default=MAX_CLIENTS, ge=1, le=60_000, description="Most requests in flight to try.")
     duration: LongerThanNothing | None = Field(
-        default=None, description=f"How long each load is measured ({LEAST_S:g}s, or {BUDGETS} budgets if longer)."
+        default=None, description=f"How long each load is measured ({MIN_S:g}s, or {BUDGETS} budgets if longer)."
     )
     warmup: Duration | None = Field(
         default=None,
-        description=f"Load before that, not measured ({LEAST_WARMUP_S:g}s, or {WARMUP_BUDGETS} budgets if longer).",
+        description=f"Load before that, not measured ({MIN_WARMUP_S:g}s, or {WARMUP_BUDGETS} budgets if longer).",
     )
     rounds: int = Field(
         default=3, ge=1, le=100, description="Rounds in which what looked best runs in turn with the defaults."
@@ -54,14 +54,14 @@ class TuneSettings(TextSettings):
         """How long a load is measured."""
         if self.duration is not None:
             return seconds(self.duration)
-        return max(LEAST_S, BUDGETS * self.p95_ms / 1000)
+        return max(MIN_S, BUDGETS * self.p95_ms / 1000)
 
     @property
     def warmup_s(self) -> float:
         """The load before that."""
         if self.warmup is not None:
             return seconds(self.warmup)
-        return max(LEAST_WARMUP_S, WARMUP_BUDGETS * self.p95_ms / 1000)
+        return max(MIN_WARMUP_S, WARMUP_BUDGETS * self.p95_ms / 1000)
 
     @property
     def load_s(self) -> float:

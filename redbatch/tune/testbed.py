@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from redbatch.import_path import child_environment
-from redbatch.tune.child_process import Program
+from redbatch.tune.child_process import ChildProcess
 from redbatch.up.cluster import ChildSpec, Given, gateway_specs, under_up, worker_specs
 from redbatch.up.console import readable
 from redbatch.up.local_redis import LocalRedis, free_port
@@ -40,7 +40,7 @@ OWN: Given = {
 }
 
 
-class StandError(RuntimeError):
+class TestbedError(RuntimeError):
     """A part of the cluster cannot run; the message says which, and the last that it said."""
 
 
@@ -52,14 +52,14 @@ class Served:
     start_s: float
 
 
-class Stand:
+class Testbed:
     """Runs the cluster from the beginning of a `with` block to its end.
 
     Args:
         settings: of every worker, by name, as text. Nothing of `REDBATCH_*` in the environment has a part in it.
 
     Raises:
-        StandError: the gateway does not start.
+        TestbedError: the gateway does not start.
         LocalRedisError: there is no Redis server to start.
     """
 
@@ -68,8 +68,8 @@ class Stand:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
         self._environment = child_environment(clean)
         self._parts = ExitStack()
-        self._gateway: Program | None = None
-        self._worker: Program | None = None
+        self._gateway: ChildProcess | None = None
+        self._worker: ChildProcess | None = None
         self._workers = 0
         self._port = 0
         self._folder = Path()
@@ -102,7 +102,7 @@ class Stand:
         """Ends the worker that runs, starts one with these settings too, and returns when it is ready.
 
         Raises:
-            StandError: it cannot run.
+            TestbedError: it cannot run.
         """
         self._stop_worker()
         began_s = time.monotonic()
@@ -116,15 +116,15 @@ class Stand:
             self._wait(self._gateway, self._port, ready=True)
         return Served(str(worker.logged("engine ready").get("device", "cpu")), time.monotonic() - began_s)
 
-    def _start(self, spec: ChildSpec) -> Program:
-        return Program(spec, self._folder / f"{spec.name}-{self._workers}.log")
+    def _start(self, spec: ChildSpec) -> ChildProcess:
+        return ChildProcess(spec, self._folder / f"{spec.name}-{self._workers}.log")
 
     def _stop_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.stop(STOP_S)
 
-    def _wait(self, program: Program, port: int, *, ready: bool) -> None:
+    def _wait(self, program: ChildProcess, port: int, *, ready: bool) -> None:
         """Waits until a program answers on a port, and, if that is asked, misses nothing."""
         until_s = time.monotonic() + START_S
         while program.running and time.monotonic() < until_s:
@@ -133,4 +133,4 @@ class Stand:
                 return
             time.sleep(LOOK_EVERY_S)
         reason = "is not ready" if program.running else "cannot run"
-        raise StandError(f"{program.name} {reason}: {readable(program.last_line(), brief=True)}")
+        raise TestbedError(f"{program.name} {reason}: {readable(program.last_line(), brief=True)}")

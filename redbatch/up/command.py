@@ -14,7 +14,7 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
-from api.http.auth import asks_for_keys
+from api.http.auth import requires_keys
 from api.settings import GatewaySettings
 from gpuworker.models import is_function
 from gpuworker.settings import WorkerSettings
@@ -27,7 +27,7 @@ from redbatch.up.own_redis import OwnRedis
 from redbatch.up.supervisor import Child
 from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
 from shared.api_keys import add, new_key
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.process.listener import ListenError, listen, missing_parts, raise_open_file_limit
 from shared.process.settings import complain, read_settings
@@ -88,7 +88,7 @@ class Cluster:
             if "redis_url" not in self._settings:
                 self._redis = OwnRedis(self)
                 self._settings["redis_url"] = self._redis.start()
-                if asks_for_keys(self._gateway):
+                if requires_keys(self._gateway):
                     self._key = await self._make_key()
             self._start_children(listener)
             waiting = asyncio.create_task(self._announce_when_ready(listener.getsockname()[1]))
@@ -103,10 +103,12 @@ class Cluster:
 
     async def _make_key(self) -> str:
         """Returns a key for a Redis that has none yet: nobody else could make one before the gateways look for it."""
-        queue = Queue(QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up")
+        queue = QueueConnections(
+            QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up"
+        )
         key, whole = new_key(("embed",), name="redbatch up")
         try:
-            await add(queue.link("keys"), key)
+            await add(queue.connection("keys"), key)
         finally:
             await queue.close()
         return whole

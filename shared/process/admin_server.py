@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-class PortTaken(Exception):
+class PortTakenError(Exception):
     """The admin port cannot be bound; the message says which, in one line."""
 
 
@@ -53,14 +53,16 @@ class AdminServer:
         """Binds the port and serves in a daemon thread.
 
         Raises:
-            PortTaken: the address cannot be bound.
+            PortTakenError: the address cannot be bound.
         """
         kind = _Server6 if ":" in self._address[0] else _Server
         try:
             self._server = kind(self._address, _QuietHandler)
         except OSError as error:
             host, port = self._address
-            raise PortTaken(f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another") from error
+            raise PortTakenError(
+                f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another"
+            ) from error
         self._server.set_app(self._application)
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="admin", daemon=True

@@ -161,9 +161,9 @@ class Scene:
 
         return await seconds_until(nothing_owed, f"others have taken what {worker} held")
 
-    async def pause(self, least_s: float = 0.02, most_s: float = 0.25) -> None:
+    async def pause(self, min_s: float = 0.02, max_s: float = 0.25) -> None:
         """Lets a random time pass."""
-        await asyncio.sleep(self.dice.uniform(least_s, most_s))
+        await asyncio.sleep(self.dice.uniform(min_s, max_s))
 
     async def total(self, name: str) -> float:
         """Returns a metric's sum over the workers."""

@@ -41,7 +41,7 @@ CLIENTS = 16
 TIMEOUT_S = 30.0
 SAMPLE_S = 2.0
 QUIET_S = 8.0
-LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 6.0
+MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 6.0
 STALL_S = 2.0
 GROWTH = 1.1
 """The last quarter's median may be so many times that of the second: the first is for warming up."""
@@ -172,7 +172,7 @@ async def run(minutes: float, seed: int, plot: Path, out: Path) -> bool:
             watching = asyncio.create_task(soak.watch(over))
             async with scene.load(CLIENTS, TIMEOUT_S) as calls:
                 while time.monotonic() - soak.began < 60 * minutes:
-                    await scene.pause(LEAST_PAUSE_S, MOST_PAUSE_S)
+                    await scene.pause(MIN_PAUSE_S, MAX_PAUSE_S)
                     await soak.strike()
                     console.print(
                         f"{time.monotonic() - soak.began:6.0f} s  {len(calls):,} calls, {soak.struck.total()} faults"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redbatch.up.local_redis import LocalRedis
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
 from tests.chaos.scene import Figures, Scene
 from tests.proxy import FaultProxy
@@ -30,7 +30,7 @@ class Stage:
     own_scene: Scene
     own_redis: LocalRedis
     proxy: FaultProxy
-    queue: Queue
+    queue: QueueConnections
     folder: Path
 
 
@@ -102,7 +102,7 @@ VARIANTS = {
     "nobody asks whether there is time": Broken(
         "api/dispatch/admission.py",
         "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
-        "return MOST_TOKENS",
+        "return MAX_TOKENS",
         lambda stage: test_overload.test_overload_is_refused_and_the_rest_served(stage.scene, 10, stage.folder),
     ),
     "a change of the epoch goes unnoticed": Broken(
@@ -128,7 +128,7 @@ def thorough() -> bool:
 
 @pytest.fixture
 def stage(
-    scene: Scene, own_scene: Scene, own_redis: LocalRedis, proxy: FaultProxy, queue: Queue, tmp_path: Path
+    scene: Scene, own_scene: Scene, own_redis: LocalRedis, proxy: FaultProxy, queue: QueueConnections, tmp_path: Path
 ) -> Stage:
     """All of it at once."""
     return Stage(scene, own_scene, own_redis, proxy, queue, tmp_path)

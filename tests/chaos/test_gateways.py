@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from shared import consumer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.messages import Heartbeat
 from tests import plain_http
 from tests.chaos.history import OK, Call
@@ -30,7 +30,7 @@ LEAVE_S = 3.0
 TIMEOUT_S = 60.0
 """Of a `Caller`."""
 
-MOST_IN_VAIN = 0.3
+MAX_IN_VAIN = 0.3
 """Share of those who left whose input was run: a worker notices within `renew_ms` that an entry it holds is gone."""
 
 GONE_MS = 100.0
@@ -105,7 +105,7 @@ async def test_clients_leave(scene: Scene) -> None:
     in_vain = int(await scene.total("redbatch_inputs_total")) - ran - len(stayed)
     verdict = scene.judge("F6 clients leave", stayed, left=left, ran_in_vain=in_vain, seconds=round(seconds, 1))
     assert whole(verdict)
-    assert in_vain <= MOST_IN_VAIN * left
+    assert in_vain <= MAX_IN_VAIN * left
 
     held: dict[str, Any] = {}
 
@@ -119,11 +119,11 @@ async def test_clients_leave(scene: Scene) -> None:
 
 @pytest.mark.long
 @pytest.mark.alone
-async def test_unread_entries_go_with_their_clients(scene: Scene, queue: Queue) -> None:
+async def test_unread_entries_go_with_their_clients(scene: Scene, queue: QueueConnections) -> None:
     """F6: nobody reads the queue while clients leave at random. How long after each does its entry go?"""
     raise_open_files(2 * WAVE + 500)
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 600_000)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 600_000)
     await scene.open(workers=0)
     await scene.seen()
     waves, lags = scene.times(1, 10), []

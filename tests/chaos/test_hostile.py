@@ -27,7 +27,7 @@ HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 V1_HEAD = HEAD.replace(b"/embed", b"/v1/embeddings")
 BLOCKED_S = 0.05
 ATTACK_S = 2.5
-LEAST_LOOKS = 100
+MIN_LOOKS = 100
 """So that the slowest of a hundred is not the slowest of all."""
 
 MORE_MB = 60.0
@@ -173,7 +173,7 @@ async def test_hostile_clients(scene: Scene, name: str) -> None:
             answers += await asyncio.gather(*(attack(gateway) for _ in range(number)))
         more_mb = process.memory_info().rss / 1e6 - before_mb
     told_off = sum(answer.startswith(b"HTTP/1.1 " + status) for answer in answers)
-    assert len(took) >= LEAST_LOOKS
+    assert len(took) >= MIN_LOOKS
     p99_ms = 1e3 * sorted(took)[int(0.99 * (len(took) - 1))]
     found = {"attacks": len(answers), "told_off": told_off, "livez_p99_ms": round(p99_ms), "more_mb": round(more_mb)}
     verdict = scene.judge(f"F21 {name}", calls, **found)

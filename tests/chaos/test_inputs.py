@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared import dead_letters
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from tests import plain_http
 from tests.chaos.scene import Scene, name_of, whole
 from tests.chaos.test_workers import engine_of
@@ -63,7 +63,7 @@ class Executioner:
             self.kills.update(runs & poisoned)
 
 
-async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: Queue) -> None:
+async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: QueueConnections) -> None:
     """F4: each of them fails at its third attempt, and becomes a dead letter. All others have their vectors."""
     await scene.open(gateways=1, workers=2, model=SLOW)
     number, over = scene.times(2, 10), asyncio.Event()
@@ -77,7 +77,7 @@ async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: Queue
     finally:
         over.set()
         await killing
-    letters = await dead_letters.read(queue.link("look"), queue.keys, 100)
+    letters = await dead_letters.read(queue.connection("look"), queue.keys, 100)
     verdict = scene.judge(
         "F4 inputs kill the engine", calls, poison=number, kills=executioner.kills.total(), dead_letters=len(letters)
     )

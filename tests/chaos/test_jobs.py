@@ -13,7 +13,7 @@ import pytest
 
 from redbatch.up.local_redis import LocalRedis
 from shared import dead_letters
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.job_load import GONE, Submitted, jobs
@@ -70,7 +70,7 @@ async def test_jobs_survive_the_death_of_their_worker(scene: Scene) -> None:
 
 
 @pytest.mark.buries
-async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scene: Scene, queue: Queue) -> None:
+async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scene: Scene, queue: QueueConnections) -> None:
     """F4: in the middle of an entry with others. Its neighbours have their vectors, and the job says which failed."""
     await scene.open(gateways=1, workers=2, model=SLOW)
     url, over, size = scene.gateways[0].url, asyncio.Event(), 10
@@ -101,7 +101,7 @@ async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scene: Scene, queu
     finally:
         over.set()
         await killing
-    letters = await dead_letters.read(queue.link("look"), queue.keys, 100)
+    letters = await dead_letters.read(queue.connection("look"), queue.keys, 100)
     found = {"poison": len(asked), "kills": executioner.kills.total(), "dead_letters": len(letters)}
     verdict = scene.judge("F4 jobs: inputs kill the engine", calls, **found)
     assert whole(verdict)

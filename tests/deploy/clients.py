@@ -28,7 +28,7 @@ JOB_S = 120.0
 WAIT_S = 5
 
 
-class Failed(Exception):
+class RequestFailedError(Exception):
     """An answer that no client was to get; the message says which."""
 
 
@@ -57,7 +57,7 @@ async def _client(
             try:
                 told = await _told(client, "POST", f"{urls[number % len(urls)]}/embed", json=body)
                 outcome = _compared(told, texts)
-            except Failed as failed:
+            except RequestFailedError as failed:
                 outcome = str(failed)
             calls.append(Call(texts[0], TIMEOUT_S, began, time.monotonic(), outcome))
 
@@ -71,7 +71,7 @@ async def run_job(urls: Sequence[str], inputs: int, headers: Mapping[str, str]) 
     async with plain_http.client(timeout=WAIT_S + 10, headers=headers) as client:
         try:
             outcome = await _job(client, itertools.cycle(urls), texts, began + JOB_S)
-        except Failed as failed:
+        except RequestFailedError as failed:
             outcome = str(failed)
     return Call(texts[0], JOB_S, began, time.monotonic(), outcome)
 
@@ -90,17 +90,17 @@ async def _job(client: httpx.AsyncClient, urls: Iterator[str], texts: list[str],
 async def _told(
     client: httpx.AsyncClient, method: str, url: str, wanted: int = httpx.codes.OK, json: object = None
 ) -> Any:  # noqa: ANN401 - as JSON
-    """Returns what an answer says. Raises Failed: it is another than the one wanted, or there is none."""
+    """Returns what an answer says. Raises RequestFailedError: it is another than the one wanted, or there is none."""
     try:
         answer = await client.request(method, url, json=json)
     except httpx.TimeoutException:
-        raise Failed("hangs") from None
+        raise RequestFailedError("hangs") from None
     except httpx.TransportError:
-        raise Failed(RESET) from None
+        raise RequestFailedError(RESET) from None
     if not answer.headers["content-type"].startswith("application/json"):
-        raise Failed(f"{answer.status_code} of somebody else")  # of what stands in front of the gateways
+        raise RequestFailedError(f"{answer.status_code} of somebody else")  # of what stands in front of the gateways
     if answer.status_code != wanted:
-        raise Failed(f"{answer.status_code} {answer.json()['error']['code']}")
+        raise RequestFailedError(f"{answer.status_code} {answer.json()['error']['code']}")
     return answer.json()
 
 

@@ -94,11 +94,11 @@ class Deployment:
         return pod
 
     async def _available(self, pod: Pod) -> None:
-        least_s = self._manifest["spec"].get("minReadySeconds", 0)
+        min_s = self._manifest["spec"].get("minReadySeconds", 0)
 
         def available() -> bool:
             pod.check()
-            return pod.ready and time.monotonic() - pod.ready_at >= least_s
+            return pod.ready and time.monotonic() - pod.ready_at >= min_s
 
         await wait_until(
             available, lambda: f"{pod.name} is available\n{pod.last_words()}", timeout_s=START_S, poll_s=0.02

@@ -25,7 +25,7 @@ from tests.deploy.probe import Probe
 from tests.processes import Processes, Program
 from tests.waiting import wait_until
 
-LEAST_S = 2.0
+MIN_S = 2.0
 """What a kubelet gives a container after SIGTERM even where `preStop` has used up the grace."""
 
 BACKOFF_S = 10.0
@@ -111,7 +111,7 @@ class Pod:
         if self.program.running and grace_s > 0:
             await asyncio.sleep(min(self.pre_stop_s, grace_s))
         try:
-            return await self.program.stop(max(LEAST_S, until - time.monotonic()) if grace_s > 0 else 0.0)
+            return await self.program.stop(max(MIN_S, until - time.monotonic()) if grace_s > 0 else 0.0)
         except AssertionError:
             self.program.kill()
             return -signal.SIGKILL

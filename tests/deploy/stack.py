@@ -23,10 +23,10 @@ def resolved(path: Path) -> dict[str, Any]:
     return found
 
 
-def most_bytes(redis: dict[str, Any]) -> int:
+def max_bytes(redis: dict[str, Any]) -> int:
     """Returns the maxmemory of the service, which stands in its command."""
-    (most_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(redis["command"]) if word == "--maxmemory"]
-    return most_mb * 2**20
+    (max_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(redis["command"]) if word == "--maxmemory"]
+    return max_mb * 2**20
 
 
 def made_secrets() -> dict[str, str]:

@@ -18,7 +18,7 @@ from prometheus_client.metrics import MetricWrapperBase
 import api.metrics
 import gpuworker.metrics
 from api.errors import status_of
-from shared.errors import JobsFull, error_tree
+from shared.errors import JobsFullError, error_tree
 from shared.keys import LANES, RELEASED
 from shared.messages import STATES
 from tests import plain_http
@@ -249,7 +249,7 @@ def test_labels_that_are_shown_are_there() -> None:
 
 def test_what_counts_as_failed_and_as_shed() -> None:
     """All that is a 5xx, but for the bound of jobs; of what is a 429, what the fleet has no time or room for."""
-    failed = {code for code, status in STATUSES.items() if status >= 500} - {JobsFull.code}
+    failed = {code for code, status in STATUSES.items() if status >= 500} - {JobsFullError.code}
     shed = {"overloaded", "queue_full"}
     panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS if panel["type"] == "stat"}
     assert codes_in(ALERTS["RedbatchErrors"]["expr"]) == codes_in(panels["Errors"]) == failed

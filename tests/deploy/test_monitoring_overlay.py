@@ -21,7 +21,7 @@ import yaml
 
 from redbatch.up.local_redis import bundled
 from shared import consumer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from tests.deploy.custom_resources import faults, known
 from tests.deploy.dockerfile import ROOT
@@ -87,9 +87,12 @@ async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], No
     if request.param:
         needs_redis("7.0")
     with Server(users=request.param) as server:
-        queue = Queue(QueueSettings(redis_url=server.url), "minilm", "test")
-        gateway, worker = Gateway(queue.link("submit"), queue.keys), Worker(queue.link("work"), queue.keys, "worker-1")
-        await consumer.join(worker.link, queue.keys)
+        queue = QueueConnections(QueueSettings(redis_url=server.url), "minilm", "test")
+        gateway, worker = (
+            Gateway(queue.connection("submit"), queue.keys),
+            Worker(queue.connection("work"), queue.keys, "worker-1"),
+        )
+        await consumer.join(worker.connection, queue.keys)
         await gateway.add(asked(), asked(), asked())
         assert await worker.bury(await worker.claim(entries=1)) == [True]
         assert len(await worker.claim(entries=1)) == 1

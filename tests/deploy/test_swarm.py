@@ -21,7 +21,7 @@ from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
 from tests.deploy.dockerfile import ROOT, environment, stages
 from tests.deploy.faults.settings import OURS, settings_from
-from tests.deploy.stack import RESERVE, STACK, made_secrets, most_bytes, resolved
+from tests.deploy.stack import RESERVE, STACK, made_secrets, max_bytes, resolved
 from tests.servers import skip, tool
 
 USER = "65532"
@@ -128,7 +128,7 @@ def test_redis_is_one_and_keeps_what_it_has(stack: dict[str, Any]) -> None:
     assert (config["target"], config["source"]) == (service["command"][1], "redis")
     assert "redis:/data" in service["volumes"]
     gigabytes = int(service["deploy"]["resources"]["limits"]["memory"].removesuffix("G"))
-    assert most_bytes(service) <= 0.7 * gigabytes * 2**30
+    assert max_bytes(service) <= 0.7 * gigabytes * 2**30
 
 
 def test_a_changed_file_has_another_name(stack: dict[str, Any]) -> None:

@@ -19,13 +19,13 @@ import redis.exceptions
 
 from redbatch.up.local_redis import bundled
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.stack import STACK, made_secrets, most_bytes, resolved
+from tests.deploy.stack import STACK, made_secrets, max_bytes, resolved
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 SERVICE: dict[str, Any] = resolved(STACK)["services"]["redis"]
-MOST_BYTES = most_bytes(SERVICE)
+MAX_BYTES = max_bytes(SERVICE)
 
 
 class Played:
@@ -92,7 +92,7 @@ async def test_redis_takes_its_file(played: Played) -> None:
     with played.as_user("observer", "any") as observer:
         asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries", "save")
         found = [observer.config_get(each)[each] for each in asked]
-    assert found == ["noeviction", "yes", "everysec", str(MOST_BYTES), "4", ""]
+    assert found == ["noeviction", "yes", "everysec", str(MAX_BYTES), "4", ""]
 
 
 async def test_who_has_no_password_may_ask_whether_it_lives(played: Played) -> None:
@@ -118,7 +118,7 @@ async def test_who_sends_without_an_end_does_not_fill_the_memory(played: Played)
             talker.sendall(b"AUTH probe any\r\n*2\r\n$4\r\nPING\r\n$500000000\r\n")
             await asyncio.to_thread(send_all, talker, chunk, 200)
         used: dict[str, Any] = observer.info("memory")
-    assert used["used_memory"] < MOST_BYTES * 0.2
+    assert used["used_memory"] < MAX_BYTES * 0.2
 
 
 def send_all(talker: socket.socket, chunk: bytes, times: int) -> None:

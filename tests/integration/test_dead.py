@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from shared import consumer
 from shared.codec import encode_body
-from shared.connection import Queue
-from shared.messages import EMBED, Body, Draft
+from shared.connection import QueueConnections
+from shared.messages import EMBED, Body, NewEntry
 from shared.producer import Submission
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker
@@ -28,13 +28,13 @@ Dead = Callable[..., Any]
 
 async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number: int) -> None:
     """Submits requests with these texts, claims them, and gives them up after three attempts."""
-    queue = Queue(QueueSettings(redis_url=redis_url), queue_name, "test")
+    queue = QueueConnections(QueueSettings(redis_url=redis_url), queue_name, "test")
     try:
-        worker = Worker(queue.link("worker"), queue.keys, "gpu-1")
-        await consumer.join(worker.link, queue.keys)
-        drafts = (Draft(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
-        gateway = Gateway(queue.link("submit"), queue.keys)
-        await gateway.add(*(Submission(f"request-{i}", drafts, BUDGET_MS) for i in range(number)))
+        worker = Worker(queue.connection("worker"), queue.keys, "gpu-1")
+        await consumer.join(worker.connection, queue.keys)
+        new_entries = (NewEntry(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
+        gateway = Gateway(queue.connection("submit"), queue.keys)
+        await gateway.add(*(Submission(f"request-{i}", new_entries, BUDGET_MS) for i in range(number)))
         await worker.bury([each._replace(attempts=3) for each in await worker.claim()], most=100)
         await worker.leave()
     finally:

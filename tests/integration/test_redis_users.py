@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from redbatch.redis_users.rules import USERS
 from shared import producer, scripts
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.gateway.house import Gateway as Serving
 from tests.integration.gateway.house import House, digits, digits_of
@@ -47,7 +47,7 @@ MAY = {
         "HMGET rb:keys a",
         "ZREVRANGE rb:queues 0 -1",
         f"EVALSHA {scripts.SUBMIT.sha} 2 {Q}backlog {LANE}",
-        f"EVALSHA_RO {scripts.PULSE.sha} 1 {Q}workers",
+        f"EVALSHA_RO {scripts.QUEUE_STATS.sha} 1 {Q}workers",
         "CLIENT KILL ID 1 ADDR a:1",
         "CLIENT SETNAME a",
         "WAIT 1 1",
@@ -266,14 +266,14 @@ async def test_what_was_written_survives_a_restart(needs_redis: Callable[[str], 
     """With an append-only file: Redis itself, when it reads that, is refused nothing, and scripts had written it."""
     needs_redis("7.0")
     with Server(options=["--appendonly", "yes", "--appendfsync", "always"], users=True) as server:
-        queue = Queue(QueueSettings(redis_url=as_user(server.url, "gateway")), queue_name, "test")
+        queue = QueueConnections(QueueSettings(redis_url=as_user(server.url, "gateway")), queue_name, "test")
         try:
-            refs = await Gateway(queue.link("submit"), queue.keys).add(request(entries=3))
+            refs = await Gateway(queue.connection("submit"), queue.keys).add(request(entries=3))
             os.kill(server.pid, signal.SIGKILL)
             await wait_until(lambda: not server.running(), "the server is dead")
             await asyncio.to_thread(server.start)
             await wait_until(lambda: has_read_its_file(server), "Redis has read its file")
-            assert await producer.cancel(queue.link("cancel"), queue.keys, refs, ()) == 3
+            assert await producer.cancel(queue.connection("cancel"), queue.keys, refs, ()) == 3
         finally:
             await queue.close()
 

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 MODEL = "simulated:base_ms=5,item_ms=3"
 SMALL = ("--duration", "300ms", "--warmup", "100ms", "--rounds", "1", "--max-clients", "8")
-LEAST_MS = 5.0  # the model sleeps so long for any batch
+MIN_MS = 5.0  # the model sleeps so long for any batch
 
 
 class Tune:
@@ -73,7 +73,7 @@ async def test_a_tight_budget_and_a_loose_one(tune: Tune) -> None:
     assert await tune.end(await tune.start("--p95-ms", "4", *SMALL, *search)) == 1, tune.said
     tight = tune.written()
     assert tight["recommended"] is None
-    assert min(load["p95_ms"] for tried in tight["tried"] for load in tried["loads"]) >= LEAST_MS
+    assert min(load["p95_ms"] for tried in tight["tried"] for load in tried["loads"]) >= MIN_MS
     assert "Nothing keeps p95 within 4 ms" in tune.said
 
     assert await tune.end(await tune.start("--p95-ms", "5000", *SMALL, *search)) == 0, tune.said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from redbatch.tune.testbed import Stand, StandError
+from redbatch.tune.testbed import Testbed, TestbedError
 from shared.keys import Keys
 from tests import plain_http
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_worker_that_is_gone_counts_no_more() -> None:
     """The one after it is alone at once: it would leave others their share of the entries."""
-    with Stand({"model": "null"}) as stand:
+    with Testbed({"model": "null"}) as stand:
         for size in ("1", "2"):
             assert stand.serve({"max_batch_size": size}).device == "cpu"
             answer = plain_http.post(f"{stand.url}/embed", json={"texts": ["a", "b", "c"]})
@@ -26,7 +26,7 @@ def test_a_worker_that_is_gone_counts_no_more() -> None:
 
 def test_a_setting_that_no_worker_can_run_with_is_told() -> None:
     """In the words of the worker; the cluster goes on with another one."""
-    with Stand({"model": "null"}) as stand:
-        with pytest.raises(StandError, match=r"worker-1 cannot run: .*--max-batch-size"):
+    with Testbed({"model": "null"}) as stand:
+        with pytest.raises(TestbedError, match=r"worker-1 cannot run: .*--max-batch-size"):
             stand.serve({"max_batch_size": "0"})
         assert stand.serve({}).start_s > 0

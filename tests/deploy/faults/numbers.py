@@ -38,10 +38,10 @@ def _memory(workload: Manifest, container: Manifest) -> Iterator[str]:
 
 
 def _times(workload: Manifest, container: Manifest) -> Iterator[str]:
-    spec, least_s = workload["spec"], STARTS_S[component_of(workload)]
+    spec, min_s = workload["spec"], STARTS_S[component_of(workload)]
     starts_s, hangs_s = (_takes_s(container[name]) for name in ("startupProbe", "livenessProbe"))
-    if starts_s < least_s:
-        yield f"it may take {starts_s} s to start, which is less than {least_s} s"
+    if starts_s < min_s:
+        yield f"it may take {starts_s} s to start, which is less than {min_s} s"
     deadline_s = spec.get("progressDeadlineSeconds", 600)
     if workload["kind"] == "Deployment" and deadline_s <= starts_s + spec.get("minReadySeconds", 0):
         yield f"it may take {starts_s} s to start, and its rollout is given up before"

@@ -95,8 +95,8 @@ def too_large(manifests: list[Manifest]) -> list[str]:
     for each in of_kind(manifests, "StatefulSet"):
         for container in containers(pod_of(each)):
             words = [*container.get("command", []), *container.get("args", [])]
-            (most_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(words) if word == "--maxmemory"]
+            (max_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(words) if word == "--maxmemory"]
             limit = amount(container["resources"]["limits"]["memory"])
-            if most_mb * 2**20 > limit * REDIS_SHARE:
-                found.append(f"{label(each)}: a maxmemory of {most_mb} MiB is too much for its limit")
+            if max_mb * 2**20 > limit * REDIS_SHARE:
+                found.append(f"{label(each)}: a maxmemory of {max_mb} MiB is too much for its limit")
     return found

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from api.dialects.request import Answered, Asked
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
 from shared.errors import RedbatchError
 from shared.messages import Vectors
@@ -20,7 +20,7 @@ PATIENCE_S = 45.0
 INPUTS = re.compile(r"^redbatch_inputs_total (\S+)$", re.MULTILINE)
 
 
-def is_for(answered: Answered, texts: Sequence[str]) -> bool:
+def is_for(answered: InferenceResult, texts: Sequence[str]) -> bool:
     """Whether these are the vectors of these texts, bit for bit and in order."""
     return b"".join(each.data for each in answered.parts if isinstance(each, Vectors)) == b"".join(
         map(digits_of, texts)
@@ -56,7 +56,7 @@ class Crowd:
     async def _outcome(self, dispatcher: Dispatcher, texts: Sequence[str]) -> str:
         try:
             async with asyncio.timeout(self.timeout_ms / 1000 + PATIENCE_S):
-                answered = await dispatcher.answer(Asked(tuple(texts), self.timeout_ms))
+                answered = await dispatcher.answer(InferenceRequest(tuple(texts), self.timeout_ms))
         except RedbatchError as error:
             return error.code
         except TimeoutError:

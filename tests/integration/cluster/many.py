@@ -46,10 +46,10 @@ class Caller:
 
 async def connect(ports: Sequence[int], texts: Sequence[str]) -> list[Caller]:
     """Opens a connection for each text, over the ports in turn."""
-    gate = asyncio.Semaphore(OPENING)
+    authenticator = asyncio.Semaphore(OPENING)
 
     async def one(number: int, text: str) -> Caller:
-        async with gate:
+        async with authenticator:
             return Caller(text, *await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]))
 
     return await asyncio.gather(*(one(number, text) for number, text in enumerate(texts)))

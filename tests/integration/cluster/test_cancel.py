@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from api.dispatch.dispatcher import Dispatcher
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.errors import RedbatchError
 from shared.keys import Keys
 from tests.integration.cluster.conftest import Open
@@ -48,7 +48,7 @@ async def test_cancelled_requests_leave_no_foreign_answers(
     async def client(number: int) -> None:
         for turn in range(20):
             texts = [f"{number} {turn} {i}" for i in range(dice.choice((1, 1, 40)))]
-            asked = asyncio.create_task(dispatcher.answer(Asked(tuple(texts), 20_000)))
+            asked = asyncio.create_task(dispatcher.answer(InferenceRequest(tuple(texts), 20_000)))
             if turn % 2:
                 asyncio.get_running_loop().call_later(dice.random() * 0.04, asked.cancel)
             with suppress(asyncio.CancelledError):
@@ -74,7 +74,7 @@ async def test_every_waiter_is_free_after_cancels_in_the_same_tick(
     free = len(dispatcher._replies._free)
     dice = random.Random(3)
     for _ in range(300):
-        asked = [asyncio.create_task(dispatcher.answer(Asked(("a",), dice.randint(1, 4)))) for _ in range(3)]
+        asked = [asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), dice.randint(1, 4)))) for _ in range(3)]
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(dice.random() * 0.003, asked[0].cancel)
         await asyncio.gather(*asked, return_exceptions=True)
@@ -90,7 +90,7 @@ async def test_a_cancel_is_not_kept_waiting_by_new_requests(
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     await worker.stop()
     lane = house.keys.lanes[0]
-    first = asyncio.create_task(dispatcher.answer(Asked(("first",), 30_000)))
+    first = asyncio.create_task(dispatcher.answer(InferenceRequest(("first",), 30_000)))
 
     async def has_first() -> bool:
         rows: Any = await raw.xrange(lane, count=5)
@@ -120,7 +120,7 @@ async def _without_end(dispatcher: Dispatcher) -> None:
 
     async def one() -> None:
         with suppress(RedbatchError):
-            await dispatcher.answer(Asked(("more",), 3_000))
+            await dispatcher.answer(InferenceRequest(("more",), 3_000))
 
     async with asyncio.TaskGroup() as group:
         while True:
@@ -129,14 +129,14 @@ async def _without_end(dispatcher: Dispatcher) -> None:
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_cancel_is_never_taken_for_an_answer(queue: Queue, keys: Keys, turns: int) -> None:
+async def test_a_cancel_is_never_taken_for_an_answer(queue: QueueConnections, keys: Keys, turns: int) -> None:
     """Whatever a call is at when it is cancelled, even the very end of its sending: it ends, and at once.
 
     Else a gateway that stops would wait for a task that goes on for ever.
     """
-    link = queue.link("cancelled")
-    await link.call("ECHO", "x")
-    popping = asyncio.create_task(link.pop(keys.reply("r"), 2))
+    connection = queue.connection("cancelled")
+    await connection.call("ECHO", "x")
+    popping = asyncio.create_task(connection.pop(keys.reply("r"), 2))
     for _ in range(turns):
         await asyncio.sleep(0)
     popping.cancel()

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from api.dispatch.monitor import EVERY_S, SILENT_S
-from shared.errors import RedisUnreachable
+from shared.errors import RedisUnreachableError
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import is_for
 from tests.integration.gateway.house import House
@@ -31,8 +31,8 @@ async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, op
         asked = time.monotonic()
         try:
             async with asyncio.timeout(0.2):
-                await dispatcher.answer(Asked(("a",), 20_000))
-        except RedisUnreachable:
+                await dispatcher.answer(InferenceRequest(("a",), 20_000))
+        except RedisUnreachableError:
             return time.monotonic() - asked < 0.1
         except TimeoutError:
             return False
@@ -45,8 +45,8 @@ async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, op
 
     async def served() -> bool:
         try:
-            return is_for(await dispatcher.answer(Asked(("b",), 5_000)), ["b"])
-        except RedisUnreachable:
+            return is_for(await dispatcher.answer(InferenceRequest(("b",), 5_000)), ["b"])
+        except RedisUnreachableError:
             return False
 
     await wait_until(served, "requests are served again", timeout_s=10)

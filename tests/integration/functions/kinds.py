@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuworker.functions import InputRefused, VectorizedFunction
+from gpuworker.functions import InputRefusedError, VectorizedFunction
 
 
 class Echo(VectorizedFunction):
@@ -26,7 +26,7 @@ class Echo(VectorizedFunction):
         if self._dies_in == "preprocess" and value == self._deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         if value == "!refuse":
-            raise InputRefused("Not this one.")
+            raise InputRefusedError("Not this one.")
         if value == "!preprocess":
             raise RuntimeError(f"cannot read {value}")
         return value

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from shared import consumer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.messages import Heartbeat
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House
@@ -59,10 +59,10 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest_asyncio.fixture
-async def said_ready(queue: Queue) -> None:
+async def said_ready(queue: QueueConnections) -> None:
     """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from api.http.auth import FAILURES, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
+from api.http.auth import FAILURES, KNOWN_S, LOOK_UP_S, ApiKeyAuthenticator, NoKeysError, create_authenticator
 from api.settings import GatewaySettings
 from redbatch.up.local_redis import LocalRedis
 from shared import api_keys
 from shared.api_keys import AccessKey, Scope, digest_of, new_id, new_secret
-from shared.connection import Link, Queue
+from shared.connection import QueueConnections, RedisConnection
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
@@ -31,18 +31,18 @@ OPEN = ["/health", "/livez", "/readyz", "/ping", "/"]
 
 
 @pytest_asyncio.fixture
-async def link(own_redis: LocalRedis) -> AsyncIterator[Link]:
+async def connection(own_redis: LocalRedis) -> AsyncIterator[RedisConnection]:
     """A connection to the test's own Redis."""
-    queue = Queue(QueueSettings(redis_url=own_redis.url), "any", "test")
-    yield queue.link("keys")
+    queue = QueueConnections(QueueSettings(redis_url=own_redis.url), "any", "test")
+    yield queue.connection("keys")
     await queue.close()
 
 
-async def make(link: Link, *scopes: Scope, expires_ms: int | None = None) -> str:
+async def make(connection: RedisConnection, *scopes: Scope, expires_ms: int | None = None) -> str:
     """Makes a key and returns it."""
     secret = new_secret()
     key = AccessKey(new_id(), digest_of(secret), scopes or ("embed",), "", "", 0, expires_ms)
-    await api_keys.add(link, key)
+    await api_keys.add(connection, key)
     return f"{key.key_id}.{secret}"
 
 
@@ -60,9 +60,9 @@ async def start(house: House, **settings: object) -> Gateway:
 
 
 @pytest.mark.timeout(60)
-async def test_who_has_no_key_learns_nothing(far_house: House, link: Link) -> None:
+async def test_who_has_no_key_learns_nothing(far_house: House, connection: RedisConnection) -> None:
     """On every route but those of probes, in the words of whoever asks; a right key opens them all."""
-    key = await make(link)
+    key = await make(connection)
     gateway = await start(far_house)
     for path in OPEN:
         assert plain_http.get(f"{gateway.url}{path}").status_code == 200
@@ -86,11 +86,15 @@ async def test_who_has_no_key_learns_nothing(far_house: House, link: Link) -> No
 
 
 @pytest.mark.timeout(60)
-async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: House, link: Link) -> None:
+async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: House, connection: RedisConnection) -> None:
     """Another scope is a 403; one that is revoked, or has expired, opens nothing within two seconds."""
     now_ms = int(time.time() * 1000)
-    key, other, old = await make(link), await make(link, "jobs", "admin"), await make(link, expires_ms=now_ms - 1)
-    short = await make(link, expires_ms=now_ms + 8_000)
+    key, other, old = (
+        await make(connection),
+        await make(connection, "jobs", "admin"),
+        await make(connection, expires_ms=now_ms - 1),
+    )
+    short = await make(connection, expires_ms=now_ms + 8_000)
     gateway = await start(far_house)
     assert digits(embed(gateway, key).json()["embedding"]) == digits_of("a")
     answer = embed(gateway, other)
@@ -98,7 +102,7 @@ async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: Hous
     assert "jobs, admin" in error_of(answer)["message"]
     assert embed(gateway, old).status_code == 401
     assert embed(gateway, short).status_code == 200
-    await api_keys.remove(link, key.partition(".")[0])
+    await api_keys.remove(connection, key.partition(".")[0])
     await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=3, poll_s=0.2)
     await wait_until(lambda: embed(gateway, short).status_code == 401, "it expires", timeout_s=20, poll_s=0.5)
     logged = gateway.program.output
@@ -107,13 +111,13 @@ async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: Hous
 
 @pytest.mark.timeout(60)
 async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
-    far_house: House, link: Link, client: httpx.AsyncClient
+    far_house: House, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:
     """From the same address: also after what is known of the right key was looked up again, and with one that is new.
 
     Behind a load balancer all clients have one address.
     """
-    key, *others = [await make(link) for _ in range(4)]
+    key, *others = [await make(connection) for _ in range(4)]
     gateway = await start(far_house)
     assert embed(gateway, key).status_code == 200
 
@@ -137,24 +141,24 @@ async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
 
 
 @pytest.mark.timeout(60)
-async def test_a_client_with_one_wrong_key_is_in_nobodys_way(far_house: House, link: Link) -> None:
+async def test_a_client_with_one_wrong_key_is_in_nobodys_way(far_house: House, connection: RedisConnection) -> None:
     """It asks again and again; another key of the same address is looked at as ever."""
-    gateway = await start_with(far_house, link)
+    gateway = await start_with(far_house, connection)
     for _ in range(3 * FAILURES):
         assert embed(gateway, "aa.bb").status_code in (401, 429)
-    assert embed(gateway, await make(link)).status_code == 200
+    assert embed(gateway, await make(connection)).status_code == 200
 
 
-async def start_with(house: House, link: Link) -> Gateway:
+async def start_with(house: House, connection: RedisConnection) -> Gateway:
     """Starts a gateway that asks for keys, of which there is one."""
-    await make(link)
+    await make(connection)
     return await start(house)
 
 
 @pytest.mark.timeout(60)
-async def test_a_large_body_without_a_key_is_not_read(far_house: House, link: Link) -> None:
+async def test_a_large_body_without_a_key_is_not_read(far_house: House, connection: RedisConnection) -> None:
     """The answer comes before the body has."""
-    await make(link)
+    await make(connection)
     gateway = await start(far_house)
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n"
     answer = talk(gateway.port, head + b" " * 100_000)
@@ -162,9 +166,11 @@ async def test_a_large_body_without_a_key_is_not_read(far_house: House, link: Li
 
 
 @pytest.mark.timeout(90)
-async def test_while_redis_is_away_a_known_key_is_told_so(far_house: House, own_redis: LocalRedis, link: Link) -> None:
+async def test_while_redis_is_away_a_known_key_is_told_so(
+    far_house: House, own_redis: LocalRedis, connection: RedisConnection
+) -> None:
     """And one that is not known is neither let in nor called wrong."""
-    key = await make(link)
+    key = await make(connection)
     gateway = await start(far_house, redis_grace_s=0, redis_timeout_s=1)
     assert embed(gateway, key).status_code == 200
     own_redis.stop()
@@ -179,10 +185,10 @@ async def test_while_redis_is_away_a_known_key_is_told_so(far_house: House, own_
 
 @pytest.mark.timeout(90)
 async def test_while_redis_hangs_everybody_has_an_answer_in_time(
-    far_house: House, own_redis: LocalRedis, link: Link, client: httpx.AsyncClient
+    far_house: House, own_redis: LocalRedis, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:
     """However many ask at once: nobody waits behind another for what Redis does not say."""
-    key = await make(link)
+    key = await make(connection)
     gateway = await start(far_house)
     assert embed(gateway, key).status_code == 200
     process = psutil.Process(own_redis.pid)
@@ -208,25 +214,27 @@ async def test_while_redis_hangs_everybody_has_an_answer_in_time(
 
 
 @pytest.mark.timeout(60)
-async def test_a_known_key_survives_the_loss_of_redis_data(far_house: House, own_redis: LocalRedis, link: Link) -> None:
+async def test_a_known_key_survives_the_loss_of_redis_data(
+    far_house: House, own_redis: LocalRedis, connection: RedisConnection
+) -> None:
     """But not its being revoked as the last one."""
-    key = await make(link)
+    key = await make(connection)
     gateway = await start(far_house)
     assert embed(gateway, key).status_code == 200
-    await link.call("FLUSHALL")
+    await connection.call("FLUSHALL")
     ends = time.monotonic() + 2 * KNOWN_S
     while time.monotonic() < ends:
         assert embed(gateway, key).status_code == 200
         await asyncio.sleep(0.1)
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
     assert gateway.program.logged("all keys are gone from Redis: those that were good are, for some minutes")
-    again = await make(link)
-    await api_keys.remove(link, again.partition(".")[0])
+    again = await make(connection)
+    await api_keys.remove(connection, again.partition(".")[0])
     await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=5, poll_s=0.2)
 
 
 @pytest.mark.timeout(60)
-async def test_a_gateway_that_would_let_nobody_in_does_not_start(far_house: House, link: Link) -> None:
+async def test_a_gateway_that_would_let_nobody_in_does_not_start(far_house: House, connection: RedisConnection) -> None:
     """Unless told so: it says what to do, and ends with the code for what starting again will not mend."""
     program = await far_house.processes.start("gateway", "api", far_house.env(auth="auto", host="0.0.0.0"))  # noqa: S104 - no loopback
     assert await program.exit() == 2
@@ -235,27 +243,29 @@ async def test_a_gateway_that_would_let_nobody_in_does_not_start(far_house: Hous
     assert gateway.missing() == ["worker"]
     assert gateway.program.logged("there is no key yet, so nobody can come in: redbatch keys create")
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
-    assert embed(gateway, await make(link)).status_code == 503, "the key opens, and there is no worker"
+    assert embed(gateway, await make(connection)).status_code == 503, "the key opens, and there is no worker"
 
 
-async def test_who_is_asked_for_a_key(link: Link) -> None:
+async def test_who_is_asked_for_a_key(connection: RedisConnection) -> None:
     """By default whoever could come from elsewhere; an expired key is none."""
     elsewhere, told = GatewaySettings(host="10.1.2.3"), GatewaySettings(auth="on")
-    assert await gate_of(GatewaySettings(), link) is None
-    assert await gate_of(GatewaySettings(host="10.1.2.3", auth="off"), link) is None
-    await make(link, expires_ms=1)
-    with pytest.raises(NoKeys, match=r"listens on 10\.1\.2\.3"):
-        await gate_of(elsewhere, link)
-    assert isinstance(await gate_of(told, link), Gate)
-    await make(link)
-    assert isinstance(await gate_of(elsewhere, link), Gate)
-    assert isinstance(await gate_of(told, link), Gate)
+    assert await create_authenticator(GatewaySettings(), connection) is None
+    assert await create_authenticator(GatewaySettings(host="10.1.2.3", auth="off"), connection) is None
+    await make(connection, expires_ms=1)
+    with pytest.raises(NoKeysError, match=r"listens on 10\.1\.2\.3"):
+        await create_authenticator(elsewhere, connection)
+    assert isinstance(await create_authenticator(told, connection), ApiKeyAuthenticator)
+    await make(connection)
+    assert isinstance(await create_authenticator(elsewhere, connection), ApiKeyAuthenticator)
+    assert isinstance(await create_authenticator(told, connection), ApiKeyAuthenticator)
 
 
-async def test_a_gateway_starts_while_redis_is_away_and_asks_for_keys(own_redis: LocalRedis, link: Link) -> None:
+async def test_a_gateway_starts_while_redis_is_away_and_asks_for_keys(
+    own_redis: LocalRedis, connection: RedisConnection
+) -> None:
     """Nobody is let in for that."""
     own_redis.stop()
     try:
-        assert isinstance(await gate_of(GatewaySettings(host="10.1.2.3"), link), Gate)
+        assert isinstance(await create_authenticator(GatewaySettings(host="10.1.2.3"), connection), ApiKeyAuthenticator)
     finally:
         own_redis.start()

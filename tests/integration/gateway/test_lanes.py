@@ -17,7 +17,7 @@ import redis.asyncio
 from api.dispatch.admission import IN_TIME
 from api.dispatch.splitting import estimate_tokens
 from shared import producer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from tests.integration.gateway.house import Gateway, House, error_of, right
 from tests.waiting import wait_until
 
@@ -120,14 +120,14 @@ async def test_bulk_is_done_beside_endless_interactive_requests(
 
 @pytest.mark.alone
 async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_at_once(
-    house: House, client: httpx.AsyncClient, queue: Queue, raw: redis.asyncio.Redis
+    house: House, client: httpx.AsyncClient, queue: QueueConnections, raw: redis.asyncio.Redis
 ) -> None:
     """By their tokens the whole worker would do these in less than its time, but bulk has a tenth of it."""
     gateway = await house_of(house, model="simulated:base_ms=10,item_ms=10")
-    link = queue.link("look")
+    connection = queue.connection("look")
 
     async def rates() -> tuple[float, float]:
-        beats = (await producer.pulse(link, house.keys)).workers
+        beats = (await producer.queue_stats(connection, house.keys)).workers
         return sum(each.tokens_per_s for each in beats), sum(each.bulk_tokens_per_s for each in beats)
 
     since: float | None = None

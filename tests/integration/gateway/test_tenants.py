@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from shared import api_keys
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import Quota
 from tests.integration.gateway.house import Gateway, House, error_of, right
@@ -57,11 +57,11 @@ async def test_what_is_no_name_of_a_tenant_is_refused(limited: list[Gateway]) ->
 @pytest.mark.litters
 async def test_a_key_counts_for_its_tenant(far_house: House) -> None:
     """By its own quota, whatever the header says; two keys of one tenant share a bucket, and others have their own."""
-    queue = Queue(QueueSettings(redis_url=far_house.redis_url), far_house.queue, "test")
+    queue = QueueConnections(QueueSettings(redis_url=far_house.redis_url), far_house.queue, "test")
     quota = Quota(tokens_per_s=1.0, burst_tokens=100)
     made = [api_keys.new_key(("embed",), tenant=name, quota=quota) for name in ("a", "a", "")]
     for key, _ in made:
-        await api_keys.add(queue.link("keys"), key)
+        await api_keys.add(queue.connection("keys"), key)
     gateway, _ = await asyncio.gather(far_house.gateway(auth="on"), far_house.worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     first, second, alone = (whole for _, whole in made)

@@ -12,7 +12,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.keys import BULK, GROUP, INTERACTIVE, Keys
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker
@@ -69,45 +69,45 @@ class Lane:
 
 
 @asynccontextmanager
-async def opened(redis_url: str, queue_name: str, user: str) -> AsyncIterator[Queue]:
+async def opened(redis_url: str, queue_name: str, user: str) -> AsyncIterator[QueueConnections]:
     """The test's queue as a user sees it."""
-    queue = Queue(QueueSettings(redis_url=as_user(redis_url, user)), queue_name, "test")
+    queue = QueueConnections(QueueSettings(redis_url=as_user(redis_url, user)), queue_name, "test")
     yield queue
     await queue.close()
 
 
 @pytest_asyncio.fixture
-async def queue(redis_url: str, queue_name: str, request: pytest.FixtureRequest) -> AsyncIterator[Queue]:
+async def queue(redis_url: str, queue_name: str, request: pytest.FixtureRequest) -> AsyncIterator[QueueConnections]:
     """The test's queue, for the user that its module PLAYS: a gateway, if that says nothing."""
     async with opened(redis_url, queue_name, getattr(request.module, "PLAYS", "gateway")) as queue:
         yield queue
 
 
 @pytest_asyncio.fixture
-async def front(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+async def front(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
     """The test's queue, for gateways."""
     async with opened(redis_url, queue_name, "gateway") as queue:
         yield queue
 
 
 @pytest_asyncio.fixture
-async def floor(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+async def floor(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
     """The test's queue, for workers."""
     async with opened(redis_url, queue_name, "worker") as queue:
         yield queue
 
 
 @pytest_asyncio.fixture
-async def desk(redis_url: str, queue_name: str) -> AsyncIterator[Queue]:
+async def job_store(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
     """The test's queue, for who looks after it."""
     async with opened(redis_url, queue_name, "admin") as queue:
         yield queue
 
 
 @pytest.fixture
-def gateway(front: Queue) -> Gateway:
+def gateway(front: QueueConnections) -> Gateway:
     """A gateway with a link of its own."""
-    return Gateway(front.link("submit"), front.keys)
+    return Gateway(front.connection("submit"), front.keys)
 
 
 @pytest.fixture
@@ -123,13 +123,13 @@ def bulk_lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
 
 
 @pytest_asyncio.fixture
-async def hire(floor: Queue) -> AsyncIterator[Hire]:
+async def hire(floor: QueueConnections) -> AsyncIterator[Hire]:
     """Makes workers by name, each with a link of its own. After the test they leave, and must owe nothing."""
     hired: list[Worker] = []
 
     async def hire(name: str) -> Worker:
-        worker = Worker(floor.link(name), floor.keys, name)
-        await consumer.join(worker.link, floor.keys)
+        worker = Worker(floor.connection(name), floor.keys, name)
+        await consumer.join(worker.connection, floor.keys)
         hired.append(worker)
         return worker
 

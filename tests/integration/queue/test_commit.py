@@ -8,7 +8,7 @@ import pytest
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.keys import GROUP, Keys
 from shared.producer import Bell
 from tests.integration.queue.actors import Gateway, Worker, request, said
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
 
 async def test_of_two_commits_exactly_one_counts(
-    queue: Queue, gateway: Gateway, worker: Worker, other: Worker, lane: Lane
+    queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
     """Two workers that ran the same entries answer at the same time: one reply for each, from the winner."""
     asked = [request() for _ in range(50)]
@@ -36,7 +36,7 @@ async def test_of_two_commits_exactly_one_counts(
     for each, one in zip(asked, ones, strict=True):
         assert [said(reply) for reply in await lane.replies(each.request_id)] == ["one" if one else "two"]
     assert await lane.backlog() == (0, 0)
-    await producer.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+    await producer.collect(queue.connection("collect"), queue.keys, [each.request_id for each in asked])
 
 
 async def test_repeating_a_commit_changes_nothing(gateway: Gateway, worker: Worker, lane: Lane) -> None:
@@ -59,7 +59,7 @@ async def test_what_was_claimed_from_a_group_that_is_gone_is_answered_once(
     without, undelivered, delivered = await worker.claim()
     await raw.xgroup_destroy(lane.name, GROUP)
     assert await worker.commit([without], "first") == [True]
-    await consumer.join(other.link, other.keys)
+    await consumer.join(other.connection, other.keys)
     assert await worker.commit([undelivered], "first") == [True]
     again = await other.claim()
     assert [entry.ref for entry in again] == [delivered.ref]
@@ -83,13 +83,13 @@ async def test_a_commit_after_flushall_leaves_no_key(
 
 
 async def test_a_commit_after_a_cancel_touches_nothing(
-    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
+    queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
 ) -> None:
     """The answer to a request that was taken back goes nowhere, and rings no bell."""
     asked = request(n=2, bell=keys.bell("g"))
     refs = await gateway.add(asked)
     entries = await worker.claim()
-    assert await producer.cancel(queue.link("cancel"), keys, refs, []) == 1
+    assert await producer.cancel(queue.connection("cancel"), keys, refs, []) == 1
     assert await worker.commit(entries) == [False]
     assert await lane.replies(asked.request_id) == []
     assert await lane.client.exists(keys.bell("g")) == 0
@@ -97,12 +97,12 @@ async def test_a_commit_after_a_cancel_touches_nothing(
 
 
 async def test_one_commit_may_win_and_lose(
-    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
+    queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
 ) -> None:
     """In a batch each entry is judged by itself, and the counters keep what is still there."""
     refs = await gateway.add(*(request(n=2, cost=5) for _ in range(4)))
     entries = await worker.claim(entries=3)
-    await producer.cancel(queue.link("cancel"), keys, refs[1:2], [])
+    await producer.cancel(queue.connection("cancel"), keys, refs[1:2], [])
     assert await worker.commit(entries) == [True, False, True]
     assert await lane.backlog() == (2, 5)
     await worker.commit(await worker.claim())
@@ -150,35 +150,37 @@ async def test_a_bell_of_another_queue_is_not_rung(
 
 
 async def test_the_entries_of_a_request_are_answered_under_one_key(
-    gateway: Gateway, worker: Worker, queue: Queue
+    gateway: Gateway, worker: Worker, queue: QueueConnections
 ) -> None:
     """Every entry of a large request pushes its own reply, and collecting takes them all."""
     asked, silent = request(entries=5), request(budget_ms=0)
     await gateway.submit(asked, silent)
     await worker.commit(await worker.claim(), "part")
-    link = queue.link("collect")
-    collected = await producer.collect(link, queue.keys, [asked.request_id, silent.request_id])
+    connection = queue.connection("collect")
+    collected = await producer.collect(connection, queue.keys, [asked.request_id, silent.request_id])
     assert [len(each) for each in collected.replies] == [5, 0]
-    assert await producer.collect(link, queue.keys, [asked.request_id]) == ([[]], [])
+    assert await producer.collect(connection, queue.keys, [asked.request_id]) == ([[]], [])
 
 
-async def test_collecting_takes_what_the_bell_announces(gateway: Gateway, worker: Worker, queue: Queue) -> None:
+async def test_collecting_takes_what_the_bell_announces(
+    gateway: Gateway, worker: Worker, queue: QueueConnections
+) -> None:
     """A commit is one element of the bell; as many are taken as were asked for, and each names its requests."""
     asked = [request(bell=queue.keys.bell("g")) for _ in range(4)]
     await gateway.add(*asked)
     entries = await worker.claim()
     for some in (entries[:2], entries[2:3], entries[3:]):
         await worker.commit(some)
-    link, ids = queue.link("collect"), [each.request_id for each in asked]
-    assert await producer.collect(link, queue.keys, [], Bell("g", 2)) == ([], ids[:3])
-    replies, announced = await producer.collect(link, queue.keys, ids[:3], Bell("g", 2))
+    connection, ids = queue.connection("collect"), [each.request_id for each in asked]
+    assert await producer.collect(connection, queue.keys, [], Bell("g", 2)) == ([], ids[:3])
+    replies, announced = await producer.collect(connection, queue.keys, ids[:3], Bell("g", 2))
     assert ([len(each) for each in replies], announced) == ([1, 1, 1], ids[3:])
-    assert await producer.collect(link, queue.keys, [], Bell("g", 2)) == ([], [])
-    assert len((await producer.collect(link, queue.keys, ids[3:])).replies[0]) == 1
+    assert await producer.collect(connection, queue.keys, [], Bell("g", 2)) == ([], [])
+    assert len((await producer.collect(connection, queue.keys, ids[3:])).replies[0]) == 1
 
 
 async def test_work_goes_on_when_memory_is_full(
-    queue: Queue, gateway: Gateway, worker: Worker, other: Worker, raw: redis.asyncio.Redis
+    queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker, raw: redis.asyncio.Redis
 ) -> None:
     """With no memory left what was accepted is claimed, renewed, begun, reclaimed, answered and collected."""
     asked = [request(bell=queue.keys.bell("g")) for _ in range(3)]
@@ -194,7 +196,7 @@ async def test_work_goes_on_when_memory_is_full(
         assert len(await other.reclaim()) == 3
         assert await other.commit(entries) == [True] * 3
         assert await other.commit(entries) == [False] * 3
-        collected = await producer.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+        collected = await producer.collect(queue.connection("collect"), queue.keys, [each.request_id for each in asked])
         assert [len(each) for each in collected.replies] == [1, 1, 1]
     finally:
         await raw.config_set("maxmemory", 0)

@@ -10,8 +10,8 @@ import redis.asyncio
 
 from shared import consumer, dead_letters
 from shared.codec import decode_body, encode_body
-from shared.connection import Queue
-from shared.messages import EMBED, Body, Draft
+from shared.connection import QueueConnections
+from shared.messages import EMBED, Body, NewEntry
 from shared.producer import Submission
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
@@ -22,13 +22,13 @@ PLAYS = "admin"
 ERROR = "input_failed: it kills"
 
 
-async def dead(queue: Queue) -> list[dead_letters.DeadLetter]:
+async def dead(queue: QueueConnections) -> list[dead_letters.DeadLetter]:
     """All dead letters, newest first."""
-    return await dead_letters.read(queue.link("dead"), queue.keys, 10_000)
+    return await dead_letters.read(queue.connection("dead"), queue.keys, 10_000)
 
 
 async def test_an_entry_given_up_is_answered_and_kept(
-    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
+    queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
     """Its letter says what it was, how often it began, of what it died, where and when; the lane is clean."""
     asked = request(n=2)._replace(tenant="acme")
@@ -49,7 +49,7 @@ async def test_an_entry_given_up_is_answered_and_kept(
 
 
 async def test_only_the_commit_that_counts_writes_a_letter(
-    queue: Queue, gateway: Gateway, worker: Worker, other: Worker
+    queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker
 ) -> None:
     """Of two workers that give an entry up there is one letter, and none where an answer was faster."""
     await gateway.add(request(), request())
@@ -62,28 +62,28 @@ async def test_only_the_commit_that_counts_writes_a_letter(
     assert [letter.entry_id.encode() for letter in await dead(queue)] == [mine[0].ref.entry_id]
 
 
-async def test_an_answer_writes_no_letter(queue: Queue, gateway: Gateway, worker: Worker) -> None:
+async def test_an_answer_writes_no_letter(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
     """Nor does the removal of an entry that names no request."""
     refs = await gateway.add(request(), request())
     entries = await worker.claim()
     await worker.commit(entries[:1])
-    await consumer.discard(worker.link, worker.keys, refs[1:])
+    await consumer.discard(worker.connection, worker.keys, refs[1:])
     assert await dead(queue) == []
 
 
 @pytest.mark.parametrize("most", [0, 3])
-async def test_the_last_letters_are_kept(queue: Queue, gateway: Gateway, worker: Worker, most: int) -> None:
+async def test_the_last_letters_are_kept(queue: QueueConnections, gateway: Gateway, worker: Worker, most: int) -> None:
     """So many as the worker's setting says; with 0 none."""
     await gateway.add(*(request() for _ in range(5)))
     entries = await worker.claim()
     await worker.bury(entries, most=most)
     kept = [letter.entry_id.encode() for letter in await dead(queue)]
     assert kept == [entry.ref.entry_id for entry in reversed(entries)][:most]
-    assert await dead_letters.count(queue.link("count"), queue.keys) == most
+    assert await dead_letters.count(queue.connection("count"), queue.keys) == most
 
 
 async def test_giving_up_works_when_memory_is_full(
-    queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
+    queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
     """The answer and the letter are written all the same: what they replace is larger."""
     await gateway.add(request())
@@ -96,20 +96,20 @@ async def test_giving_up_works_when_memory_is_full(
     assert len(await dead(queue)) == 1
 
 
-async def test_a_long_body_is_not_kept(queue: Queue, gateway: Gateway, worker: Worker) -> None:
+async def test_a_long_body_is_not_kept(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
     """The letter says so by having none, and cannot be run again."""
-    body = encode_body(Body(EMBED, ("x" * consumer.MOST_DEAD_BODY_BYTES,)))
-    await gateway.add(Submission("long", (Draft(0, 1, 10, body),), BUDGET_MS))
+    body = encode_body(Body(EMBED, ("x" * consumer.MAX_DEAD_BODY_BYTES,)))
+    await gateway.add(Submission("long", (NewEntry(0, 1, 10, body),), BUDGET_MS))
     await worker.bury(await worker.claim())
     (letter,) = await dead(queue)
     assert (letter.request_id, letter.body) == ("long", None)
-    outcome = await dead_letters.requeue(queue.link("dead"), queue.keys, letter.letter_id, "again", 1_000)
+    outcome = await dead_letters.requeue(queue.connection("dead"), queue.keys, letter.letter_id, "again", 1_000)
     assert outcome == ("no body", None)
     assert len(await dead(queue)) == 1
 
 
 async def test_a_letter_is_run_again_as_a_request_of_its_own(
-    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
+    queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
     """Under the new id, with a new deadline, its attempts forgotten. The letter stays: it may not be answered."""
     asked = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme", traceparent="of its trace")
@@ -117,7 +117,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     (entry,) = await worker.claim()
     await worker.bury([entry._replace(attempts=3)])
     (letter,) = await dead(queue)
-    outcome, ref = await dead_letters.requeue(queue.link("dead"), queue.keys, letter.letter_id, "again", 5_000)
+    outcome, ref = await dead_letters.requeue(queue.connection("dead"), queue.keys, letter.letter_id, "again", 5_000)
     assert outcome == "ok"
     assert await dead(queue) == [letter]
     assert await lane.backlog() == (2, 7)
@@ -132,34 +132,34 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     assert await lane.backlog() == (0, 0)
 
 
-async def test_what_is_not_there_is_neither_found_nor_run_nor_deleted(queue: Queue) -> None:
+async def test_what_is_not_there_is_neither_found_nor_run_nor_deleted(queue: QueueConnections) -> None:
     """An id that is none is no error of Redis."""
-    link = queue.link("dead")
+    connection = queue.connection("dead")
     for letter_id in ("1-1", "nonsense", "-", "+", ""):
-        assert await dead_letters.find(link, queue.keys, letter_id) is None
-        assert await dead_letters.requeue(link, queue.keys, letter_id, "again", 1_000) == ("gone", None)
-        assert await dead_letters.purge(link, queue.keys, [letter_id]) == 0
+        assert await dead_letters.find(connection, queue.keys, letter_id) is None
+        assert await dead_letters.requeue(connection, queue.keys, letter_id, "again", 1_000) == ("gone", None)
+        assert await dead_letters.purge(connection, queue.keys, [letter_id]) == 0
 
 
-async def test_letters_are_purged_by_id(queue: Queue, gateway: Gateway, worker: Worker) -> None:
+async def test_letters_are_purged_by_id(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
     """Those that are named, and no others."""
     await gateway.add(*(request() for _ in range(3)))
     await worker.bury(await worker.claim())
-    link, letters = queue.link("dead"), await dead(queue)
-    assert await dead_letters.purge(link, queue.keys, [letters[0].letter_id, letters[2].letter_id, "7-7"]) == 2
+    connection, letters = queue.connection("dead"), await dead(queue)
+    assert await dead_letters.purge(connection, queue.keys, [letters[0].letter_id, letters[2].letter_id, "7-7"]) == 2
     assert await dead(queue) == [letters[1]]
-    assert await dead_letters.find(link, queue.keys, letters[1].letter_id) == letters[1]
+    assert await dead_letters.find(connection, queue.keys, letters[1].letter_id) == letters[1]
 
 
-async def test_a_letter_that_somebody_wrote_by_hand_is_read(queue: Queue, raw: redis.asyncio.Redis) -> None:
+async def test_a_letter_that_somebody_wrote_by_hand_is_read(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
     """What is missing is empty, and what is no number counts as 0."""
     await raw.xadd(queue.keys.dead, {"n": "many", "entry": "x", "error": b"\xff"})
     (letter,) = await dead(queue)
     assert (letter.inputs, letter.attempts, letter.submitted_ms, letter.worker, letter.body) == (0, 0, 0, "", None)
     await raw.xadd(queue.keys.dead, {"n": "many", "v": "1", "pos": "0", "cost": "1", "body": "x"})
     (letter, _) = await dead(queue)
-    link = queue.link("dead")
-    assert await dead_letters.requeue(link, queue.keys, letter.letter_id, "again", 1_000) == ("unreadable", None)
+    connection = queue.connection("dead")
+    assert await dead_letters.requeue(connection, queue.keys, letter.letter_id, "again", 1_000) == ("unreadable", None)
     assert await raw.exists(queue.keys.lanes[0]) == 0
-    assert await dead_letters.purge_all(link, queue.keys) == 2
+    assert await dead_letters.purge_all(connection, queue.keys) == 2
     assert await dead(queue) == []

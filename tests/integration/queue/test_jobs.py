@@ -16,19 +16,19 @@ import redis.asyncio
 
 from shared import consumer, jobs
 from shared.codec import decode_body, encode_body, encode_reply
-from shared.connection import Link, Queue
-from shared.consumer import Abandoned, Allowance, Answer, Committing
-from shared.errors import RedisUnreachable
-from shared.jobs import Fed, Job, Made, Making, Room, Window
+from shared.connection import QueueConnections, RedisConnection
+from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
+from shared.errors import RedisUnreachableError
+from shared.jobs import CreateResult, FeedResult, Job, JobCapacity, JobSpec, Window
 from shared.keys import BULK, INTERACTIVE, Keys
-from shared.messages import EMBED, Body, Draft, Entry, Failure, Vectors
+from shared.messages import EMBED, Body, Entry, Failure, NewEntry, Vectors
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-ROOM = Room(10_000, 1_600, 0.9)
+ROOM = JobCapacity(10_000, 1_600, 0.9)
 WIDE = Window(1_024, 10**9)
 PER_ENTRY = 4
 
@@ -48,44 +48,44 @@ def failure(entry: Entry) -> bytes:
 class Office:
     """Makes jobs, and feeds the lanes with them, as workers do."""
 
-    link: Link
-    floor: Link
+    connection: RedisConnection
+    floor: RedisConnection
     keys: Keys
 
-    async def upload(self, inputs: int, job_id: str = "") -> Making:
+    async def upload(self, inputs: int, job_id: str = "") -> JobSpec:
         """Brings the inputs of a job; each text names its index."""
         job_id = job_id or secrets.token_hex(16)
-        drafts = [self.draft(start, min(PER_ENTRY, inputs - start)) for start in range(0, inputs, PER_ENTRY)]
-        await jobs.put(self.link, self.keys, job_id, drafts)
-        return Making(job_id, len(drafts), 0, inputs, PER_ENTRY, "ann", "ann")
+        new_entries = [self.new_entry(start, min(PER_ENTRY, inputs - start)) for start in range(0, inputs, PER_ENTRY)]
+        await jobs.put(self.connection, self.keys, job_id, new_entries)
+        return JobSpec(job_id, len(new_entries), 0, inputs, PER_ENTRY, "ann", "ann")
 
-    def draft(self, start: int, n: int) -> Draft:
+    def new_entry(self, start: int, n: int) -> NewEntry:
         """Returns an entry of a job; an input counts for ten tokens."""
-        return Draft(start, n, 10 * n, encode_body(Body(EMBED, tuple(f"text {start + i}" for i in range(n)))))
+        return NewEntry(start, n, 10 * n, encode_body(Body(EMBED, tuple(f"text {start + i}" for i in range(n)))))
 
     async def made(self, inputs: int, wide: Window = WIDE, **how: Any) -> str:  # noqa: ANN401 - fields of Making
         """Makes a job that must be taken; returns its id."""
         making = replace(await self.upload(inputs), **how)
-        assert await self.make(making, wide) == Made("ok", making.job_id)
+        assert await self.make(making, wide) == CreateResult("ok", making.job_id)
         return making.job_id
 
-    async def make(self, making: Making, wide: Window = WIDE, room: Room = ROOM) -> Made:
+    async def make(self, making: JobSpec, wide: Window = WIDE, room: JobCapacity = ROOM) -> CreateResult:
         """Makes a job of what was uploaded."""
-        return await jobs.make(self.link, self.keys, making, room, wide)
+        return await jobs.create(self.connection, self.keys, making, room, wide)
 
-    async def feed(self, wide: Window = WIDE) -> Fed:
+    async def feed(self, wide: Window = WIDE) -> FeedResult:
         """Feeds the lanes."""
         return await jobs.feed(self.floor, self.keys, wide)
 
     async def job(self, job_id: str) -> Job:
         """Returns a job that must be there."""
-        found = await jobs.find(self.link, self.keys, job_id)
+        found = await jobs.find(self.connection, self.keys, job_id)
         assert found is not None
         return found
 
     async def numbers(self, job: Job, start: int = 0, stop: int = -1) -> list[float]:
         """Returns the vectors of a job, each of which is one number."""
-        found = await jobs.replies(self.link, self.keys, job, start, job.n if stop < 0 else stop)
+        found = await jobs.replies(self.connection, self.keys, job, start, job.n if stop < 0 else stop)
         return [
             float(number)
             for each in found
@@ -95,44 +95,44 @@ class Office:
 
     async def owed(self) -> dict[str, int]:
         """Returns the counters."""
-        flat = await self.link.call("HGETALL", self.keys.owed)
+        flat = await self.connection.call("HGETALL", self.keys.owed)
         found = dict(zip(flat[::2], flat[1::2], strict=True))
         return {name: int(found.get(name.encode(), 0)) for name in ("inputs", "entries", "tokens")}
 
 
 @pytest.fixture
-def office(queue: Queue, floor: Queue) -> Office:
+def office(queue: QueueConnections, floor: QueueConnections) -> Office:
     """Where jobs are made."""
-    return Office(queue.link("office"), floor.link("feed"), queue.keys)
+    return Office(queue.connection("office"), floor.connection("feed"), queue.keys)
 
 
 @pytest_asyncio.fixture(autouse=True)
-async def emptied(queue: Queue) -> AsyncIterator[None]:
+async def emptied(queue: QueueConnections) -> AsyncIterator[None]:
     """Ends what a test leaves open."""
     yield
-    link = queue.link("end")
-    for each in await jobs.latest(link, queue.keys, 100):
-        await jobs.cancel(link, queue.keys, each.job_id)
+    connection = queue.connection("end")
+    for each in await jobs.latest(connection, queue.keys, 100):
+        await jobs.cancel(connection, queue.keys, each.job_id)
 
 
 async def announced(office: Office) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """Returns what the results stream says."""
-    found = await office.link.call("XRANGE", office.keys.results, "-", "+")
+    found = await office.connection.call("XRANGE", office.keys.results, "-", "+")
     return [(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in found]
 
 
 async def claim(worker: Worker) -> tuple[Entry, ...]:
     """Claims all that there is, bulk too."""
-    claimed = await consumer.claim(worker.link, worker.keys, worker.name, Allowance(256, 10**9, 1, 0))
+    claimed = await consumer.claim(worker.connection, worker.keys, worker.name, ClaimBudget(256, 10**9, 1, 0))
     assert claimed.malformed == ()
     return claimed.entries
 
 
 async def answer(worker: Worker, entries: Sequence[Entry], *, fail: bool = False, revision: str = "") -> list[bool]:
     """Answers entries with vectors, or errors."""
-    replies = [Answer(each, failure(each) if fail else vectors(each), failed=fail) for each in entries]
-    how = Committing(worker.name, GRACE_MS, revision=revision)
-    return await consumer.commit(worker.link, worker.keys, replies, how)
+    replies = [EntryAnswer(each, failure(each) if fail else vectors(each), failed=fail) for each in entries]
+    how = CommitOptions(worker.name, GRACE_MS, revision=revision)
+    return await consumer.commit(worker.connection, worker.keys, replies, how)
 
 
 async def test_a_job_names_the_revisions_that_it_has_had(office: Office, worker: Worker) -> None:
@@ -192,7 +192,7 @@ async def test_a_commit_counts_once(office: Office, worker: Worker, other: Worke
     job = await office.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 8, 0)
     assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
-    assert len(await worker.link.call("XRANGE", office.keys.results, "-", "+")) == 1
+    assert len(await worker.connection.call("XRANGE", office.keys.results, "-", "+")) == 1
 
 
 async def test_no_more_is_in_the_lanes_than_fits(office: Office, worker: Worker, bulk_lane: Lane) -> None:
@@ -239,23 +239,23 @@ async def test_an_idempotency_key_makes_one_job(office: Office) -> None:
     first, second = await office.upload(4), await office.upload(4)
     keyed: dict[str, Any] = {"idempotency": "k" * 8, "digest": "d1"}
     made = await asyncio.gather(office.make(replace(first, **keyed)), office.make(replace(second, **keyed)))
-    assert list(made) == [Made("ok", first.job_id), Made("same", first.job_id)]
-    assert await office.make(replace(await office.upload(4), **keyed)) == Made("same", first.job_id)
-    assert await office.make(replace(await office.upload(4), idempotency="k" * 8, digest="d2")) == Made(
+    assert list(made) == [CreateResult("ok", first.job_id), CreateResult("same", first.job_id)]
+    assert await office.make(replace(await office.upload(4), **keyed)) == CreateResult("same", first.job_id)
+    assert await office.make(replace(await office.upload(4), idempotency="k" * 8, digest="d2")) == CreateResult(
         "different", first.job_id
     )
-    assert [each.job_id for each in await jobs.latest(office.link, office.keys, 10)] == [first.job_id]
-    assert await office.link.call("EXISTS", f"{office.keys.job(second.job_id)}:in") == 0
+    assert [each.job_id for each in await jobs.latest(office.connection, office.keys, 10)] == [first.job_id]
+    assert await office.connection.call("EXISTS", f"{office.keys.job(second.job_id)}:in") == 0
 
 
 async def test_inputs_that_cannot_be_run(office: Office, worker: Worker) -> None:
     """They have failed when the job is made; one that has no others has ended then."""
     job_id = secrets.token_hex(16)
-    drafts = [office.draft(0, 2), office.draft(3, 1), office.draft(4, 4)]
+    new_entries = [office.new_entry(0, 2), office.new_entry(3, 1), office.new_entry(4, 4)]
     bad = Failure(job_id, 2, 1, "invalid_request", "The text is empty.")
     for _ in range(2):  # the answer to the first was lost
-        await jobs.put(office.link, office.keys, job_id, drafts, [bad])
-    assert await office.make(Making(job_id, 3, 1, 8, PER_ENTRY)) == Made("ok", job_id)
+        await jobs.put(office.connection, office.keys, job_id, new_entries, [bad])
+    assert await office.make(JobSpec(job_id, 3, 1, 8, PER_ENTRY)) == CreateResult("ok", job_id)
     assert (await office.job(job_id)).failed == 1
     assert (await office.owed())["inputs"] == 7
     entries = await claim(worker)
@@ -264,11 +264,11 @@ async def test_inputs_that_cannot_be_run(office: Office, worker: Worker) -> None
     job = await office.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 7, 1)
     assert await office.numbers(job) == [0, 1, 3, 4, 5, 6, 7]
-    found = await jobs.replies(office.link, office.keys, job, 2, 4)
+    found = await jobs.replies(office.connection, office.keys, job, 2, 4)
     assert [(each.position, each.n, type(each)) for each in found] == [(2, 1, Failure), (3, 1, Vectors)]
     none = secrets.token_hex(16)
-    await jobs.put(office.link, office.keys, none, [], [bad._replace(position=0)])
-    assert (await office.make(Making(none, 0, 1, 1, PER_ENTRY))).status == "ok"
+    await jobs.put(office.connection, office.keys, none, [], [bad._replace(position=0)])
+    assert (await office.make(JobSpec(none, 0, 1, 1, PER_ENTRY))).status == "ok"
     assert (await office.job(none)).status == "failed"
     assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
@@ -276,7 +276,7 @@ async def test_inputs_that_cannot_be_run(office: Office, worker: Worker) -> None
 async def test_a_repeated_make_changes_nothing(office: Office, bulk_lane: Lane) -> None:
     """Its answer was lost."""
     making = await office.upload(8)
-    assert [await office.make(making) for _ in range(3)] == [Made("ok", making.job_id)] * 3
+    assert [await office.make(making) for _ in range(3)] == [CreateResult("ok", making.job_id)] * 3
     assert await office.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
     assert await bulk_lane.length() == 2
 
@@ -284,8 +284,8 @@ async def test_a_repeated_make_changes_nothing(office: Office, bulk_lane: Lane) 
 async def test_what_was_made_is_not_forgotten(office: Office, bulk_lane: Lane) -> None:
     """Whoever made it may not have heard of it, and another who sent the same has: only an upload goes."""
     job_id, unmade = await office.made(8), (await office.upload(8)).job_id
-    await jobs.forget(office.link, office.keys, job_id)
-    await jobs.forget(office.link, office.keys, unmade)
+    await jobs.forget(office.connection, office.keys, job_id)
+    await jobs.forget(office.connection, office.keys, unmade)
     assert (await office.job(job_id)).status == "queued"
     assert await bulk_lane.length() == 2
     parts = [f"{office.keys.job(unmade)}{part}" for part in ("", ":in", ":todo", ":out", ":failed")]
@@ -308,26 +308,26 @@ async def test_a_damaged_job_is_in_nobodys_way(office: Office, gateway: Gateway,
 async def test_what_is_not_whole_is_no_job(office: Office) -> None:
     """A portion went while others came: Redis lost its data, or it took too long."""
     making = await office.upload(8)
-    await office.link.call("HDEL", f"{office.keys.job(making.job_id)}:in", 4)
+    await office.connection.call("HDEL", f"{office.keys.job(making.job_id)}:in", 4)
     assert (await office.make(making)).status == "lost"
-    assert await jobs.find(office.link, office.keys, making.job_id) is None
+    assert await jobs.find(office.connection, office.keys, making.job_id) is None
     unmade = await office.upload(8)
-    assert await jobs.find(office.link, office.keys, unmade.job_id) is None
+    assert await jobs.find(office.connection, office.keys, unmade.job_id) is None
     assert 0 < await office.floor.call("PTTL", office.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
-    await jobs.forget(office.link, office.keys, unmade.job_id)
+    await jobs.forget(office.connection, office.keys, unmade.job_id)
     assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
 async def test_jobs_are_bounded(office: Office, raw: redis.asyncio.Redis) -> None:
     """By the inputs that all are owed, and by what their results will take of Redis' memory."""
     await office.made(8)
-    assert (await office.make(await office.upload(4), room=Room(11, 1_600, 0.9))).status == "full"
-    assert (await office.make(await office.upload(4), room=Room(12, 1_600, 0.9))).status == "ok"
+    assert (await office.make(await office.upload(4), room=JobCapacity(11, 1_600, 0.9))).status == "full"
+    assert (await office.make(await office.upload(4), room=JobCapacity(12, 1_600, 0.9))).status == "ok"
     used = int((await raw.info("memory"))["used_memory"])
     await raw.config_set("maxmemory", 2 * used)
     try:
-        assert (await office.make(await office.upload(4), room=Room(10_000, used // 10, 0.9))).status == "full"
-        assert (await office.make(await office.upload(4), room=Room(10_000, 1_600, 0.9))).status == "ok"
+        assert (await office.make(await office.upload(4), room=JobCapacity(10_000, used // 10, 0.9))).status == "full"
+        assert (await office.make(await office.upload(4), room=JobCapacity(10_000, 1_600, 0.9))).status == "ok"
     finally:
         await raw.config_set("maxmemory", 0)
 
@@ -337,12 +337,12 @@ async def test_nothing_is_taken_when_memory_is_full(office: Office, raw: redis.a
     making = await office.upload(4)
     await raw.config_set("maxmemory", 1)
     try:
-        with pytest.raises(RedisUnreachable):
+        with pytest.raises(RedisUnreachableError):
             await office.upload(4)
         assert (await office.make(making)).status == "full"
     finally:
         await raw.config_set("maxmemory", 0)
-    assert await jobs.find(office.link, office.keys, making.job_id) is None
+    assert await jobs.find(office.connection, office.keys, making.job_id) is None
 
 
 async def test_results_are_stored_when_memory_is_full(office: Office, worker: Worker, raw: redis.asyncio.Redis) -> None:
@@ -363,7 +363,7 @@ async def test_a_cancelled_job_takes_its_entries_along(office: Office, worker: W
     entries = await claim(worker)
     await answer(worker, entries[:1])
     await office.feed(Window(2, 10**9))
-    assert await jobs.cancel(office.link, office.keys, job_id) == "running"
+    assert await jobs.cancel(office.connection, office.keys, job_id) == "running"
     assert await bulk_lane.length() == 0
     assert await bulk_lane.owners() == {}
     assert await bulk_lane.backlog() == (0, 0)
@@ -371,8 +371,8 @@ async def test_a_cancelled_job_takes_its_entries_along(office: Office, worker: W
     assert await answer(worker, entries) == [False, False]
     job = await office.job(job_id)
     assert (job.status, await office.numbers(job)) == ("cancelled", [])
-    assert await jobs.cancel(office.link, office.keys, job_id) == "cancelled"
-    assert await jobs.cancel(office.link, office.keys, "0" * 32) == ""
+    assert await jobs.cancel(office.connection, office.keys, job_id) == "cancelled"
+    assert await jobs.cancel(office.connection, office.keys, "0" * 32) == ""
     (result,) = await announced(office)
     assert result[1][b"status"] == b"cancelled"
 
@@ -381,7 +381,7 @@ async def test_an_ended_job_is_not_cancelled(office: Office, worker: Worker) -> 
     """Its result stays."""
     job_id = await office.made(4)
     await answer(worker, await claim(worker))
-    assert await jobs.cancel(office.link, office.keys, job_id) == "done"
+    assert await jobs.cancel(office.connection, office.keys, job_id) == "done"
     assert await office.numbers(await office.job(job_id)) == [0, 1, 2, 3]
 
 
@@ -410,7 +410,7 @@ async def test_what_fails_is_named(office: Office, worker: Worker) -> None:
     await answer(worker, [second])
     job = await office.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 4, 4)
-    (failed,) = await jobs.failures(office.link, office.keys, job_id, 10)
+    (failed,) = await jobs.failures(office.connection, office.keys, job_id, 10)
     assert (failed.position, failed.n, failed.code) == (0, 4, "input_failed")
     none = await office.made(4)
     await answer(worker, await claim(worker), fail=True)
@@ -437,7 +437,7 @@ async def test_an_entry_that_fails_is_split(office: Office, worker: Worker, bulk
     assert (job.status, job.done, job.failed) == ("done", 9, 1)
     assert await office.numbers(job) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
     assert await office.numbers(job, 6, 9) == [6, 7, 8, 9]  # the last entry reaches beyond
-    (failed,) = await jobs.failures(office.link, office.keys, job_id, 10)
+    (failed,) = await jobs.failures(office.connection, office.keys, job_id, 10)
     assert (failed.position, failed.n) == (5, 1)
 
 
@@ -446,8 +446,8 @@ async def test_entries_that_went_are_added_again(office: Office, worker: Worker,
     job_id = await office.made(12)
     entries = await claim(worker)
     await bulk_lane.client.delete(bulk_lane.name)
-    await consumer.join(worker.link, worker.keys)
-    await office.link.call("HDEL", office.keys.owed, "looked_ms")
+    await consumer.join(worker.connection, worker.keys)
+    await office.connection.call("HDEL", office.keys.owed, "looked_ms")
     assert (await office.feed()).again == 3
     assert (await office.feed()).again == 0
     assert await answer(worker, entries) == [False] * 3
@@ -461,10 +461,10 @@ async def test_counters_that_drifted_are_counted_anew(office: Office, bulk_lane:
     """A job was deleted by hand: it is in nobody's way."""
     job_id, left = await office.made(8), await office.made(8)
     await bulk_lane.client.delete(office.keys.job(job_id), f"{office.keys.job(job_id)}:fed")
-    await office.link.call("HDEL", office.keys.owed, "looked_ms")
+    await office.connection.call("HDEL", office.keys.owed, "looked_ms")
     await office.feed()
     assert await office.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
-    assert [each.job_id for each in await jobs.latest(office.link, office.keys, 10)] == [left]
+    assert [each.job_id for each in await jobs.latest(office.connection, office.keys, 10)] == [left]
     await bulk_lane.client.delete(bulk_lane.name, office.keys.backlog)
 
 
@@ -488,8 +488,8 @@ async def test_a_worker_that_died_is_followed(office: Office, worker: Worker, ot
     """Entries of jobs are reclaimed as all are, and told as such."""
     job_id = await office.made(4)
     await claim(worker)
-    search = Abandoned(0)
-    claimed = await consumer.reclaim(other.link, other.keys, other.name, await other.now_ms(), search)
+    search = ReclaimQuery(0)
+    claimed = await consumer.reclaim(other.connection, other.keys, other.name, await other.now_ms(), search)
     assert claimed is not None
     assert [each.job for each in claimed.entries] == [True]
     await answer(other, claimed.entries)

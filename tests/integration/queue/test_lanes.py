@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shared import consumer, dead_letters, producer
-from shared.connection import Queue
-from shared.consumer import Allowance, Claimed
+from shared.connection import QueueConnections
+from shared.consumer import ClaimBudget, ClaimResult
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry
 from tests.integration.queue.actors import Gateway, Worker, request
@@ -14,12 +14,12 @@ from tests.integration.queue.conftest import Lane
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
-FREE = Allowance(entries=100, tokens=10**6, workers=1, held=0)
+FREE = ClaimBudget(entries=100, tokens=10**6, workers=1, held=0)
 
 
-async def claim(worker: Worker, allowance: Allowance = FREE) -> Claimed:
+async def claim(worker: Worker, allowance: ClaimBudget = FREE) -> ClaimResult:
     """Claims with every bound of its own."""
-    return await consumer.claim(worker.link, worker.keys, worker.name, allowance)
+    return await consumer.claim(worker.connection, worker.keys, worker.name, allowance)
 
 
 def lanes_of(entries: tuple[Entry, ...]) -> tuple[int, int]:
@@ -68,10 +68,10 @@ async def test_what_bulk_is_owed_goes_first(gateway: Gateway, worker: Worker) ->
 async def test_a_wait_may_be_for_the_first_lane_alone(gateway: Gateway, worker: Worker) -> None:
     """A worker without room for bulk lets it lie."""
     await gateway.add(request(lane=BULK))
-    assert await consumer.await_entry(worker.link, worker.keys, worker.name, 1, 0.05) == ()
+    assert await consumer.await_entry(worker.connection, worker.keys, worker.name, 1, 0.05) == ()
     await gateway.add(request())
-    found = await consumer.await_entry(worker.link, worker.keys, worker.name, 1, 0.05)
-    both = [*found, *await consumer.await_entry(worker.link, worker.keys, worker.name)]
+    found = await consumer.await_entry(worker.connection, worker.keys, worker.name, 1, 0.05)
+    both = [*found, *await consumer.await_entry(worker.connection, worker.keys, worker.name)]
     entries = [each for each in both if isinstance(each, Entry)]
     assert lanes_of(tuple(entries)) == (1, 1)
     await worker.commit(entries)
@@ -90,7 +90,7 @@ async def test_only_its_own_lane_makes_a_request_late(gateway: Gateway, worker: 
     """What the others take is in the rate that its gateway goes by."""
     await gateway.add(request(lane=BULK, cost=1_000), request(cost=100))
     tries = [(INTERACTIVE, 109), (INTERACTIVE, 110), (BULK, 1_009), (BULK, 1_010)]
-    reply = await gateway.submit(*(request(lane=lane, cost=10)._replace(most_tokens=most) for lane, most in tries))
+    reply = await gateway.submit(*(request(lane=lane, cost=10)._replace(max_tokens=most) for lane, most in tries))
     found = [(each.status, each.tokens) for each in reply.outcomes]
     assert found == [("slow", 100), ("ok", 0), ("slow", 1_000), ("ok", 0)]
     await worker.commit(await worker.claim())
@@ -102,7 +102,7 @@ async def test_an_empty_lane_is_idle_only_if_nothing_goes_before_it(
 ) -> None:
     """Bulk that cannot be in time beside interactive requests is refused, though it would be the first of its lane."""
     await gateway.add(request(lane=there, cost=100))
-    reply = await gateway.submit(request(lane=comes, cost=10)._replace(most_tokens=9))
+    reply = await gateway.submit(request(lane=comes, cost=10)._replace(max_tokens=9))
     assert [(each.status, each.tokens) for each in reply.outcomes] == [(status, 0)]
     await worker.commit(await worker.claim())
 
@@ -111,8 +111,8 @@ async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: La
     """By submit, cancel and commit; and the pulse tells the entries of each."""
     _, *bulk = await gateway.add(request(n=2, cost=7), request(lane=BULK, n=3, cost=11, entries=3))
     assert (await lane.backlog(), await lane.bulk_tokens()) == ((11, 40), 33)
-    assert (await producer.pulse(gateway.link, gateway.keys)).by_lane == (1, 3)
-    assert await producer.cancel(gateway.link, gateway.keys, bulk[:1], ()) == 1
+    assert (await producer.queue_stats(gateway.connection, gateway.keys)).by_lane == (1, 3)
+    assert await producer.cancel(gateway.connection, gateway.keys, bulk[:1], ()) == 1
     assert (await lane.backlog(), await lane.bulk_tokens()) == ((8, 29), 22)
     assert (await lane.length(), await bulk_lane.length()) == (1, 2)
     await worker.commit(await worker.claim())
@@ -164,16 +164,16 @@ async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Ga
 
 @pytest.mark.buries
 async def test_a_dead_letter_goes_back_into_its_lane(
-    desk: Queue, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
+    job_store: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
 ) -> None:
     """And is counted there."""
-    link = desk.link("dead")
+    connection = job_store.connection("dead")
     await gateway.add(request(lane=BULK, n=2, cost=9))
     await worker.bury(await worker.claim())
-    (letter,) = await dead_letters.read(link, desk.keys, 10)
+    (letter,) = await dead_letters.read(connection, job_store.keys, 10)
     assert letter.lane == "bulk"
-    outcome, ref = await dead_letters.requeue(link, desk.keys, letter.letter_id, "again", 60_000)
+    outcome, ref = await dead_letters.requeue(connection, job_store.keys, letter.letter_id, "again", 60_000)
     assert (outcome, None if ref is None else ref.lane) == ("ok", BULK)
     assert (await bulk_lane.length(), await lane.bulk_tokens()) == (1, 9)
     await worker.commit(await worker.claim())
-    await dead_letters.purge_all(link, desk.keys)
+    await dead_letters.purge_all(connection, job_store.keys)

@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import GroupMissing, Queue
+from shared.connection import GroupMissingError, QueueConnections
 from shared.keys import BULK, GROUP, RELEASED, Keys
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
@@ -45,9 +45,9 @@ async def test_renewing_in_a_group_that_is_gone(gateway: Gateway, worker: Worker
     await gateway.add(request())
     entries = await worker.claim()
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
-    with pytest.raises(GroupMissing):
+    with pytest.raises(GroupMissingError):
         await worker.renew(entries)
-    await consumer.join(worker.link, worker.keys)
+    await consumer.join(worker.connection, worker.keys)
     assert await worker.renew(entries) == [False]
     await worker.commit(await worker.claim())
 
@@ -142,9 +142,9 @@ async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gatewa
     """Only one that has just come to life takes what is begun under its name for what it died of, and once."""
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
-    for reborn, attempts in ((False, 0), (True, 1), (True, 1)):
-        search = consumer.Abandoned(0, worker.name, reborn=reborn)
-        claimed = await consumer.reclaim(worker.link, worker.keys, worker.name, await worker.now_ms(), search)
+    for restarted, attempts in ((False, 0), (True, 1), (True, 1)):
+        search = consumer.ReclaimQuery(0, worker.name, restarted=restarted)
+        claimed = await consumer.reclaim(worker.connection, worker.keys, worker.name, await worker.now_ms(), search)
         assert claimed is not None
         assert [entry.attempts for entry in claimed.entries] == [attempts]
         entries = claimed.entries
@@ -175,24 +175,24 @@ async def test_a_reclaim_that_finds_a_group_missing_takes_nothing(
     await gateway.add(request())
     entries = await worker.claim()
     await raw.xgroup_destroy(worker.keys.lanes[BULK], GROUP)
-    with pytest.raises(GroupMissing):
+    with pytest.raises(GroupMissingError):
         await other.reclaim()
     assert list((await lane.owners()).values()) == [b"worker-1"]
-    await consumer.join(other.link, other.keys)
+    await consumer.join(other.connection, other.keys)
     await worker.commit(entries)
 
 
 async def test_a_renewal_tells_whether_what_is_lost_is_still_in_its_lane(
-    queue: Queue, gateway: Gateway, worker: Worker, other: Worker
+    queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker
 ) -> None:
     """What was cancelled is gone; what another took, or what has a new group, is not."""
     refs = await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim()
-    await producer.cancel(queue.link("cancel"), queue.keys, refs[:1], [])
-    renewed = await consumer.renew(worker.link, queue.keys, worker.name, entries)
+    await producer.cancel(queue.connection("cancel"), queue.keys, refs[:1], [])
+    renewed = await consumer.renew(worker.connection, queue.keys, worker.name, entries)
     assert (renewed.owned, renewed.elsewhere) == ((False, True, True), 0)
     await other.reclaim(most=1)
-    renewed = await consumer.renew(worker.link, queue.keys, worker.name, entries)
+    renewed = await consumer.renew(worker.connection, queue.keys, worker.name, entries)
     assert (renewed.owned, renewed.elsewhere) == ((False, False, True), 1)
     await worker.commit(entries)
 
@@ -239,7 +239,7 @@ async def test_names_of_the_dead_are_removed(
         await raw.xgroup_createconsumer(lane.name, GROUP, name)
     await raw.set(keys.worker("alive"), "{}", px=60_000)
     await gateway.add(request())
-    entries = await Worker(other.link, keys, "owing").claim()
+    entries = await Worker(other.connection, keys, "owing").claim()
     await raw.set(keys.begun("dead"), "0/1-1", px=60_000)
     assert await worker.reclaim(idle_ms=3_600_000) == ()
     assert await lane.consumers() == {"alive", "owing"}

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from shared.connection import Link, Queue
-from shared.errors import RedisUnreachable
+from shared.connection import QueueConnections, RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.settings import QueueSettings
 from tests.proxy import FaultProxy
 
@@ -18,23 +18,25 @@ pytestmark = pytest.mark.redis
 SETTLED_S = 0.1
 
 
-async def _after_a_reset(redis_url: str, queue_name: str, ask: Callable[[Link], Awaitable[object]]) -> None:
+async def _after_a_reset(redis_url: str, queue_name: str, ask: Callable[[RedisConnection], Awaitable[object]]) -> None:
     async with FaultProxy(redis_url) as proxy:
-        queue = Queue(QueueSettings(redis_url=proxy.url), queue_name, "far")
-        link = queue.link("idle")
-        await link.ping()
+        queue = QueueConnections(QueueSettings(redis_url=proxy.url), queue_name, "far")
+        connection = queue.connection("idle")
+        await connection.ping()
         proxy.cut()
         await asyncio.sleep(SETTLED_S)
-        await ask(link)
+        await ask(connection)
     await asyncio.sleep(SETTLED_S)
-    with pytest.raises(RedisUnreachable):
-        await ask(link)
+    with pytest.raises(RedisUnreachableError):
+        await ask(connection)
     await queue.close()
 
 
-@pytest.mark.parametrize("ask", [Link.ping, lambda link: link.pop("nothing", 0.01)], ids=["ping", "pop"])
+@pytest.mark.parametrize(
+    "ask", [RedisConnection.ping, lambda connection: connection.pop("nothing", 0.01)], ids=["ping", "pop"]
+)
 def test_a_connection_that_was_reset_while_nobody_used_it(
-    redis_url: str, queue_name: str, ask: Callable[[Link], Awaitable[object]]
+    redis_url: str, queue_name: str, ask: Callable[[RedisConnection], Awaitable[object]]
 ) -> None:
     """Nothing is lost with it, so nobody hears of it: the next call has a new one, if Redis can be reached."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -52,10 +54,10 @@ async def _answer_and_hang_up(reader: asyncio.StreamReader, writer: asyncio.Stre
 async def _with_one_that_hangs_up() -> None:
     server = await asyncio.start_server(_answer_and_hang_up, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    queue = Queue(QueueSettings(redis_url=f"redis://127.0.0.1:{port}", redis_timeout_s=20), "q", "far")
+    queue = QueueConnections(QueueSettings(redis_url=f"redis://127.0.0.1:{port}", redis_timeout_s=20), "q", "far")
     async with server, asyncio.timeout(10):
-        with pytest.raises(RedisUnreachable):
-            await queue.link("brief").ping()
+        with pytest.raises(RedisUnreachableError):
+            await queue.connection("brief").ping()
         await queue.close()
 
 

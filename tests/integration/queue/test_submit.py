@@ -12,10 +12,10 @@ import redis.asyncio
 from redbatch.up.local_redis import bundled
 from shared import producer
 from shared.codec import decode_body
-from shared.connection import Queue, ScriptRefused
-from shared.errors import RedisUnreachable
+from shared.connection import QueueConnections, ScriptRefusedError
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.producer import Bound
+from shared.producer import QueueBound
 from tests.integration.queue.actors import BOUND, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.users import as_user
@@ -69,7 +69,7 @@ async def test_a_claimed_entry_is_what_was_submitted(gateway: Gateway, worker: W
         (asked.request_id, "00-1-2-01", gateway.keys.bell("g"))
     }
     assert [text for entry in entries for text in decode_body(entry.body).inputs] == [
-        text for draft in asked.drafts for text in decode_body(draft.body).inputs
+        text for new_entry in asked.new_entries for text in decode_body(new_entry.body).inputs
     ]
     await worker.commit(entries)
 
@@ -91,9 +91,11 @@ async def test_the_deadline_is_redis_clock_plus_the_budget(gateway: Gateway, wor
     await worker.commit(entries)
 
 
-async def test_the_bound_is_never_exceeded_by_many_gateways_at_once(queue: Queue, worker: Worker, lane: Lane) -> None:
+async def test_the_bound_is_never_exceeded_by_many_gateways_at_once(
+    queue: QueueConnections, worker: Worker, lane: Lane
+) -> None:
     """Requests that race for the last places are taken or refused, and the sum never passes the bound."""
-    gateways = [Gateway(queue.link(f"submit-{i}"), queue.keys, f"gateway-{i}") for i in range(8)]
+    gateways = [Gateway(queue.connection(f"submit-{i}"), queue.keys, f"gateway-{i}") for i in range(8)]
     calls = [gateway.submit(request(entries=2, n=3), request(n=1), bound=50) for gateway in gateways for _ in range(10)]
     replies = await asyncio.gather(*calls)
     outcomes = [outcome for reply in replies for outcome in reply.outcomes]
@@ -126,8 +128,8 @@ async def test_exempt_requests_pass_the_bound(gateway: Gateway, worker: Worker, 
 
 async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worker: Worker, lane: Lane) -> None:
     """It hears how many tokens are there; those that fit are taken, in the same call too, and count at once."""
-    first, second, third = (request(cost=10)._replace(most_tokens=25) for _ in range(3))
-    last = request(cost=30)._replace(most_tokens=50)
+    first, second, third = (request(cost=10)._replace(max_tokens=25) for _ in range(3))
+    last = request(cost=30)._replace(max_tokens=50)
     reply = await gateway.submit(first, second, third, last)
     assert [(each.status, len(each.refs), each.tokens) for each in reply.outcomes] == [
         ("ok", 1, 0),
@@ -137,7 +139,7 @@ async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worke
     ]
     assert await lane.backlog() == (3, 50)
     reply = await gateway.submit(
-        request(cost=1)._replace(most_tokens=50), request(cost=1)._replace(most_tokens=0, exempt=True)
+        request(cost=1)._replace(max_tokens=50), request(cost=1)._replace(max_tokens=0, exempt=True)
     )
     assert [(each.status, each.tokens) for each in reply.outcomes] == [("slow", 50), ("ok", 0)]
     assert await drain(worker) == 4
@@ -145,7 +147,7 @@ async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worke
 
 async def test_on_an_empty_queue_no_request_is_slow(gateway: Gateway, worker: Worker) -> None:
     """The estimate may be wrong, and there is nothing to wait for that would make it better."""
-    reply = await gateway.submit(request(cost=1_000)._replace(most_tokens=1), request(cost=1)._replace(most_tokens=900))
+    reply = await gateway.submit(request(cost=1_000)._replace(max_tokens=1), request(cost=1)._replace(max_tokens=900))
     assert [each.status for each in reply.outcomes] == ["ok", "slow"]
     assert await drain(worker) == 1
 
@@ -158,33 +160,37 @@ async def test_a_request_without_time_left_is_late(gateway: Gateway, lane: Lane,
     assert await lane.length() == 0
 
 
-async def test_repeating_a_sequence_number_adds_nothing(queue: Queue, gateway: Gateway, worker: Worker) -> None:
+async def test_repeating_a_sequence_number_adds_nothing(
+    queue: QueueConnections, gateway: Gateway, worker: Worker
+) -> None:
     """A submit whose reply was lost answers the same when it is repeated, over another connection too."""
     asked = [request(entries=2), request(budget_ms=0)]
-    first = await producer.submit(gateway.link, queue.keys, "g", 7, Bound(BOUND), asked)
-    again = await producer.submit(queue.link("second"), queue.keys, "g", 7, Bound(BOUND), asked)
+    first = await producer.submit(gateway.connection, queue.keys, "g", 7, QueueBound(BOUND), asked)
+    again = await producer.submit(queue.connection("second"), queue.keys, "g", 7, QueueBound(BOUND), asked)
     assert again == first
     assert await drain(worker) == 2
 
 
 async def test_repeating_after_the_entries_were_answered_adds_nothing(
-    queue: Queue, gateway: Gateway, worker: Worker, lane: Lane
+    queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
     """The repeat may come after a worker was through with the first: still nothing is run twice."""
     asked = [request()]
-    first = await producer.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked)
+    first = await producer.submit(gateway.connection, queue.keys, "g", 1, QueueBound(BOUND), asked)
     assert await drain(worker) == 1
-    assert await producer.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked) == first
+    assert await producer.submit(gateway.connection, queue.keys, "g", 1, QueueBound(BOUND), asked) == first
     assert await lane.length() == 0
 
 
-async def test_an_overtaken_submit_is_refused(queue: Queue, gateway: Gateway, lane: Lane, worker: Worker) -> None:
+async def test_an_overtaken_submit_is_refused(
+    queue: QueueConnections, gateway: Gateway, lane: Lane, worker: Worker
+) -> None:
     """A submit that arrives after a later one of the same gateway adds nothing: its caller gave up on it."""
-    await producer.submit(gateway.link, queue.keys, "g", 10, Bound(BOUND), [request()])
-    with pytest.raises(ScriptRefused):
-        await producer.submit(gateway.link, queue.keys, "g", 9, Bound(BOUND), [request()])
+    await producer.submit(gateway.connection, queue.keys, "g", 10, QueueBound(BOUND), [request()])
+    with pytest.raises(ScriptRefusedError):
+        await producer.submit(gateway.connection, queue.keys, "g", 9, QueueBound(BOUND), [request()])
     assert await lane.length() == 1
-    await producer.submit(gateway.link, queue.keys, "another", 9, Bound(BOUND), [request()])
+    await producer.submit(gateway.connection, queue.keys, "another", 9, QueueBound(BOUND), [request()])
     assert await drain(worker) == 2
 
 
@@ -229,7 +235,7 @@ async def test_a_full_memory_refuses_submits(
     await gateway.submit(request(budget_ms=0))
     await raw.config_set("maxmemory", 1)
     try:
-        with pytest.raises(RedisUnreachable):
+        with pytest.raises(RedisUnreachableError):
             await gateway.submit(request(entries=3))
         assert await lane.length() == waiting
     finally:

@@ -9,10 +9,10 @@ import pytest
 import redis.asyncio
 
 from shared import producer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.keys import BULK, INTERACTIVE
 from shared.producer import Submission
-from shared.tenants import NO_QUOTA, Active, Limits, Quota
+from shared.tenants import NO_QUOTA, ActiveTenants, Limits, Quota
 from tests.integration.queue.actors import Gateway, Worker, request
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
@@ -41,7 +41,7 @@ async def test_a_bucket_gives_what_it_holds_and_then_what_flows_in(gateway: Gate
     quota = Quota(tokens_per_s=10.0, burst_tokens=30)
     reply = await gateway.submit(*(of("a", quota) for _ in range(4)))
     assert [each.status for each in reply.outcomes] == ["ok", "ok", "ok", "limited"]
-    other = Gateway(gateway.link, gateway.keys, "gateway-2")
+    other = Gateway(gateway.connection, gateway.keys, "gateway-2")
     outcome = (await other.submit(of("a", quota), of("b", quota))).outcomes
     assert [each.status for each in outcome] == ["limited", "ok"]
     assert 1 <= outcome[0].wait_ms <= 1_000
@@ -87,7 +87,7 @@ async def test_what_is_beyond_its_share_goes_behind(gateway: Gateway, worker: Wo
     assert [each.status for each in reply.outcomes] == ["ok", "ok", "behind", "ok"]
     assert [each.refs[0].lane for each in reply.outcomes] == [INTERACTIVE, INTERACTIVE, BULK, BULK]
     [ref] = reply.outcomes[2].refs
-    assert await producer.cancel(gateway.link, gateway.keys, [ref], []) == 1
+    assert await producer.cancel(gateway.connection, gateway.keys, [ref], []) == 1
     await asyncio.sleep(1.0)
     assert await statuses(gateway, of("a", share=10.0), of("b", share=10.0)) == ["ok", "ok"]
     await done(worker)
@@ -102,7 +102,7 @@ async def test_what_was_taken_once_is_not_counted_again(gateway: Gateway, worker
 
 
 async def test_active_tenants_count_by_their_weight(
-    queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
+    queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
     """Those that had something lately; who was refused had nothing. What is no tenant in Redis counts nothing."""
     heavy, spent = Quota(weight=3.0), Quota(tokens_per_s=0.001, burst_tokens=10)
@@ -111,13 +111,13 @@ async def test_active_tenants_count_by_their_weight(
     assert await statuses(gateway, of("c", spent)) == ["limited"]
     later = f"inf nan {await worker.now_ms() + 60_000} 0 0 1e12"
     await raw.hset(queue.keys.tenants, mapping={"by hand": "a b c d e f", "later": later})
-    link = queue.link("pulse")
-    assert (await producer.pulse(link, queue.keys)).tenants == Active(5.0, 4.0)
+    connection = queue.connection("pulse")
+    assert (await producer.queue_stats(connection, queue.keys)).tenants == ActiveTenants(5.0, 4.0)
     await done(worker)
 
 
 async def test_the_names_of_tenants_are_bounded(
-    queue: Queue, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
+    queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
     """A new one is one of the nameless then, and those that are idle and as good as new make room for the next."""
     now = await worker.now_ms()

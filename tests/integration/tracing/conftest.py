@@ -18,13 +18,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from api.http.protocol import Connection
+from api.http.protocol import GatewayProtocol
 from api.server import gateway_of
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
 from shared import consumer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.messages import Heartbeat
 from shared.process.tracing import tracing_of
 from shared.process.tracing.provider import bare_provider
@@ -74,9 +74,9 @@ Played = Callable[..., Awaitable[Stage]]
 @asynccontextmanager
 async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Serves on a socket for as long as the block takes."""
-    own = Queue(settings, settings.queue, "gateway:traced")
+    own = QueueConnections(settings, settings.queue, "gateway:traced")
     _, app = gateway_of(settings, own, None, tracing_of(stage.provider("gateway")))
-    server = uvicorn.Server(uvicorn.Config(app, http=Connection, ws="none", lifespan="on", log_config=None))
+    server = uvicorn.Server(uvicorn.Config(app, http=GatewayProtocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:
         yield
@@ -128,10 +128,14 @@ async def played(redis_url: str, queue_name: str) -> AsyncIterator[Played]:
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue: Queue, raw: redis.asyncio.Redis, tmp_path: Path) -> AsyncIterator[House]:
+async def house(
+    redis_url: str, queue: QueueConnections, raw: redis.asyncio.Redis, tmp_path: Path
+) -> AsyncIterator[House]:
     """What submits by hand, and has no processes of its own."""
     async with Processes(tmp_path) as processes:
-        yield House(redis_url, processes, queue, raw, queue.link("look"), Actor(queue.link("submit"), queue.keys))
+        yield House(
+            redis_url, processes, queue, raw, queue.connection("look"), Actor(queue.connection("submit"), queue.keys)
+        )
 
 
 @pytest_asyncio.fixture
@@ -142,10 +146,10 @@ async def processes(redis_url: str, queue_name: str, tmp_path: Path) -> AsyncIte
 
 
 @pytest_asyncio.fixture
-async def said_ready(queue: Queue) -> None:
+async def said_ready(queue: QueueConnections) -> None:
     """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
+    await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture

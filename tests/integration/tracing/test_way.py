@@ -14,8 +14,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from shared import jobs
 from shared.codec import encode_body
-from shared.jobs import Making, Room
-from shared.messages import EMBED, Body, Draft, Failure, Options, Vectors
+from shared.jobs import JobCapacity, JobSpec
+from shared.messages import EMBED, Body, Failure, NewEntry, Options, Vectors
 from tests.integration.tracing.conftest import Played
 from tests.integration.worker.house import House
 from tests.waiting import wait_until
@@ -157,9 +157,9 @@ async def test_inputs_of_a_job_that_fail_are_followed(played: Played, house: Hou
     """An entry that fails is told, with its code, though it has no answer: it is taken apart, and each part is told."""
     stage = await played()
     body = encode_body(Body(EMBED, ("a", "b"), Options(prompt_name="none")))
-    await jobs.put(house.link, house.keys, "a" * 32, [Draft(0, 2, 4, body)])
-    making = Making("a" * 32, 1, 0, 2, 2, traceparent=f"00-{TRACE}-{CLIENT}-01")
-    assert (await jobs.make(house.link, house.keys, making, Room(100, 100, 1.0))).status == "ok"
+    await jobs.put(house.connection, house.keys, "a" * 32, [NewEntry(0, 2, 4, body)])
+    making = JobSpec("a" * 32, 1, 0, 2, 2, traceparent=f"00-{TRACE}-{CLIENT}-01")
+    assert (await jobs.create(house.connection, house.keys, making, JobCapacity(100, 100, 1.0))).status == "ok"
     await wait_until(lambda: sum(len(each.links) for each in stage.named("process {}")) == 3, "all parts are told")
     batches = stage.named("process {}")
     assert {(each.attributes or {})["error.type"] for each in batches} == {"invalid_request"}
@@ -170,7 +170,7 @@ async def test_an_entry_that_nobody_can_read_is_followed(played: Played, house: 
     """It comes into no batch, and has a span in its request's trace all the same, with the code of its answer."""
     stage = await played()
     asked = house.submission(Body(EMBED, ("a",)))._replace(traceparent=f"00-{TRACE}-{CLIENT}-01")
-    broken = asked._replace(drafts=tuple(each._replace(body=b"no body") for each in asked.drafts))
+    broken = asked._replace(new_entries=tuple(each._replace(body=b"no body") for each in asked.new_entries))
     await house.gateway.add(broken)
     assert isinstance(await house.answer(asked.request_id), Failure)
     [span] = await stage.all_named("process {}")

@@ -9,7 +9,7 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer
-from shared.connection import Queue
+from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
 from tests.integration.worker.house import House
@@ -19,12 +19,12 @@ from tests.users import as_user
 
 @pytest_asyncio.fixture
 async def house(
-    redis_url: str, queue: Queue, raw: redis.asyncio.Redis, tmp_path: Path, leaves_nothing: None
+    redis_url: str, queue: QueueConnections, raw: redis.asyncio.Redis, tmp_path: Path, leaves_nothing: None
 ) -> AsyncIterator[House]:
     """A queue with its group; workers are started by the test, and all of them end with it."""
-    link = queue.link("look")
-    asking = Queue(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
-    await consumer.join(link, queue.keys)
+    connection = queue.connection("look")
+    asking = QueueConnections(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
+    await consumer.join(connection, queue.keys)
     async with Processes(tmp_path) as processes:
-        yield House(redis_url, processes, queue, raw, link, Gateway(asking.link("submit"), queue.keys))
+        yield House(redis_url, processes, queue, raw, connection, Gateway(asking.connection("submit"), queue.keys))
     await asking.close()

@@ -15,10 +15,10 @@ import redis.asyncio
 
 from gpuworker.backends.simulated import REPEATS
 from shared.codec import decode_reply, encode_body
-from shared.connection import Link, Queue
+from shared.connection import QueueConnections, RedisConnection
 from shared.keys import GROUP, RELEASED, Keys
-from shared.messages import EMBED, Body, Draft, Failure, Ref, Reply, Vectors
-from shared.producer import Submission, cancel, pulse
+from shared.messages import EMBED, Body, Failure, NewEntry, Ref, Reply, Vectors
+from shared.producer import Submission, cancel, queue_stats
 from tests import plain_http
 from tests.integration.queue.actors import Gateway
 from tests.processes import Processes, Program, heartbeat_of, worker_ready
@@ -63,9 +63,9 @@ class House:
 
     url: str
     processes: Processes
-    queue: Queue
+    queue: QueueConnections
     raw: redis.asyncio.Redis
-    link: Link
+    connection: RedisConnection
     gateway: Gateway
     workers: list[Program] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class House:
         env = {f"REDBATCH_{name.upper()}": str(value) for name, value in settings.items()}
         env |= {"REDBATCH_REDIS_URL": self.url, "REDBATCH_QUEUE": self.keys.queue, "REDBATCH_MODEL": model}
         env.setdefault("REDBATCH_ADMIN_PORT", "0")
-        condition = worker_ready(self.link, self.keys) if ready else None
+        condition = worker_ready(self.connection, self.keys) if ready else None
         program = await self.processes.start(f"worker{len(self.workers)}", "gpuworker", env, condition)
         self.workers.append(program)
         return program
@@ -102,11 +102,11 @@ class House:
 
     def submission(self, body: Body, timeout_ms: int = TIMEOUT_MS) -> Submission:
         """Returns a request of one entry with this body."""
-        return Submission(uuid.uuid4().hex, (_draft(body, len(body.inputs)),), timeout_ms)
+        return Submission(uuid.uuid4().hex, (_new_entry(body, len(body.inputs)),), timeout_ms)
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
         """Takes entries back; returns how many were there."""
-        return await cancel(self.link, self.keys, refs, ())
+        return await cancel(self.connection, self.keys, refs, ())
 
     async def answer(self, request_id: str, timeout_s: float = ANSWER_S) -> Reply:
         """Waits for the answer to a request."""
@@ -145,7 +145,7 @@ class House:
 
     async def is_idle(self, worker: Program) -> bool:
         """Whether a worker says that it holds nothing."""
-        beat = await heartbeat_of(worker, self.link, self.keys)
+        beat = await heartbeat_of(worker, self.connection, self.keys)
         return beat is not None and (beat.holds, beat.begun) == (0, 0)
 
     async def released_is_gone(self) -> bool:
@@ -154,7 +154,7 @@ class House:
 
     async def names(self) -> set[str]:
         """The workers that live."""
-        return {beat.worker for beat in (await pulse(self.link, self.keys)).workers}
+        return {beat.worker for beat in (await queue_stats(self.connection, self.keys)).workers}
 
     async def only_living_names(self) -> bool:
         """Whether the group names workers that live, and nobody else."""
@@ -189,8 +189,8 @@ class House:
         return not replies and await self.raw.xlen(self.lane) == 0 and await self.pending() == []
 
 
-def _draft(body: Body, n: int) -> Draft:
-    return Draft(0, n, sum(len(text) // 4 + 1 for text in body.inputs), encode_body(body))
+def _new_entry(body: Body, n: int) -> NewEntry:
+    return NewEntry(0, n, sum(len(text) // 4 + 1 for text in body.inputs), encode_body(body))
 
 
 async def admin(program: Program, path: str) -> httpx.Response:

@@ -13,7 +13,7 @@ import pytest
 from gpuworker.backends.simulated import DIM
 from shared.codec import encode_body
 from shared.keys import BULK, GROUP
-from shared.messages import EMBED, Body, Draft, Vectors
+from shared.messages import EMBED, Body, NewEntry, Vectors
 from shared.producer import Submission
 from tests.integration.queue.actors import Worker, request
 from tests.integration.worker.house import House, admin, gather_checked, metric
@@ -40,7 +40,7 @@ async def test_every_answer_is_of_its_own_texts_and_nothing_is_left(house: House
 
 async def test_bulk_that_is_the_share_of_another_worker_is_left_to_it(house: House) -> None:
     """While it waits for interactive entries beside what it has left, a worker takes no more of it."""
-    other = Worker(house.queue.link("other"), house.keys, "other")
+    other = Worker(house.queue.connection("other"), house.keys, "other")
     await other.beat(ttl_ms=20_000)
     await house.worker("simulated:base_ms=2000,item_ms=0", heartbeat_ttl_s=60)  # in which it counts others, too
     refs = await house.gateway.add(*(request(lane=BULK) for _ in range(8)))
@@ -125,7 +125,7 @@ async def test_a_body_that_is_none_is_answered_as_a_fault(house: House) -> None:
     await house.worker()
     good = await house.ask("good")
     for name, n, body in (("noise", 1, b"\xc1\xff"), ("fewer", 3, encode_body(Body(EMBED, ("one",))))):
-        await house.gateway.add(Submission(name, (Draft(0, n, 1, body),), 10_000))
+        await house.gateway.add(Submission(name, (NewEntry(0, n, 1, body),), 10_000))
     assert await house.code("noise") == "internal"
     assert await house.code("fewer") == "internal"
     await house.check([good])

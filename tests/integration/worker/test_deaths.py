@@ -226,14 +226,14 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     assert await metric(worker, "redbatch_engine_restarts_total") == 3
     assert await metric(worker, "redbatch_dead_letters_total") == 1
     assert await house.empty()
-    (letter,) = await dead_letters.read(house.link, house.keys, 10)
+    (letter,) = await dead_letters.read(house.connection, house.keys, 10)
     assert (letter.request_id, letter.attempts) == (killer.request_id, 3)
     assert (letter.worker, letter.error) == ((await house.names()).pop(), f"input_failed: {reply.message}")
     where = ["--redis-url", as_user(house.url, "admin"), "--queue", house.keys.queue]
     result = await asyncio.to_thread(CliRunner().invoke, app, ["dead", "requeue", letter.letter_id, *where])
     assert (result.exit_code, result.output) == (0, f"{letter.letter_id}: answered\n")
     assert await house.empty()
-    assert await dead_letters.count(house.link, house.keys) == 0
+    assert await dead_letters.count(house.connection, house.keys) == 0
 
 
 async def test_a_worker_that_comes_back_under_its_name_finds_all_that_it_had(house: House) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from shared import jobs
 from shared.codec import encode_body
-from shared.jobs import Job, Making, Room, Window
-from shared.messages import EMBED, Body, Draft, Options, Vectors
+from shared.jobs import Job, JobCapacity, JobSpec, Window
+from shared.messages import EMBED, Body, NewEntry, Options, Vectors
 from tests.integration.worker.house import House, hash_vectors
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]
 
-ROOM = Room(1_000_000, 1_600, 0.9)
+ROOM = JobCapacity(1_000_000, 1_600, 0.9)
 PER_ENTRY = 8
 SLOW = "simulated:base_ms=20,item_ms=0"
 
@@ -26,15 +26,15 @@ SLOW = "simulated:base_ms=20,item_ms=0"
 async def made(house: House, texts: list[str], options: dict[int, Options] | None = None) -> str:
     """Makes a job; `options` are those of entries, by position."""
     job_id = secrets.token_hex(16)
-    drafts = []
+    new_entries = []
     for start in range(0, len(texts), PER_ENTRY):
         part = tuple(texts[start : start + PER_ENTRY])
         body = Body(EMBED, part, (options or {}).get(start, Options()))
-        drafts.append(Draft(start, len(part), 4 * len(part), encode_body(body)))
-    for start in range(0, len(drafts), 200):
-        await jobs.put(house.link, house.keys, job_id, drafts[start : start + 200])
-    making = Making(job_id, len(drafts), 0, len(texts), PER_ENTRY)
-    assert (await jobs.make(house.link, house.keys, making, ROOM, Window(4, 10**9))).status == "ok"
+        new_entries.append(NewEntry(start, len(part), 4 * len(part), encode_body(body)))
+    for start in range(0, len(new_entries), 200):
+        await jobs.put(house.connection, house.keys, job_id, new_entries[start : start + 200])
+    making = JobSpec(job_id, len(new_entries), 0, len(texts), PER_ENTRY)
+    assert (await jobs.create(house.connection, house.keys, making, ROOM, Window(4, 10**9))).status == "ok"
     return job_id
 
 
@@ -43,7 +43,7 @@ async def ended(house: House, job_id: str, timeout_s: float = 60.0) -> Job:
     found: list[Job] = []
 
     async def has_ended() -> bool:
-        job = await jobs.find(house.link, house.keys, job_id)
+        job = await jobs.find(house.connection, house.keys, job_id)
         if job is not None and job.ended:
             found.append(job)
         return bool(found)
@@ -56,7 +56,7 @@ async def check(house: House, job: Job, texts: list[str]) -> None:
     """Sees that each text of a job has its own vector, in order."""
     for start in range(0, job.n, 1_000):
         stop = min(job.n, start + 1_000)
-        for reply in await jobs.replies(house.link, house.keys, job, start, stop):
+        for reply in await jobs.replies(house.connection, house.keys, job, start, stop):
             assert isinstance(reply, Vectors)
             found = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
             assert np.array_equal(found, hash_vectors(texts[reply.position : reply.position + reply.n]))
@@ -78,7 +78,7 @@ async def test_the_lanes_are_fed_until_a_job_is_done(house: House) -> None:
     job = await ended(house, job_id)
     watching.cancel()
     assert (job.status, job.done) == ("done", 20_000)
-    assert 0 < max(depths) <= jobs.MOST_ENTRIES
+    assert 0 < max(depths) <= jobs.MAX_ENTRIES
     await check(house, job, texts)
 
 
@@ -98,7 +98,7 @@ async def test_a_job_survives_the_worker_that_runs_it(house: House) -> None:
 
 async def started(house: House, job_id: str) -> bool:
     """Whether some of a job has its result."""
-    job = await jobs.find(house.link, house.keys, job_id)
+    job = await jobs.find(house.connection, house.keys, job_id)
     return job is not None and job.done > 0
 
 
@@ -109,9 +109,9 @@ async def test_inputs_fail_one_by_one(house: House) -> None:
     await house.worker()
     job = await ended(house, job_id)
     assert (job.status, job.done, job.failed) == ("done", 16, 8)
-    failures = await jobs.failures(house.link, house.keys, job_id, 100)
+    failures = await jobs.failures(house.connection, house.keys, job_id, 100)
     assert [(each.position, each.n, each.code) for each in failures] == [
         (at, 1, "invalid_request") for at in range(8, 16)
     ]
-    found = await jobs.replies(house.link, house.keys, job, 0, 24)
+    found = await jobs.replies(house.connection, house.keys, job, 0, 24)
     assert [(each.position, each.n) for each in found if isinstance(each, Vectors)] == [(0, 8), (16, 8)]

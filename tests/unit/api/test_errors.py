@@ -11,13 +11,13 @@ from api.dialects.openapi import PAGES
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import SERVED
 from shared.errors import (
-    JobGone,
-    JobNotFound,
-    JobUnfinished,
-    KeyReused,
-    MethodNotAllowed,
-    NotFound,
-    QueueFull,
+    JobGoneError,
+    JobNotFoundError,
+    JobUnfinishedError,
+    KeyReusedError,
+    MethodNotAllowedError,
+    NotFoundError,
+    QueueFullError,
     RedbatchError,
     error_tree,
 )
@@ -25,39 +25,39 @@ from shared.errors import (
 EXPECTED = {
     "RedbatchError": 500,
     "RequestError": 400,
-    "InvalidRequest": 400,
-    "Unauthorized": 401,
-    "Forbidden": 403,
-    "NotFound": 404,
-    "ModelNotFound": 404,
-    "JobNotFound": 404,
-    "JobUnfinished": 409,
-    "JobGone": 410,
-    "KeyReused": 422,
-    "MethodNotAllowed": 405,
-    "UnsupportedMediaType": 415,
-    "BodyTimeout": 408,
-    "TooLarge": 413,
-    "BodyTooLarge": 413,
-    "EmptyInputs": 400,
-    "Overloaded": 429,
-    "QueueFull": 429,
-    "TooManyFailures": 429,
-    "TooManyBodies": 429,
-    "RateLimited": 429,
-    "Unavailable": 503,
-    "RedisUnreachable": 503,
-    "NoWorker": 503,
-    "JobsFull": 503,
-    "NotDurable": 503,
-    "DeadlineExceeded": 504,
+    "InvalidRequestError": 400,
+    "UnauthorizedError": 401,
+    "ForbiddenError": 403,
+    "NotFoundError": 404,
+    "ModelNotFoundError": 404,
+    "JobNotFoundError": 404,
+    "JobUnfinishedError": 409,
+    "JobGoneError": 410,
+    "KeyReusedError": 422,
+    "MethodNotAllowedError": 405,
+    "UnsupportedMediaTypeError": 415,
+    "BodyTimeoutError": 408,
+    "TooLargeError": 413,
+    "BodyTooLargeError": 413,
+    "EmptyInputsError": 400,
+    "OverloadedError": 429,
+    "QueueFullError": 429,
+    "TooManyFailuresError": 429,
+    "TooManyBodiesError": 429,
+    "RateLimitedError": 429,
+    "UnavailableError": 503,
+    "RedisUnreachableError": 503,
+    "NoWorkerError": 503,
+    "JobsFullError": 503,
+    "NotDurableError": 503,
+    "DeadlineExceededError": 504,
     "ModelError": 500,
-    "InputFailed": 500,
+    "InputFailedError": 500,
     "InternalError": 500,
 }
 
 
-ELSEWHERE = {NotFound, MethodNotAllowed, JobNotFound, JobUnfinished, JobGone, KeyReused}
+ELSEWHERE = {NotFoundError, MethodNotAllowedError, JobNotFoundError, JobUnfinishedError, JobGoneError, KeyReusedError}
 
 
 def test_every_class_of_the_tree_has_its_status() -> None:
@@ -101,6 +101,6 @@ def test_an_error_is_told_in_one_shape() -> None:
 )
 def test_when_to_come_again_is_never_too_early(after_s: float | None, seconds: str | None, ms: str | None) -> None:
     """Whole seconds are rounded up, at least to one; an error that cannot be tried again has no such headers."""
-    error: RedbatchError = QueueFull("", retry_after_s=after_s)
+    error: RedbatchError = QueueFullError("", retry_after_s=after_s)
     headers = headers_of(error)
     assert (headers.get("retry-after"), headers.get("retry-after-ms")) == (seconds, ms)

@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, Tracer
 from structlog.testing import capture_logs
 
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
-from api.tracing import OtelProducerSpans, TracedFront
-from shared.errors import DeadlineExceeded, JobsFull, Overloaded
+from api.tracing import OtelProducerSpans, TracingMiddleware
+from shared.errors import DeadlineExceededError, JobsFullError, OverloadedError
 from shared.keys import BULK
-from shared.messages import Draft, Timing, Vectors
+from shared.messages import NewEntry, Timing, Vectors
 from shared.process.tracing import tracing_of
 from shared.process.tracing.provider import bare_provider
 from shared.process.tracing.traceparent import context_of
@@ -56,7 +56,7 @@ def told(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-async def ask(front: TracedFront, **scope: Any) -> None:  # noqa: ANN401 - what a scope may hold
+async def ask(front: TracingMiddleware, **scope: Any) -> None:  # noqa: ANN401 - what a scope may hold
     """Asks; what is answered is lost."""
 
     async def receive() -> Message:
@@ -77,7 +77,9 @@ async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
 async def test_what_is_said_of_a_request(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     """All of it; its query may hold anything, and is left out."""
     host = (b"host", b"example.com:8080")
-    await ask(TracedFront(answer, tracer, frozenset()), scheme="https", query_string=b"key=secret", headers=[host])
+    await ask(
+        TracingMiddleware(answer, tracer, frozenset()), scheme="https", query_string=b"key=secret", headers=[host]
+    )
     assert told(the_one(exporter)) == {
         "http.request.method": "POST",
         "http.response.status_code": 204,
@@ -104,14 +106,14 @@ async def test_a_server_is_called_as_its_client_calls_it(
     tracer: Tracer, exporter: InMemorySpanExporter, host: str, expected: tuple[str | None, int | None]
 ) -> None:
     """As far as that makes sense: a number that OTLP has no room for would cost other spans too."""
-    await ask(TracedFront(answer, tracer, frozenset()), headers=[(b"host", host.encode())])
+    await ask(TracingMiddleware(answer, tracer, frozenset()), headers=[(b"host", host.encode())])
     said = told(the_one(exporter))
     assert (said.get("server.address"), said.get("server.port")) == expected
 
 
 async def test_a_method_that_nobody_knows_names_no_span(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     """Or anybody could make as many names as they like."""
-    await ask(TracedFront(answer, tracer, frozenset()), method="BREW", path="/pot")
+    await ask(TracingMiddleware(answer, tracer, frozenset()), method="BREW", path="/pot")
     span = the_one(exporter)
     methods = [told(span)[f"http.request.method{which}"] for which in ("", "_original")]
     assert (span.name, methods) == ("HTTP", ["_OTHER", "BREW"])
@@ -128,7 +130,7 @@ async def test_what_an_error_says_is_not_told(tracer: Tracer, exporter: InMemory
         raise ValueError("an input")
 
     with pytest.raises(ValueError, match="an input"):
-        await ask(TracedFront(fail, tracer, frozenset()), method="GET", path="/jobs/1/result")
+        await ask(TracingMiddleware(fail, tracer, frozenset()), method="GET", path="/jobs/1/result")
     span = the_one(exporter)
     assert (span.name, span.events) == ("GET /jobs/{id}/result", ())
     assert (span.status.status_code, told(span)["error.type"]) == (StatusCode.ERROR, "ValueError")
@@ -143,7 +145,7 @@ async def test_a_request_that_is_cancelled_is_no_error(tracer: Tracer, exporter:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await ask(TracedFront(leave, tracer, frozenset()))
+        await ask(TracingMiddleware(leave, tracer, frozenset()))
     span = the_one(exporter)
     assert (span.name, span.status.status_code) == ("POST /embed", StatusCode.UNSET)
 
@@ -152,7 +154,7 @@ async def test_a_request_that_is_cancelled_is_no_error(tracer: Tracer, exporter:
 async def test_headers_that_come_twice(tracer: Tracer, exporter: InMemorySpanExporter, parents: int) -> None:
     """As W3C has it: the fields of `tracestate` are one list, and of two parents there is none."""
     states = [(b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
-    await ask(TracedFront(answer, tracer, frozenset()), headers=[(b"traceparent", PARENT)] * parents + states)
+    await ask(TracingMiddleware(answer, tracer, frozenset()), headers=[(b"traceparent", PARENT)] * parents + states)
     span = the_one(exporter)
     assert (span.parent is not None) == (parents == 1)
     assert dict(span.context.trace_state) == ({"a": "1", "b": "2"} if parents == 1 else {})
@@ -165,7 +167,7 @@ async def test_log_lines_say_of_which_trace_they_are(tracer: Tracer, exporter: I
     async def look(_scope: Scope, _receive: Receive, _send: Send) -> None:
         bound.append(structlog.contextvars.get_contextvars())
 
-    await ask(TracedFront(look, tracer, frozenset()))
+    await ask(TracingMiddleware(look, tracer, frozenset()))
     context = the_one(exporter).context
     assert bound == [{"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}]
     assert structlog.contextvars.get_contextvars() == {}
@@ -174,14 +176,14 @@ async def test_log_lines_say_of_which_trace_they_are(tracer: Tracer, exporter: I
 @pytest.mark.parametrize(("method", "spans"), [("GET", 0), ("HEAD", 0), ("POST", 1)])
 async def test_probes_are_passed_over(tracer: Tracer, exporter: InMemorySpanExporter, method: str, spans: int) -> None:
     """By path and method: under the same path clients of TEI may send texts."""
-    await ask(TracedFront(answer, tracer, frozenset({"/"})), method=method, path="/")
+    await ask(TracingMiddleware(answer, tracer, frozenset({"/"})), method=method, path="/")
     assert len(exporter.get_finished_spans()) == spans
 
 
 async def in_flight(sends: OtelProducerSpans) -> InFlight:
     """Returns a request that is on its way into the stream."""
-    drafts = [Draft(0, 2, 1, b""), Draft(2, 1, 1, b"")]
-    request = InFlight(ID, drafts, asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
+    new_entries = [NewEntry(0, 2, 1, b""), NewEntry(2, 1, 1, b"")]
+    request = InFlight(ID, new_entries, asyncio.get_running_loop().time() + 10, InferenceRequest(("a",), 10_000))
     sends.begin(request)
     return request
 
@@ -242,7 +244,7 @@ async def test_a_request_goes_on_without_its_span() -> None:
 async def test_what_is_refused_was_not_sent(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     """The span says why."""
     request = await in_flight(OtelProducerSpans(tracer, "minilm"))
-    request.fail(Overloaded("full"))
+    request.fail(OverloadedError("full"))
     await asyncio.sleep(0)
     span = the_one(exporter)
     assert (span.status.status_code, told(span)["error.type"]) == (StatusCode.ERROR, "overloaded")
@@ -270,7 +272,7 @@ async def test_an_answer_that_comes_too_late_does_not_change_what_was_sent(
     with tracer.start_as_current_span("server"):
         request = await in_flight(sends)
         sends.sent(request)
-        request.fail(DeadlineExceeded("late"))
+        request.fail(DeadlineExceededError("late"))
         await asyncio.sleep(0)
     send, server = exporter.get_finished_spans()
     assert send.status.status_code == StatusCode.UNSET
@@ -278,7 +280,9 @@ async def test_an_answer_that_comes_too_late_does_not_change_what_was_sent(
     request.close()
 
 
-@pytest.mark.parametrize(("error", "expected"), [(JobsFull("no room"), "jobs_full"), (OSError("no room"), "OSError")])
+@pytest.mark.parametrize(
+    ("error", "expected"), [(JobsFullError("no room"), "jobs_full"), (OSError("no room"), "OSError")]
+)
 def test_a_job_that_is_not_made_says_why(
     tracer: Tracer, exporter: InMemorySpanExporter, error: Exception, expected: str
 ) -> None:

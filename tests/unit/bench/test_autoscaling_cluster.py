@@ -109,7 +109,7 @@ def test_while_redis_is_away_nobody_is_answered_and_no_worker_goes() -> None:
     assert sum(course.refused) == 90 * 300
     assert not {step for step, *_ in course.answered} & set(range(600, 900))
     found = after_outage(course, scene)
-    assert (found["least_ready"], found["slow_after"]) == (3, 0)
+    assert (found["min_ready"], found["slow_after"]) == (3, 0)
     assert found["p99_after_ms"] == pytest.approx(400, rel=0.03)
     assert figures(course, scene).refused == pytest.approx(0.05)
 
@@ -118,7 +118,7 @@ def test_a_fallback_to_a_number_takes_workers_after_more_failures_than_it_bears(
     """The fourth one in a row: Redis is asked at 601, 616, 631 and 646 s, and then there is one worker."""
     scene, course = away(Fallback(3, 1), 300.0)
     assert (course.workers[645], course.workers[646]) == (3, 1)
-    assert after_outage(course, scene)["least_ready"] == 1
+    assert after_outage(course, scene)["min_ready"] == 1
     assert after_outage(course, scene)["slow_after"] == 0
     assert sum(course.refused[:600]) == 0
 

@@ -15,7 +15,7 @@ from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.manifests import from_manifests, on_cpus
 from bench.autoscaling.scenes import CPU, GPU, Measured, of_jobs, of_many
 from bench.autoscaling.station import Station
-from shared.jobs import MOST_ENTRIES
+from shared.jobs import MAX_ENTRIES
 
 PER_ENTRY: int = GatewaySettings.model_fields["inputs_per_entry"].default
 MEASURED = Measured(229.0, 623.0, 0.00025, 1.0, 7.0)
@@ -50,7 +50,7 @@ def test_no_job_alone_adds_a_worker(device: str) -> None:
 
 def test_on_gpus_no_job_ever_does() -> None:
     """However fast they are: there is a bound on the entries of jobs."""
-    assert by_average(MOST_ENTRIES, SET[GPU].bulk_target, 1) == 1
+    assert by_average(MAX_ENTRIES, SET[GPU].bulk_target, 1) == 1
 
 
 def test_on_cpus_none_does_that_are_several_times_as_fast() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import document
-from bench.document import NOT_MEASURED, NoPlace, filled, machine_line, with_block
+from bench.document import NOT_MEASURED, NoPlaceError, filled, machine_line, with_block
 
 TEXT = "# Title\n\n<!-- bench:a -->\nold\n<!-- end -->\n\nprose\n\n<!-- bench:b -->\n<!-- end -->\n"
 NOTHING: dict[str, dict[str, object]] = {"machine": {}, "parts": {}}
@@ -26,7 +26,7 @@ def test_to_write_twice_is_to_write_once() -> None:
 
 def test_a_document_without_the_place_is_an_error() -> None:
     """Its name is told."""
-    with pytest.raises(NoPlace, match="bench:c"):
+    with pytest.raises(NoPlaceError, match="bench:c"):
         with_block(TEXT, "c", "x")
 
 

@@ -7,16 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from bench.peers.asking import PROBE, WrongAnswer, body_of, check, expected_of_null, vector_of
+from bench.peers.asking import PROBE, WrongAnswerError, body_of, check, expected_of_null, vector_of
 from bench.peers.vectors import null
-from gpuworker.backends.simulated import HashingBackend
+from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.models import parse_model
 
 
 def test_the_null_vector_is_redbatchs() -> None:
     """To the last bit: all servers do the same work, and are checked by it."""
     texts = ["one", "größer", ""]
-    backend = HashingBackend(parse_model("null"))
+    backend = SimulatedBackend(parse_model("null"))
     theirs = backend.run(backend.collate(backend.tokenize(texts)), alone=False)
     assert null(texts).dtype == theirs.dtype
     assert np.array_equal(null(texts), theirs)
@@ -42,7 +42,7 @@ def test_each_form_of_answer_is_read(form: str, answer: object) -> None:
 )
 def test_an_answer_without_a_vector_is_wrong(answer: bytes) -> None:
     """Whatever it is instead."""
-    with pytest.raises(WrongAnswer, match="no vector"):
+    with pytest.raises(WrongAnswerError, match="no vector"):
         vector_of("text", answer)
 
 
@@ -57,7 +57,7 @@ def test_the_null_vector_must_be_right_in_every_number() -> None:
     """An error of a rounding is none, one of a millionth is."""
     expected = expected_of_null()
     check("null", expected + 5e-7, expected)
-    with pytest.raises(WrongAnswer, match="off by"):
+    with pytest.raises(WrongAnswerError, match="off by"):
         check("null", expected + 2e-6, expected)
 
 
@@ -66,11 +66,11 @@ def test_the_models_vector_must_point_where_that_of_encode_does() -> None:
     expected = np.array([0.6, 0.8])
     check("minilm", np.array([0.601, 0.80]), expected)
     for wrong in ([0.605, 0.797], [-0.6, -0.8], [0.0, 0.0], [float("nan"), 1.0]):
-        with pytest.raises(WrongAnswer, match="cosine"):
+        with pytest.raises(WrongAnswerError, match="cosine"):
             check("minilm", np.array(wrong), expected)
 
 
 def test_a_vector_of_another_length_is_wrong() -> None:
     """Before its numbers are looked at."""
-    with pytest.raises(WrongAnswer, match="3 numbers instead of 2"):
+    with pytest.raises(WrongAnswerError, match="3 numbers instead of 2"):
         check("minilm", np.ones(3), np.ones(2))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.document import NoPlace
+from bench.document import NoPlaceError
 from bench.machine import ROOT
 from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
 from bench.peers.report import as_json, compared, document, failed, servers, tables, tried, write
@@ -117,7 +117,7 @@ def test_the_document_gets_the_tables_at_their_place(found: Results, tmp_path: P
         f"before\n\n<!-- bench:peers -->\n\n{tables(found)}\n\n<!-- end -->\n\nbehind\n"
     )
     page.write_text("no place\n", encoding="utf-8")
-    with pytest.raises(NoPlace):
+    with pytest.raises(NoPlaceError):
         document(found, page)
 
 

@@ -171,7 +171,7 @@ FRONTIER = [
 @pytest.mark.parametrize("scene", FRONTIER, ids=lambda scene: f"{scene.device}, {results.name(scene)}")
 def test_no_fixed_wait_is_clearly_better(scene: Scene) -> None:
     """In throughput or p95 by over 2 %, more than chance would have it, and as good in the other, in other runs."""
-    assert not compare(scene, Effort(requests=600, seeds=2, judges=4, least_s=2.0)).short.clear
+    assert not compare(scene, Effort(requests=600, seeds=2, judges=4, min_s=2.0)).short.clear
 
 
 HALF = {"simulated": 150.0, "minilm-cpu": 150.0, "gpu": 2_000.0, "large-base": 80.0, "gpu-large-base": 800.0}

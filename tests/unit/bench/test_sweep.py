@@ -15,7 +15,7 @@ from bench.sweep import picture, report
 from bench.sweep.__main__ import BLOCK, block
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, batch_ms, ceiling, grid
 from bench.sweep.loads import AT_ONCE, BURSTS, Extent
-from gpuworker.backends.simulated import HashingBackend
+from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.models import parse_model
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a processor", "cores": 2}
@@ -47,7 +47,7 @@ def test_the_ceilings_are_those_of_the_formula() -> None:
 def test_the_ceiling_holds_for_one_batch_at_a_time() -> None:
     """So it would not be one if the simulated model ran several."""
     model = parse_model(MODEL)
-    assert HashingBackend(model).runners == 1
+    assert SimulatedBackend(model).runners == 1
     assert (model.base_ms, model.item_ms) == (5.0, 3.0)
 
 

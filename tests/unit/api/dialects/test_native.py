@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from api.dialects.native import EmbedBody, Native, NativeBatch
-from api.dialects.request import MAX_TIMEOUT_MS, Answered, Asked
+from api.dialects.request import MAX_TIMEOUT_MS, InferenceRequest, InferenceResult
 from api.settings import GatewaySettings
-from shared.errors import InvalidRequest, RequestError, TooLarge
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Failure, Reply, Vectors
 
@@ -36,7 +36,7 @@ jsonish = st.one_of(
 headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
 
 
-def parse(body: object, **headers: str | None) -> Asked:
+def parse(body: object, **headers: str | None) -> InferenceRequest:
     """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
     return Native().parse(json.dumps(body).encode(), named(headers), SETTINGS)
 
@@ -122,7 +122,7 @@ def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single:
 )
 def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, message: str) -> None:
     """The message names the field."""
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequestError, match=message):
         parse(body)
 
 
@@ -146,7 +146,7 @@ def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, mes
 )
 def test_malformed_json_is_refused(body: bytes) -> None:
     """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         Native().parse(body, {}, SETTINGS)
 
 
@@ -154,9 +154,9 @@ def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
     """At the limit a request is taken, and over it the message names the limit."""
     assert len(parse({"texts": ["a"] * 8}).inputs) == 8
     assert len(parse({"text": "é" * 50}).inputs[0]) == 50
-    with pytest.raises(TooLarge, match="9 inputs are over the limit of 8"):
+    with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
         parse({"texts": ["a"] * 9})
-    with pytest.raises(TooLarge, match="Input 1 has 51 characters, over the limit of 50"):
+    with pytest.raises(TooLargeError, match="Input 1 has 51 characters, over the limit of 50"):
         parse({"texts": ["a", "b" * 51]})
 
 
@@ -174,7 +174,7 @@ def test_the_timeout_comes_from_the_body_the_header_or_the_number_of_inputs(
 @pytest.mark.parametrize("field", [0, -1, 300_001, 1.5, "10", True, [1], 10**30])
 def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
     """It is a whole number from 1 to 300,000."""
-    with pytest.raises(InvalidRequest, match="timeout_ms"):
+    with pytest.raises(InvalidRequestError, match="timeout_ms"):
         parse({"text": "a", "timeout_ms": field})
 
 
@@ -183,7 +183,7 @@ def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
 )
 def test_a_bad_timeout_in_the_header_is_refused(header: str) -> None:
     """The same holds for X-Timeout-Ms, however long it is and whatever digits it is made of."""
-    with pytest.raises(InvalidRequest, match="X-Timeout-Ms"):
+    with pytest.raises(InvalidRequestError, match="X-Timeout-Ms"):
         parse({"text": "a"}, x_timeout_ms=header)
 
 
@@ -205,9 +205,9 @@ def test_the_priority_comes_from_the_body_or_the_header(field: str | None, heade
 @pytest.mark.parametrize("priority", ["", "BULK", "batch", "bulk ", "0"])
 def test_an_unknown_priority_is_refused(priority: str) -> None:
     """In the body as in the header, and the message says what there is."""
-    with pytest.raises(InvalidRequest, match=r"interactive.* or .*bulk"):
+    with pytest.raises(InvalidRequestError, match=r"interactive.* or .*bulk"):
         parse({"text": "a", "priority": priority})
-    with pytest.raises(InvalidRequest, match="X-Priority: send interactive or bulk"):
+    with pytest.raises(InvalidRequestError, match="X-Priority: send interactive or bulk"):
         parse({"text": "a"}, x_priority=priority)
 
 
@@ -216,12 +216,12 @@ def test_an_input_that_is_wrong_fails_alone_where_that_will_do() -> None:
     asked = parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "null"})
     assert (asked.partial, asked.inputs) == (True, ("a", "", "x" * 51, "b"))
     assert {index: error.code for index, error in asked.refused.items()} == {1: "invalid_request", 2: "too_large"}
-    with pytest.raises(InvalidRequest, match=r"texts\[1\] is empty"):
+    with pytest.raises(InvalidRequestError, match=r"texts\[1\] is empty"):
         parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "fail"})
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLargeError):
         parse({"texts": ["a"] * 9, "on_error": "null"})
     for wrong in ({"texts": ["a", 1], "on_error": "null"}, {"texts": ["a"], "on_error": "zero"}):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             parse(wrong)
 
 
@@ -229,14 +229,14 @@ def test_an_answer_tells_of_each_input_that_failed() -> None:
     """Null in its place, and why in a list, which is there whenever it was asked for."""
     failure = Failure("", 1, 1, "too_large", "cut it")
     parts: list[Reply] = [Vectors("r", 0, 1, 2, np.asarray([1, 2], dtype="<f4").tobytes()), failure]
-    native, many = Native(), Asked(("a", "b"), 1_000, partial=True)
-    assert json.loads(native.answer(many, Answered(parts))) == {
+    native, many = Native(), InferenceRequest(("a", "b"), 1_000, partial=True)
+    assert json.loads(native.answer(many, InferenceResult(parts))) == {
         "embeddings": [[1.0, 2.0], None],
         "errors": [{"index": 1, "code": "too_large", "message": "cut it"}],
     }
-    assert json.loads(native.answer(many, Answered(parts[:1]))) == {"embeddings": [[1.0, 2.0]], "errors": []}
-    one = Asked(("a",), 1_000, partial=True, single=True)
-    told = json.loads(native.answer(one, Answered([Failure("", 0, 1, "too_large", "cut it")])))
+    assert json.loads(native.answer(many, InferenceResult(parts[:1]))) == {"embeddings": [[1.0, 2.0]], "errors": []}
+    one = InferenceRequest(("a",), 1_000, partial=True, single=True)
+    told = json.loads(native.answer(one, InferenceResult([Failure("", 0, 1, "too_large", "cut it")])))
     assert told == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
 
 
@@ -246,5 +246,5 @@ def test_a_batch_is_of_texts() -> None:
     assert batch.parse(b'{"texts": ["a", "b"]}', {}, SETTINGS).inputs == ("a", "b")
     for body in (b'{"text": "a"}', b"{}", b'{"texts": []}', b'{"inputs": ["a"]}'):
         assert batch.for_body(body) is batch
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             batch.parse(body, {}, SETTINGS)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.openai import OpenAI
-from api.dialects.request import Answered
+from api.dialects.request import InferenceResult
 from api.settings import GatewaySettings
 from shared.codec import decode_body, decode_ids, encode_body, encode_ids
-from shared.errors import InvalidRequest, RedbatchError, RequestError, TooLarge, error_tree
+from shared.errors import InvalidRequestError, RedbatchError, RequestError, TooLargeError, error_tree
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import EMBED, Body, Options, Vectors
 from tests.unit.api.dialects.test_native import MARK, headers, jsonish, values
@@ -90,7 +90,7 @@ def test_token_ids_are_what_was_sent(ids: list[int]) -> None:
 def test_what_is_no_input_is_told_with_the_field(given: object) -> None:
     """An empty text is none; neither are numbers that are no token ids."""
     error = fault(input=given)
-    assert isinstance(error, InvalidRequest)
+    assert isinstance(error, InvalidRequestError)
     assert error.param == "input"
 
 
@@ -123,10 +123,10 @@ def status_of_refusal(error: RedbatchError) -> int:
 @pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},', b'"","",', b'"", "", ', b"17,"])
 def test_a_body_of_a_million_parts_is_not_looked_at(part: bytes) -> None:
     """To make them would take seconds and a gigabyte, in which nobody else is served."""
-    with pytest.raises(TooLarge, match="too many"):
+    with pytest.raises(TooLargeError, match="too many"):
         DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, SETTINGS)
     fields = b",".join(b'"%d":1' % i for i in range(600_000))
-    with pytest.raises(TooLarge, match="too many"):
+    with pytest.raises(TooLargeError, match="too many"):
         DIALECT.parse(b'{"model": "m", "input": "a", ' + fields + b"}", {}, SETTINGS)
 
 
@@ -146,13 +146,13 @@ def test_null_is_as_good_as_nothing(name: str) -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"input": NaN}', b'{"input": "\\ud800"}'])
 def test_what_is_no_object_is_told(data: bytes) -> None:
     """Also what Python's own parser would take: NaN, and a lone surrogate."""
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         DIALECT.parse(data, {}, SETTINGS)
 
 
 def test_a_missing_model_is_named() -> None:
     """OpenAI's clients always send one."""
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequestError) as caught:
         DIALECT.parse(b'{"input": "a"}', {}, SETTINGS)
     assert caught.value.param == "model"
 
@@ -160,7 +160,7 @@ def test_a_missing_model_is_named() -> None:
 def test_limits_are_those_of_the_gateway() -> None:
     """Too many inputs, or one too long, as text or as token ids."""
     for too_much in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
-        assert isinstance(fault(input=too_much), TooLarge)
+        assert isinstance(fault(input=too_much), TooLargeError)
     for just_enough in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
         assert DIALECT.parse(body(input=just_enough), {}, SETTINGS).inputs
 
@@ -186,12 +186,12 @@ def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None
     assert DIALECT.parse(body(**fields), {}, SETTINGS).options == options
 
 
-def answered(*rows: list[float], per_entry: int = 2) -> Answered:
+def answered(*rows: list[float], per_entry: int = 2) -> InferenceResult:
     """Returns an answer with these vectors."""
     parts = [rows[start : start + per_entry] for start in range(0, len(rows), per_entry)]
     data = [np.asarray(part, dtype="<f4").tobytes() for part in parts]
     entries = (Vectors("r", i * per_entry, len(p), len(rows[0]), data[i]) for i, p in enumerate(parts))
-    return Answered(tuple(entries), 1.0, 2.0, 3, 17)
+    return InferenceResult(tuple(entries), 1.0, 2.0, 3, 17)
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])

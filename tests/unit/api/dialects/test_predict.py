@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.predict import Predict
-from api.dialects.request import Answered, Asked
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.settings import GatewaySettings
-from shared.errors import InvalidRequest, RequestError, TooLarge
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK
 from shared.messages import PREDICT, Failure, Reply, Values
 
@@ -34,7 +34,7 @@ jsonish = st.one_of(
 )
 
 
-def parse(body: object, settings: GatewaySettings = SETTINGS, **headers: str) -> Asked:
+def parse(body: object, settings: GatewaySettings = SETTINGS, **headers: str) -> InferenceRequest:
     """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Predict().parse(json.dumps(body).encode(), named, settings)
@@ -64,7 +64,7 @@ def test_an_input_is_carried_as_it_is(value: object) -> None:
 def test_null_is_an_input() -> None:
     """It is not the same as nothing."""
     assert parse({"input": None}).inputs == ("null",)
-    with pytest.raises(InvalidRequest, match="Send either"):
+    with pytest.raises(InvalidRequestError, match="Send either"):
         parse({})
 
 
@@ -73,15 +73,15 @@ def test_null_is_an_input() -> None:
 )
 def test_anything_else_is_refused(body: object) -> None:
     """With what to send instead."""
-    with pytest.raises(InvalidRequest, match=r"[Ss]end"):
+    with pytest.raises(InvalidRequestError, match=r"[Ss]end"):
         parse(body)
 
 
 def test_too_many_or_too_long_ones_are_refused() -> None:
     """By the bounds that hold for texts."""
-    with pytest.raises(TooLarge, match="9 inputs are over the limit of 8"):
+    with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
         parse({"inputs": [0] * 9})
-    with pytest.raises(TooLarge, match="characters, over the limit of 50"):
+    with pytest.raises(TooLargeError, match="characters, over the limit of 50"):
         parse({"input": "x" * 50})
     asked = parse({"inputs": [1, "x" * 50], "on_error": "null"})
     assert list(asked.refused) == [1]
@@ -91,7 +91,7 @@ def test_nesting_is_bounded() -> None:
     """What the parser takes and the writer does not is an error of the client's, like what neither takes."""
     for depth in (300, DEEPEST, 2_000):
         body = b'{"input": ' + b"[" * depth + b"]" * depth + b"}"
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             Predict().parse(body, {}, WIDE)
 
 
@@ -106,8 +106,8 @@ def test_outputs_go_back_as_they_came() -> None:
     """The JSON of the engine is not read on its way; null stands for what has failed."""
     parts: list[Reply] = [Values("id", 0, 2, (b"[1,2]", b'"x"')), Failure("id", 2, 1, "input_failed", "no")]
     asked = parse({"inputs": [1, 2, 3], "on_error": "null"})
-    answer = orjson.loads(Predict().answer(asked, Answered(parts)))
+    answer = orjson.loads(Predict().answer(asked, InferenceResult(parts)))
     assert answer["outputs"] == [[1, 2], "x", None]
     assert answer["errors"] == [{"index": 2, "code": "input_failed", "message": "no"}]
-    one = Predict().answer(parse({"input": 1}), Answered(parts[:1]))
+    one = Predict().answer(parse({"input": 1}), InferenceResult(parts[:1]))
     assert one == b'{"output":[1,2]}'

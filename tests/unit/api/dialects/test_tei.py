@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.native import Native
-from api.dialects.request import Answered, Asked
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.tei import Decode, Embed, EmbedAll, Similarity, Tokenize, is_tei
 from api.settings import GatewaySettings
 from shared.codec import decode_ids
 from shared.errors import (
-    BodyTooLarge,
-    DeadlineExceeded,
-    EmptyInputs,
-    InputFailed,
-    InvalidRequest,
-    NoWorker,
-    QueueFull,
+    BodyTooLargeError,
+    DeadlineExceededError,
+    EmptyInputsError,
+    InputFailedError,
+    InvalidRequestError,
+    NoWorkerError,
+    QueueFullError,
     RedbatchError,
     RequestError,
-    TooLarge,
+    TooLargeError,
 )
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Timing, Values, Vectors
 
@@ -41,7 +41,7 @@ NAMES = ("inputs", "ids", "truncate", "truncation_direction", "prompt_name", "no
 bodies = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, anything))
 
 
-def parse(body: object, route: str = "/", **headers: str) -> Asked:
+def parse(body: object, route: str = "/", **headers: str) -> InferenceRequest:
     """Reads a body that is given as a value."""
     return DIALECTS[route].parse(json.dumps(body).encode(), headers, SETTINGS)
 
@@ -113,9 +113,9 @@ def test_what_is_compared_is_embedded_at_once() -> None:
         assert parse({"inputs": inputs, "parameters": parameters}, "/s").options == Options(normalize=True)
     empties: list[dict[str, object]] = [{"source_sentence": ""}, {"sentences": []}, {"sentences": ["b", ""]}]
     for empty in empties:
-        with pytest.raises(EmptyInputs):
+        with pytest.raises(EmptyInputsError):
             parse({"inputs": inputs | empty}, "/s")
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLargeError):
         parse({"inputs": inputs | {"sentences": ["b"] * 4}}, "/s")
 
 
@@ -123,7 +123,7 @@ def test_what_is_compared_is_embedded_at_once() -> None:
 @pytest.mark.parametrize("route", ["/", "/all"])
 def test_what_is_empty_is_told_apart(route: str, inputs: object) -> None:
     """As TEI does, with a status of its own."""
-    with pytest.raises(EmptyInputs) as caught:
+    with pytest.raises(EmptyInputsError) as caught:
         parse({"inputs": inputs}, route)
     status, body = EMBEDS.refusal(caught.value, "")
     assert (status, json.loads(body)) == (400, {"error": "`inputs` cannot be empty", "error_type": "Empty"})
@@ -158,11 +158,11 @@ def test_what_is_wrong_is_a_422_that_says_where(route: str, body: object, said: 
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (BodyTooLarge("x"), 413, "Validation"),
-        (InputFailed("x"), 424, "Backend"),
-        (QueueFull("x"), 429, "Overloaded"),
-        (NoWorker("x"), 503, "Unhealthy"),
-        (DeadlineExceeded("x"), 504, "Backend"),
+        (BodyTooLargeError("x"), 413, "Validation"),
+        (InputFailedError("x"), 424, "Backend"),
+        (QueueFullError("x"), 429, "Overloaded"),
+        (NoWorkerError("x"), 503, "Unhealthy"),
+        (DeadlineExceededError("x"), 504, "Backend"),
         (RedbatchError("x"), 500, "Backend"),
     ],
 )
@@ -195,14 +195,14 @@ def test_whose_words_a_body_is_in(body: object, expected: bool) -> None:
 @pytest.mark.parametrize("own", [{"text": "b"}, {"texts": []}])
 def test_a_body_in_two_ways_of_speaking_is_refused(own: dict[str, object]) -> None:
     """Neither half of it is answered in silence."""
-    with pytest.raises(InvalidRequest, match="one of them"):
+    with pytest.raises(InvalidRequestError, match="one of them"):
         Native().for_body(json.dumps({"inputs": "a"} | own).encode())
 
 
 def test_vectors_are_always_in_a_list() -> None:
     """Of one text too."""
     row = np.asarray([[0.5, -1.0]], dtype="<f4")
-    answered = Answered([Vectors("r", 0, 1, 2, row.tobytes())])
+    answered = InferenceResult([Vectors("r", 0, 1, 2, row.tobytes())])
     assert json.loads(EMBEDS.answer(parse({"inputs": "a"}), answered)) == [[0.5, -1.0]]
 
 
@@ -213,7 +213,7 @@ def test_the_vectors_of_tokens_go_back_by_input() -> None:
         Vectors("r", 0, 2, 2, numbers[:4].tobytes(), counts=(1, 3)),
         Vectors("r", 2, 1, 2, numbers[4:].tobytes(), counts=(2,)),
     ]
-    told = json.loads(DIALECTS["/all"].answer(parse({"inputs": ["a", "b", "c"]}, "/all"), Answered(parts)))
+    told = json.loads(DIALECTS["/all"].answer(parse({"inputs": ["a", "b", "c"]}, "/all"), InferenceResult(parts)))
     assert told == [numbers[:1].tolist(), numbers[1:4].tolist(), numbers[4:].tolist()]
 
 
@@ -223,7 +223,7 @@ def test_cosines_are_those_of_the_vectors() -> None:
     rows = np.asarray([[0.6000001, 0.8], [0.6000001, 0.8], [0.8, -0.6], [0.0, 1.0]], dtype="<f4")
     assert float(rows[0] @ rows[1]) > 1
     asked = parse({"inputs": {"source_sentence": "a", "sentences": ["a", "b", "c"]}}, "/s")
-    told = json.loads(DIALECTS["/s"].answer(asked, Answered([Vectors("r", 0, 4, 2, rows.tobytes())])))
+    told = json.loads(DIALECTS["/s"].answer(asked, InferenceResult([Vectors("r", 0, 4, 2, rows.tobytes())])))
     assert told == pytest.approx([1.0, 0.0, 0.8], abs=1e-6)
     assert max(told) <= 1.0
 
@@ -231,7 +231,7 @@ def test_cosines_are_those_of_the_vectors() -> None:
 def test_values_of_several_entries_are_one_list() -> None:
     """As they came."""
     parts = [Values("r", 0, 2, (b'"a"', b'"b, c"')), Values("r", 2, 1, (b'"]"',))]
-    assert json.loads(DIALECTS["/d"].answer(parse({"ids": [1]}, "/d"), Answered(parts))) == ["a", "b, c", "]"]
+    assert json.loads(DIALECTS["/d"].answer(parse({"ids": [1]}, "/d"), InferenceResult(parts))) == ["a", "b, c", "]"]
 
 
 def test_the_headers_tell_what_tei_tells() -> None:
@@ -244,7 +244,7 @@ def test_the_headers_tell_what_tei_tells() -> None:
     state: Any = OnCpu()
     timing = Timing(3.6, 2.2, 4, 1.4)
     vectors = Vectors("r", 0, 1, 1, bytes(4), timing, (5,))
-    answered = Answered([vectors], timing.queue_ms, timing.inference_ms, 4, 5, timing.tokenize_ms)
+    answered = InferenceResult([vectors], timing.queue_ms, timing.inference_ms, 4, 5, timing.tokenize_ms)
     assert EMBEDS.headers(state, parse({"inputs": ["ab", "cde", [1]]}), answered, 0.0123) == {
         "x-compute-type": "cpu",
         "x-compute-time": "12",
@@ -261,5 +261,5 @@ def test_time_and_lane_come_from_headers() -> None:
     """As on every route."""
     asked = parse({"inputs": "a"}, **{"x-timeout-ms": "1234", "x-priority": "bulk"})
     assert (asked.timeout_ms, asked.lane) == (1234, 1)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         parse({"inputs": "a"}, **{"x-priority": "first"})

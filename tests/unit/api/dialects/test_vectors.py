@@ -11,24 +11,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.dialects.native import Native
-from api.dialects.request import Answered, Asked
+from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import timing_headers
 from shared.messages import Vectors
 
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=True)
 
 
-def answered(*rows: list[float], per_entry: int = 1) -> Answered:
+def answered(*rows: list[float], per_entry: int = 1) -> InferenceResult:
     """Returns an answer with these vectors."""
     data = [struct.pack(f"<{len(row)}f", *row) for row in rows]
     parts = [data[start : start + per_entry] for start in range(0, len(data), per_entry)]
     entries = [Vectors("r", at * per_entry, len(part), len(rows[0]), b"".join(part)) for at, part in enumerate(parts)]
-    return Answered(entries, 1.25, 3.0, 64)
+    return InferenceResult(entries, 1.25, 3.0, 64)
 
 
-def body(found: Answered, *, single: bool) -> bytes:
+def body(found: InferenceResult, *, single: bool) -> bytes:
     """Returns the body of an answer to POST /embed."""
-    return Native().answer(Asked((), 1_000, single=single), found)
+    return Native().answer(InferenceRequest((), 1_000, single=single), found)
 
 
 def bits(values: list[float]) -> bytes:

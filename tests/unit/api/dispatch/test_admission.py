@@ -15,11 +15,11 @@ from api.dispatch.admission import (
     Grace,
     admit,
     fleet_rate,
-    most_tokens,
+    max_tokens,
     retry_after_s,
 )
-from shared.errors import NoWorker, Overloaded, RedbatchError, RedisUnreachable
-from shared.messages import MOST_TOKENS
+from shared.errors import NoWorkerError, OverloadedError, RedbatchError, RedisUnreachableError
+from shared.messages import MAX_TOKENS
 
 GRACE = Grace(redis_s=5.0, worker_s=60.0)
 
@@ -30,13 +30,13 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
         (Cluster(), None),
         (Cluster(redis_down_s=5.0), None),
         (Cluster(redis_down_s=0.5), None),
-        (Cluster(redis_down_s=5.1), RedisUnreachable),
-        (Cluster(redis_down_s=5.1, worker_unseen_s=None), RedisUnreachable),
-        (Cluster(worker_unseen_s=None), NoWorker),
+        (Cluster(redis_down_s=5.1), RedisUnreachableError),
+        (Cluster(redis_down_s=5.1, worker_unseen_s=None), RedisUnreachableError),
+        (Cluster(worker_unseen_s=None), NoWorkerError),
         (Cluster(worker_unseen_s=60.0), None),
-        (Cluster(worker_unseen_s=60.1), NoWorker),
+        (Cluster(worker_unseen_s=60.1), NoWorkerError),
         (Cluster(memory_ratio=0.7), None),
-        (Cluster(memory_ratio=0.71), Overloaded),
+        (Cluster(memory_ratio=0.71), OverloadedError),
     ],
 )
 def test_a_request_is_refused_past_a_grace_and_not_before(cluster: Cluster, error: type[RedbatchError] | None) -> None:
@@ -109,11 +109,11 @@ def test_the_wait_stays_within_its_bounds(tokens: int, rate: float, share: float
 
 @pytest.mark.parametrize(
     ("rate", "budget_s", "expected"),
-    [(0.0, 10.0, MOST_TOKENS), (1_000.0, 10.0, 10_000 * IN_TIME), (1_000.0, 0.0, 0)],
+    [(0.0, 10.0, MAX_TOKENS), (1_000.0, 10.0, 10_000 * IN_TIME), (1_000.0, 0.0, 0)],
 )
 def test_before_a_request_is_no_more_than_is_done_in_its_time(rate: float, budget_s: float, expected: float) -> None:
     """At the measured rate, with a margin; without one there is no bound."""
-    assert most_tokens(rate, budget_s) == expected
+    assert max_tokens(rate, budget_s) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import struct
 
 import pytest
 
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
-from shared.errors import DeadlineExceeded, InputFailed, InternalError
-from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Draft, Failure, Ref, Reply, Values, Vectors
+from shared.errors import DeadlineExceededError, InputFailedError, InternalError
+from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 ID = "a" * 32
-WHOLE = Asked((), 0)
+WHOLE = InferenceRequest((), 0)
 PARTIAL = WHOLE._replace(partial=True)
 
 
@@ -24,7 +24,7 @@ def vectors(position: int, n: int = 2, value: float = 0.0, dim: int = 1) -> Vect
 
 def make_request() -> InFlight:
     """Returns a request of two entries, of two inputs each."""
-    return InFlight(ID, [Draft(0, 2, 10, b""), Draft(2, 2, 10, b"")], 0.0, WHOLE)
+    return InFlight(ID, [NewEntry(0, 2, 10, b""), NewEntry(2, 2, 10, b"")], 0.0, WHOLE)
 
 
 async def test_answers_are_put_together_by_position() -> None:
@@ -71,7 +71,7 @@ async def test_one_failed_entry_fails_the_request() -> None:
     assert request.take(vectors(0))
     assert request.take(Failure(ID, 2, 2, "input_failed", "Input 2 failed."))
     assert not request.take(vectors(2))
-    with pytest.raises(InputFailed, match=r"Input 2 failed\."):
+    with pytest.raises(InputFailedError, match=r"Input 2 failed\."):
         await request.answer
 
 
@@ -95,9 +95,9 @@ async def test_vectors_of_different_lengths_are_refused() -> None:
 async def test_only_the_first_end_counts() -> None:
     """An error after the answer, or after another error, changes nothing."""
     request = make_request()
-    request.fail(DeadlineExceeded("late"))
+    request.fail(DeadlineExceededError("late"))
     request.fail(InternalError("later"))
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceededError):
         await request.answer
 
 
@@ -112,7 +112,7 @@ async def test_what_is_outstanding_is_in_the_stream_and_unanswered() -> None:
     request.take(vectors(0))
     assert request.outstanding() == {2: refs[2]}
     assert request.lose(2, refs[0]) is None, "it is elsewhere by now"
-    assert request.lose(2, refs[2]) == request.drafts[2]
+    assert request.lose(2, refs[2]) == request.new_entries[2]
     assert request.outstanding() == {}
     request.close()
 
@@ -149,7 +149,7 @@ async def test_closing_leaves_nothing_behind(end: str) -> None:
 
 async def test_a_partial_request_takes_failures_for_answers() -> None:
     """In order, beside the vectors of the others."""
-    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(3)], 0.0, PARTIAL)
+    request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(3)], 0.0, PARTIAL)
     failure = Failure(ID, 1, 1, "input_failed", "no")
     for reply in (vectors(2, n=1), failure, vectors(0, n=1)):
         assert request.take(reply)
@@ -158,25 +158,25 @@ async def test_a_partial_request_takes_failures_for_answers() -> None:
 
 async def test_a_partial_request_that_expires_has_what_came() -> None:
     """What did not come says why; it is still taken back."""
-    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(3)], 0.0, PARTIAL)
+    request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(3)], 0.0, PARTIAL)
     for at in range(3):
         request.place(at, Ref(0, b"%d-0" % at, 1, 10))
     assert request.take(vectors(1, n=1))
-    request.expire(DeadlineExceeded("late"))
+    request.expire(DeadlineExceededError("late"))
     late = [Failure(ID, at, 1, "deadline_exceeded", "late") for at in (0, 2)]
     assert await request.answer == [late[0], vectors(1, n=1), late[1]]
     assert sorted(request.outstanding()) == [0, 2]
-    request.expire(DeadlineExceeded("again"))  # it is answered: nothing happens
+    request.expire(DeadlineExceededError("again"))  # it is answered: nothing happens
 
 
 @pytest.mark.parametrize("partial", [True, False])
 async def test_a_request_that_expires_with_nothing_fails(partial: bool) -> None:
     """And one that must be whole fails in any case."""
-    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(2)], 0.0, WHOLE._replace(partial=partial))
+    request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(2)], 0.0, WHOLE._replace(partial=partial))
     if not partial:
         assert request.take(vectors(1, n=1))
-    request.expire(DeadlineExceeded("late"))
-    with pytest.raises(DeadlineExceeded, match="late"):
+    request.expire(DeadlineExceededError("late"))
+    with pytest.raises(DeadlineExceededError, match="late"):
         await request.answer
 
 
@@ -191,17 +191,17 @@ async def test_a_reply_of_another_kind_is_dropped(op: str, fitting: str) -> None
         "values": Values(ID, 0, 2, (b"1", b"2")),
     }
     for kind, reply in replies.items():
-        request = InFlight(ID, [Draft(0, 2, 10, b"")], 0.0, WHOLE._replace(op=op))
+        request = InFlight(ID, [NewEntry(0, 2, 10, b"")], 0.0, WHOLE._replace(op=op))
         assert request.take(reply) is (kind == fitting)
         assert request.done is (kind == fitting)
 
 
 async def test_a_partial_request_that_expires_with_failures_alone_fails() -> None:
     """There is nothing to make do with."""
-    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(2)], 0.0, PARTIAL)
+    request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(2)], 0.0, PARTIAL)
     assert request.take(Failure(ID, 0, 1, "input_failed", "no"))
-    request.expire(DeadlineExceeded("late"))
-    with pytest.raises(DeadlineExceeded):
+    request.expire(DeadlineExceededError("late"))
+    with pytest.raises(DeadlineExceededError):
         await request.answer
 
 
@@ -213,7 +213,7 @@ def of(revision: str, position: int) -> Vectors:
 async def test_vectors_of_two_revisions_make_no_answer() -> None:
     """Who is told keeps those of one: the entries of the others are to run again, and complete it then."""
     told: list[InFlight] = []
-    request = InFlight(ID, [Draft(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE, told.append)
+    request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE, told.append)
     for at, revision in ((0, "a"), (2, "b"), (4, "b")):
         request.place(at, Ref(0, b"1-%d" % at, 2, 10))
         assert request.take(of(revision, at))
@@ -226,7 +226,7 @@ async def test_vectors_of_two_revisions_make_no_answer() -> None:
 
 async def test_a_revision_that_is_gone_is_given_up_with_all_that_waits_for_it() -> None:
     """Its vectors, and its entries that are in the stream; not those that are on their way there."""
-    request = InFlight(ID, [Draft(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE)
+    request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE)
     request.place(0, Ref(0, b"1-0", 2, 10))
     request.place(2, Ref(0, b"1-2", 2, 10))
     request.take(of("a", 0))
@@ -237,9 +237,9 @@ async def test_a_revision_that_is_gone_is_given_up_with_all_that_waits_for_it() 
 
 async def test_a_partial_answer_in_time_is_of_one_revision() -> None:
     """What is of another when time is over counts as late."""
-    request = InFlight(ID, [Draft(at, 1, 10, b"") for at in range(4)], 0.0, PARTIAL)
+    request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(4)], 0.0, PARTIAL)
     for at, revision in ((0, "a"), (1, "b"), (2, "b")):
         request.take(vectors(at, n=1)._replace(revision=revision))
-    request.expire(DeadlineExceeded("late"))
+    request.expire(DeadlineExceededError("late"))
     found = [each.code if isinstance(each, Failure) else each[-1] for each in await request.answer]
     assert found == ["deadline_exceeded", "b", "b", "deadline_exceeded"]

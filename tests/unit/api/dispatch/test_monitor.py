@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from api.dispatch.monitor import Monitor, Seen
-from shared.errors import RedisUnreachable
+from api.dispatch.monitor import Monitor, MonitorCallbacks
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 
 pytestmark = pytest.mark.asyncio
@@ -19,7 +19,7 @@ class Away:
 
     async def run(self, *_args: object) -> None:
         """Does not answer."""
-        raise RedisUnreachable("away")
+        raise RedisUnreachableError("away")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
         nonlocal seen
         seen += 1
 
-    monitor = Monitor(cast("Any", Away()), Keys("q"), 60.0, Seen(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", Away()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
     running = asyncio.create_task(monitor.run())
     for epoch in epochs:
         monitor.saw_epoch(epoch)

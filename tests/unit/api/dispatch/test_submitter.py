@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import ResponseError
 
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from api.dispatch.inflight import InFlight
-from api.dispatch.submitter import Order, Submitter, Told
+from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from shared import scripts
 from shared.errors import InternalError
 from shared.keys import Keys
-from shared.messages import MOST_TOKENS, Draft, Ref
-from shared.producer import Bound
+from shared.messages import MAX_TOKENS, NewEntry, Ref
+from shared.producer import QueueBound
 
 ID = "a" * 32
 TRACEPARENT_AT, REVISION_AT = 14, 15
@@ -58,14 +58,14 @@ class SlowRedis:
         return 1
 
 
-def told(submitted: Callable[[InFlight], None] = lambda _: None) -> Told:
+def told(submitted: Callable[[InFlight], None] = lambda _: None) -> SubmitCallbacks:
     """Somebody who is told what came of a submit, and says that there is room for everything."""
-    return Told(
+    return SubmitCallbacks(
         submitted=submitted,
         epoch=lambda _: None,
         full=lambda _: InternalError(""),
         slow=lambda _lane, _tokens: InternalError(""),
-        most_tokens=lambda _lane, _budget_s: MOST_TOKENS,
+        max_tokens=lambda _lane, _budget_s: MAX_TOKENS,
         limits=lambda _tenant, _budget_s: None,
     )
 
@@ -73,7 +73,7 @@ def told(submitted: Callable[[InFlight], None] = lambda _: None) -> Told:
 async def test_what_a_stop_finds_half_taken_back_is_taken_back_at_last() -> None:
     """The gateway ends its tasks, and then asks once more."""
     redis = SlowRedis()
-    submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told())
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), told())
     submitter.cancel([Ref(0, b"1-0", 1, 1)])
     running = asyncio.create_task(submitter.run())
     await asyncio.sleep(0)
@@ -87,12 +87,14 @@ async def test_what_a_stop_finds_half_taken_back_is_taken_back_at_last() -> None
 
 async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_again() -> None:
     """Once, for the one that it is for now, of the same trace; and it is not counted as waiting where it was first."""
-    request = InFlight(ID, [Draft(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, Asked(("a",), 10_000))
+    request = InFlight(
+        ID, [NewEntry(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, InferenceRequest(("a",), 10_000)
+    )
     request.revision, request.traceparent = "old", "00-1-2-01"
     redis = Redis(request)
     placed: list[InFlight] = []
-    submitter = Submitter(cast("Any", redis), Keys("q"), "g", Bound(10), told(placed.append))
-    submitter.add(Order(request, tuple(request.drafts.values()), exempt=True))
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), told(placed.append))
+    submitter.add(PendingSubmit(request, tuple(request.new_entries.values()), exempt=True))
     running = asyncio.create_task(submitter.run())
     for _ in range(20):
         await asyncio.sleep(0)
@@ -115,7 +117,7 @@ class Refusing:
 
 async def test_a_cancel_that_redis_refuses_is_not_tried_again() -> None:
     """It would be refused again, and hold up all that comes after it."""
-    submitter = Submitter(cast("Any", Refusing()), Keys("q"), "g", Bound(10), told())
+    submitter = Submitter(cast("Any", Refusing()), Keys("q"), "g", QueueBound(10), told())
     submitter.cancel([Ref(0, b"1-0", 1, 1)], "waiter")
     with pytest.raises(ResponseError):
         await submitter.flush_cancels()

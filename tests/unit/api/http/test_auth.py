@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.auth import FAILURES, FAILURES_PER_S, MOST_ADDRESSES, Failures, is_loopback
+from api.http.auth import FAILURES, FAILURES_PER_S, MAX_ADDRESSES, FailureLimiter, is_loopback
 from shared.api_keys import AccessKey, digest_of, new_id, new_secret
 
 
@@ -31,7 +31,7 @@ def test_what_nobody_from_elsewhere_can_reach(host: str, expected: bool) -> None
 
 def test_who_guesses_has_to_wait() -> None:
     """After so many wrong keys; then there is one more try each time that the wait is over."""
-    failures = Failures()
+    failures = FailureLimiter()
     for _ in range(FAILURES):
         assert failures.wait_s("a", 0.0) == 0
         failures.failed("a", 0.0)
@@ -47,7 +47,7 @@ def test_who_guesses_has_to_wait() -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 50)), max_size=60))
 def test_a_wait_is_never_longer_than_for_one_more(steps: list[tuple[float, int]]) -> None:
     """However many wrong keys came at once: whoever stops guessing may soon try again."""
-    failures, now = Failures(), 0.0
+    failures, now = FailureLimiter(), 0.0
     for passed, wrong in steps:
         now += passed
         for _ in range(wrong):
@@ -57,8 +57,8 @@ def test_a_wait_is_never_longer_than_for_one_more(steps: list[tuple[float, int]]
 
 def test_addresses_are_bounded() -> None:
     """The one that has not been seen for longest is forgotten."""
-    failures = Failures()
-    for number in range(MOST_ADDRESSES + 1):
+    failures = FailureLimiter()
+    for number in range(MAX_ADDRESSES + 1):
         for _ in range(FAILURES if number in (0, 1) else 1):
             failures.failed(str(number), 0.0)
     assert failures.wait_s("0", 0.0) == 0

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from api.dialects.native import Native
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from api.http.handler import serve
-from api.http.protocol import PEER, WHOLE, Peer
+from api.http.protocol import CLIENT, WHOLE, Client
 from api.settings import GatewaySettings
 from api.state import State
-from shared.errors import DeadlineExceeded
+from shared.errors import DeadlineExceededError
 
 if TYPE_CHECKING:
     from starlette.types import Message
@@ -31,10 +31,10 @@ class Late:
         """Returns itself."""
         return self
 
-    async def answer(self, _asked: Asked, _request_id: str) -> None:
+    async def answer(self, _asked: InferenceRequest, _request_id: str) -> None:
         """Raises what a future holds, which this frame refers to."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.set_exception(DeadlineExceeded("No answer in time."))
+        future.set_exception(DeadlineExceededError("No answer in time."))
         await future
 
 
@@ -49,7 +49,7 @@ async def ask(body: bytes) -> int:
         found.append(message.get("status", 0))
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": None}
-    scope["state"] = {PEER: Peer(), WHOLE: True}
+    scope["state"] = {CLIENT: Client(), WHOLE: True}
     state = State(GatewaySettings(), cast("Any", Late()), cast("Any", None))
     await serve(scope, receive, send, state, Native())
     return found[0]

@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 import uvicorn
 
-from api.http.protocol import PEER, WHOLE, Connection, Outlet, Peer
+from api.http.protocol import CLIENT, WHOLE, Client, CoalescingTransport, GatewayProtocol
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 
@@ -42,10 +42,10 @@ class Wire(asyncio.Transport):
         self.said.append("resumed")
 
 
-async def written(then: Callable[[Outlet], None]) -> tuple[list[bytes | str], list[bytes | str]]:
+async def written(then: Callable[[CoalescingTransport], None]) -> tuple[list[bytes | str], list[bytes | str]]:
     """Writes twice and does something; returns what was sent by then, and by the end of the event loop's turn."""
     wire = Wire()
-    outlet = Outlet(wire, asyncio.get_running_loop())
+    outlet = CoalescingTransport(wire, asyncio.get_running_loop())
     outlet.write(b"head, ")
     outlet.write(b"body")
     then(outlet)
@@ -58,13 +58,13 @@ async def written(then: Callable[[Outlet], None]) -> tuple[list[bytes | str], li
     ("then", "at_once", "in_the_end"),
     [
         (lambda _: None, [], [b"head, body"]),
-        (Outlet.flush, [b"head, body"], [b"head, body"]),
-        (Outlet.close, [b"head, body", "closed"], [b"head, body", "closed"]),
+        (CoalescingTransport.flush, [b"head, body"], [b"head, body"]),
+        (CoalescingTransport.close, [b"head, body", "closed"], [b"head, body", "closed"]),
     ],
     ids=["nothing more", "flush", "close"],
 )
 def test_what_is_written_in_one_turn_goes_together(
-    then: Callable[[Outlet], None], at_once: list[bytes | str], in_the_end: list[bytes | str]
+    then: Callable[[CoalescingTransport], None], at_once: list[bytes | str], in_the_end: list[bytes | str]
 ) -> None:
     """Nothing waits longer, nothing is sent twice, and nothing is lost by closing."""
     assert asyncio.run(written(then)) == (at_once, in_the_end)
@@ -74,14 +74,16 @@ class Line:
     """A connection whose application notes what it is told of each request, and answers when told to."""
 
     def __init__(self) -> None:
-        config = uvicorn.Config(self._app, interface="asgi3", proxy_headers=False, http=Connection, log_config=None)
+        config = uvicorn.Config(
+            self._app, interface="asgi3", proxy_headers=False, http=GatewayProtocol, log_config=None
+        )
         config.load()
-        self.peers: list[Peer] = []
+        self.peers: list[Client] = []
         self.ends: list[str] = []
         self.whole: list[bool] = []
         self.answers = asyncio.Event()
         self.wire = Wire()
-        self.connection = Connection(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
+        self.connection = GatewayProtocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
         self.connection.connection_made(self.wire)
 
     async def _app(
@@ -90,8 +92,8 @@ class Line:
         _receive: object,
         send: Callable[[dict[str, object]], Awaitable[None]],
     ) -> None:
-        peer = scope["state"][PEER]
-        assert isinstance(peer, Peer)
+        peer = scope["state"][CLIENT]
+        assert isinstance(peer, Client)
         self.peers.append(peer)
         self.whole.append(WHOLE in scope["state"])
         peer.watch()

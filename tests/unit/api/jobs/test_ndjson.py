@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.jobs.inputs import Given
-from api.jobs.ndjson import Lines
-from shared.errors import InvalidRequest, TooLarge
+from api.jobs.inputs import JobInputs
+from api.jobs.ndjson import NdjsonReader
+from shared.errors import InvalidRequestError, TooLargeError
 
 
-def read(body: bytes, cuts: list[int], most_inputs: int = 100, most_chars: int = 50) -> list[Given]:
+def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 50) -> list[JobInputs]:
     """Returns the texts of a body that comes in pieces."""
-    lines = Lines(most_inputs, most_chars)
+    lines = NdjsonReader(max_inputs, max_chars)
     marks = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     found = [text for start, stop in pairwise(marks) for text in lines.feed(body[start:stop])]
     found += lines.end()
@@ -51,7 +51,7 @@ def test_texts_are_the_same_however_the_body_is_cut(
 )
 def test_a_line_that_is_no_text_is_named(line: bytes, said: str) -> None:
     """With what may be sent instead; never with the line itself."""
-    with pytest.raises((InvalidRequest, TooLarge), match=said):
+    with pytest.raises((InvalidRequestError, TooLargeError), match=said):
         read(b'"a"\n\n' + line + b'\n"b"\n', [])
 
 
@@ -68,13 +68,13 @@ def test_a_text_that_cannot_be_run_fails_alone() -> None:
 
 def test_a_line_that_is_far_too_long_is_named() -> None:
     """While it is still coming: it is not held."""
-    lines = Lines(10, 50)
-    with pytest.raises(TooLarge, match="Line 2 is too long"):
+    lines = NdjsonReader(10, 50)
+    with pytest.raises(TooLargeError, match="Line 2 is too long"):
         lines.feed(b'"a"\n"' + b"b" * 10_000)
 
 
 def test_too_many_texts() -> None:
     """Are told at the first that is too many."""
-    assert len(read(b'"a"\n' * 5, [], most_inputs=5)) == 5
-    with pytest.raises(TooLarge, match="over 5 texts"):
-        read(b'"a"\n' * 6, [], most_inputs=5)
+    assert len(read(b'"a"\n' * 5, [], max_inputs=5)) == 5
+    with pytest.raises(TooLargeError, match="over 5 texts"):
+        read(b'"a"\n' * 6, [], max_inputs=5)

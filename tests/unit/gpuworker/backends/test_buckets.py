@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.backends.buckets import LEAST_TOKENS, rounded, shape_of, shapes
+from gpuworker.backends.buckets import MIN_TOKENS, rounded, shape_of, shapes
 
 NUMBERS = st.integers(1, 10_000)
 
@@ -48,5 +48,5 @@ def test_each_batch_within_bounds_has_one_of_the_shapes(
 
 def test_short_texts_share_a_side() -> None:
     """Below it, nothing would be won."""
-    assert {shape_of(1, tokens, 512) for tokens in range(1, LEAST_TOKENS + 1)} == {(1, LEAST_TOKENS)}
+    assert {shape_of(1, tokens, 512) for tokens in range(1, MIN_TOKENS + 1)} == {(1, MIN_TOKENS)}
     assert list(shapes(3, 64, 20)) == [(1, 16), (2, 16), (3, 16), (1, 20), (2, 20), (3, 20)]

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.backends.base import Backend, InputRefused
+from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.backends.load import load_backend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
@@ -148,7 +148,7 @@ def test_token_ids_are_taken_for_texts(backend: Backend, kind: Kind, expected: N
     """Those of a text have its vector."""
     ids = [token["id"] for token in backend.show_tokens([TEXTS[2]], PLAIN)[0]]
     assert np.abs(vectors(backend, [encode_ids(ids)])[0] - expected[2]).max() <= kind.tolerance
-    with pytest.raises(InputRefused, match="Token ids of this model are below"):
+    with pytest.raises(InputRefusedError, match="Token ids of this model are below"):
         backend.tokenize([encode_ids([10**6])])
 
 
@@ -175,7 +175,7 @@ def test_raw_vectors_have_their_own_length(backend: Backend, kind: Kind, expecte
 def test_long_texts_are_cut_as_encode_cuts_them(backend: Backend) -> None:
     """To what the model takes; or refused, if they are not to be cut."""
     assert backend.tokenize([TEXTS[6]])[0].tokens == backend.max_input_tokens == 256
-    with pytest.raises(InputRefused, match="cut it"):
+    with pytest.raises(InputRefusedError, match="cut it"):
         backend.tokenize([TEXTS[6]], Options(truncate="no"))
 
 

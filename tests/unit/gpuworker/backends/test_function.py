@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuworker.backends.function import FunctionBackend
-from gpuworker.models import ModelError, parse_model
+from gpuworker.models import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -126,6 +126,6 @@ def test_a_class_sees_the_gpu_of_its_engine(
 @pytest.mark.parametrize("name", ["ownmodel:model", "ownmodel.deeper:Model", "nomodel:Model"])
 def test_what_is_not_there_is_named(name: str) -> None:
     """In one line."""
-    with pytest.raises(ModelError, match=name) as error:
+    with pytest.raises(ModelLoadError, match=name) as error:
         loaded(name)
     assert "\n" not in str(error.value)

@@ -22,7 +22,7 @@ from gpuworker.backends import onnx_graph
 from gpuworker.backends.load import load_backend
 from gpuworker.backends.onnx_graph import FILE, SHIPPED, graph_of
 from gpuworker.backends.runtimes import Cores
-from gpuworker.models import ModelError, parse_model
+from gpuworker.models import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 pytestmark = pytest.mark.model
@@ -91,7 +91,7 @@ def test_a_graph_is_found_where_nothing_can_be_written(home: Path, monkeypatch: 
 def test_a_graph_that_fails_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start makes it."""
     exporting(monkeypatch, ValueError("no such operator"))
-    with pytest.raises(ModelError, match=r"cannot be made an ONNX graph \(no such operator\): use torch"):
+    with pytest.raises(ModelLoadError, match=r"cannot be made an ONNX graph \(no such operator\): use torch"):
         graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
     assert [each.suffix for each in home.iterdir()] == [".lock"]
 
@@ -100,14 +100,16 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     """With the variable that names another place."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(ModelError, match=r"cannot be kept in .*file/redbatch/onnx \(XDG_CACHE_HOME\): Not a directory"):
+    with pytest.raises(
+        ModelLoadError, match=r"cannot be kept in .*file/redbatch/onnx \(XDG_CACHE_HOME\): Not a directory"
+    ):
         graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
 
 
 def test_a_missing_exporter_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With how to install it."""
     exporting(monkeypatch, ModuleNotFoundError("no", name="onnxscript"))
-    with pytest.raises(ModelError, match=r"made with onnxscript: pip install 'redbatch\[onnx\]'"):
+    with pytest.raises(ModelLoadError, match=r"made with onnxscript: pip install 'redbatch\[onnx\]'"):
         graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
 
 
@@ -116,7 +118,7 @@ def test_a_missing_runtime_is_told(home: Path, monkeypatch: pytest.MonkeyPatch, 
     """With how to install it."""
     exporting(monkeypatch)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ModelError, match=rf"is an extra: pip install 'redbatch\[{backend}\]'"):
+    with pytest.raises(ModelLoadError, match=rf"is an extra: pip install 'redbatch\[{backend}\]'"):
         load_backend(MINILM, replace(OPTIONS, backend=backend))
 
 
@@ -133,7 +135,7 @@ def test_what_a_runtime_cannot_do_is_told(
 ) -> None:
     """At the start, in one line."""
     exporting(monkeypatch)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelLoadError, match=message):
         load_backend(MINILM, replace(OPTIONS, **options))
 
 
@@ -143,7 +145,7 @@ def test_a_graph_that_is_none_is_told(tmp_path: Path, backend: str) -> None:
     SentenceTransformer(MINILM.path).save(str(tmp_path))
     (tmp_path / SHIPPED).parent.mkdir()
     (tmp_path / SHIPPED).write_bytes(b"no graph")
-    with pytest.raises(ModelError, match=f"--backend {backend} cannot run this model here: ") as caught:
+    with pytest.raises(ModelLoadError, match=f"--backend {backend} cannot run this model here: ") as caught:
         load_backend(parse_model(str(tmp_path)), replace(OPTIONS, backend=backend))
     assert "\n" not in str(caught.value)
 
@@ -156,7 +158,7 @@ def test_a_graph_of_other_weights_is_told(tmp_path: Path, graphs: Path) -> None:
         next(model[0].parameters()).mul_(0.9)
     model.save(str(tmp_path))
     shutil.copytree(made.parent, (tmp_path / SHIPPED).parent)
-    with pytest.raises(ModelError, match="--backend onnx gives other vectors than torch does, off by 0"):
+    with pytest.raises(ModelLoadError, match="--backend onnx gives other vectors than torch does, off by 0"):
         load_backend(parse_model(str(tmp_path)), replace(OPTIONS, backend="onnx"))
 
 
@@ -164,11 +166,11 @@ def test_other_models_need_torch(tmp_path: Path) -> None:
     """A static embedding has no transformer, and `null` is no model of sentence-transformers."""
     words = SentenceTransformer(MINILM.path).tokenizer.backend_tokenizer
     SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(tmp_path))
-    with pytest.raises(ModelError, match="--backend onnx runs transformers of texts"):
+    with pytest.raises(ModelLoadError, match="--backend onnx runs transformers of texts"):
         load_backend(parse_model(str(tmp_path)), replace(OPTIONS, backend="onnx"))
-    with pytest.raises(ModelError, match="--compile is for transformers of texts"):
+    with pytest.raises(ModelLoadError, match="--compile is for transformers of texts"):
         load_backend(parse_model(str(tmp_path)), replace(OPTIONS, compile=True))
-    with pytest.raises(ModelError, match="runs sentence-transformers models, and null is none"):
+    with pytest.raises(ModelLoadError, match="runs sentence-transformers models, and null is none"):
         load_backend(parse_model("null"), replace(OPTIONS, backend="onnx"))
 
 
@@ -179,7 +181,7 @@ def test_a_model_that_torch_cannot_compile_is_told(monkeypatch: pytest.MonkeyPat
         raise FileNotFoundError("no c++")
 
     monkeypatch.setattr(torch, "compile", lambda *_of, **_options: run)
-    with pytest.raises(ModelError, match=r"--compile cannot run this model here: no c\+\+"):
+    with pytest.raises(ModelLoadError, match=r"--compile cannot run this model here: no c\+\+"):
         load_backend(MINILM, replace(OPTIONS, compile=True))
 
 

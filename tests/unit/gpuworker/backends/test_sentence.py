@@ -26,11 +26,11 @@ from transformers import (
 )
 
 from gpuworker.backends import loading
-from gpuworker.backends.base import InputRefused
+from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.loading import dtype_of
 from gpuworker.backends.sentence import SentenceBackend, Whole
 from gpuworker.backends.tokenizer import Tokenized
-from gpuworker.models import ModelError, parse_model
+from gpuworker.models import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import EMBED_ALL, PLAIN
 from tests.unit.gpuworker.backends.options import OPTIONS
@@ -49,10 +49,10 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     assert all(isinstance(each, Whole) and each.tokens >= 1 for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
-    with pytest.raises(InputRefused, match="no vectors of tokens"):
+    with pytest.raises(InputRefusedError, match="no vectors of tokens"):
         backend.run(backend.collate(inputs), EMBED_ALL, alone=True)
     for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
-        with pytest.raises(InputRefused, match="shows no tokens"):
+        with pytest.raises(InputRefusedError, match="shows no tokens"):
             ask([given], PLAIN)
     assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
 
@@ -71,7 +71,7 @@ def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
 def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> None:
     """The message names the model, and is short enough for a terminal."""
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match="cannot be loaded") as caught:
+    with pytest.raises(ModelLoadError, match="cannot be loaded") as caught:
         SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     assert "\n" not in str(caught.value)
 

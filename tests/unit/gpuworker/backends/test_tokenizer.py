@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.backends.base import InputRefused
+from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.sentence import SentenceBackend
-from gpuworker.backends.simulated import HashingBackend
+from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
 from shared.messages import Input, Options
@@ -62,7 +62,7 @@ def test_a_prompt_goes_before_each_text(backend: SentenceBackend, model: Sentenc
 
 def test_a_prompt_that_the_model_does_not_have(backend: SentenceBackend) -> None:
     """The message names those that it has."""
-    with pytest.raises(InputRefused, match="document, query"):
+    with pytest.raises(InputRefusedError, match="document, query"):
         backend.tokenize(["a"], Options(prompt_name="no such"))
 
 
@@ -78,7 +78,7 @@ def test_token_ids_are_taken_as_they_are(backend: SentenceBackend, model: Senten
 @pytest.mark.parametrize("id_", [30_522, 2**32 - 1])
 def test_a_token_that_the_model_does_not_have(backend: SentenceBackend, id_: int) -> None:
     """It is refused, before it could index anything."""
-    with pytest.raises(InputRefused, match="below 30522"):
+    with pytest.raises(InputRefusedError, match="below 30522"):
         backend.tokenize([encode_ids([101, id_])], Options())
 
 
@@ -89,7 +89,7 @@ def test_the_last_token_of_the_vocabulary_is_one(backend: SentenceBackend) -> No
 
 def test_token_ids_have_no_prompt(backend: SentenceBackend) -> None:
     """A text cannot go before them."""
-    with pytest.raises(InputRefused, match="not before token ids"):
+    with pytest.raises(InputRefusedError, match="not before token ids"):
         backend.tokenize([encode_ids([101, 102])], Options(prompt_name="query"))
 
 
@@ -107,7 +107,7 @@ def test_what_is_too_long_is_cut_at_the_end_that_is_named(backend: SentenceBacke
 @pytest.mark.parametrize("given", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
 def test_what_is_too_long_may_be_refused(backend: SentenceBackend, given: Input) -> None:
     """The message says how long it is, and how long it may be."""
-    with pytest.raises(InputRefused, match=r"\d+ tokens, and this model takes 256"):
+    with pytest.raises(InputRefusedError, match=r"\d+ tokens, and this model takes 256"):
         backend.tokenize(["short", given], Options(truncate="no"))
     assert backend.tokenize(["short"], Options(truncate="no"))[0].tokens == len(["[CLS]", "short", "[SEP]"])
 
@@ -125,8 +125,8 @@ def test_raw_vectors_have_their_own_length(backend: SentenceBackend, model: Sent
 
 def test_the_null_model_has_no_prompts() -> None:
     """It says so; token ids it hashes as any bytes."""
-    null = HashingBackend(parse_model("null"))
-    with pytest.raises(InputRefused, match="no prompts"):
+    null = SimulatedBackend(parse_model("null"))
+    with pytest.raises(InputRefusedError, match="no prompts"):
         null.tokenize(["a"], Options(prompt_name="query"))
     assert len(null.tokenize([encode_ids([1]), "a"])) == 2
 
@@ -165,20 +165,20 @@ def test_token_ids_make_a_text(backend: SentenceBackend, model: SentenceTransfor
 
 def test_what_is_no_text_has_no_tokens_to_show_and_the_reverse(backend: SentenceBackend) -> None:
     """Nor is there a token beyond the vocabulary, or a prompt that the model does not have."""
-    with pytest.raises(InputRefused):
+    with pytest.raises(InputRefusedError):
         backend.show_tokens([encode_ids([1])], Options())
-    with pytest.raises(InputRefused):
+    with pytest.raises(InputRefusedError):
         backend.show_tokens(["a"], Options("missing"))
-    with pytest.raises(InputRefused):
+    with pytest.raises(InputRefusedError):
         backend.decode(["a"], Options())
-    with pytest.raises(InputRefused, match="below 30522"):
+    with pytest.raises(InputRefusedError, match="below 30522"):
         backend.decode([encode_ids([30_522])], Options())
 
 
 def test_the_null_model_has_no_tokenizer() -> None:
     """It says so."""
-    null = HashingBackend(parse_model("null"))
-    with pytest.raises(InputRefused, match="no tokenizer"):
+    null = SimulatedBackend(parse_model("null"))
+    with pytest.raises(InputRefusedError, match="no tokenizer"):
         null.show_tokens(["a"], Options())
-    with pytest.raises(InputRefused, match="no tokenizer"):
+    with pytest.raises(InputRefusedError, match="no tokenizer"):
         null.decode([encode_ids([1])], Options())

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gpuworker.consumer import heartbeat
-from gpuworker.consumer.heartbeat import Pacemaker
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.heartbeat import HeartbeatSender
+from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.settings import WorkerSettings
 from shared.keys import Keys
 from shared.process.tasks import end
@@ -34,10 +34,10 @@ class Hangs:
         await asyncio.Event().wait()
 
 
-def made(worker: str, link: object = None) -> Pacemaker:
+def made(worker: str, connection: object = None) -> HeartbeatSender:
     """Returns the pacemaker of a worker that has just begun."""
     settings = WorkerSettings(model=MODEL, redis_timeout_s=60)
-    return Pacemaker(Context(settings, worker, Keys("q"), cast("Any", link)), 5.0, [])
+    return HeartbeatSender(WorkerState(settings, worker, Keys("q"), cast("Any", connection)), 5.0, [])
 
 
 def up(worker: str) -> float | None:
@@ -73,10 +73,10 @@ def test_a_worker_is_not_up_from_its_first_moment_on() -> None:
 @pytest.mark.usefixtures("hasty")
 async def test_redis_that_hangs_leaves_a_worker_alive() -> None:
     """However long: no outage of Redis has a GPU started again."""
-    link = Hangs()
-    pace = made("cut off", link)
+    connection = Hangs()
+    pace = made("cut off", connection)
     tasks = [asyncio.create_task(pace.run()), asyncio.create_task(pace.tick())]
-    await link.asked.wait()
+    await connection.asked.wait()
     ends = time.monotonic() + 3 * STUCK_S
     while time.monotonic() < ends:
         assert pace.alive()

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.inflight import Hands, Holding
+from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.redis_clock import RedisClock
-from gpuworker.consumer.result_handler import Results
-from gpuworker.consumer.worker_state import Context
+from gpuworker.consumer.result_handler import ResultHandler
+from gpuworker.consumer.worker_state import WorkerState
 from shared.messages import Entry, Ref, Reply, Vectors
 
 SIZE = 3
@@ -23,7 +23,7 @@ class Nobody:
     def __init__(self) -> None:
         self.replies: list[Reply] = []
 
-    def answer(self, holding: Holding, reply: Reply) -> None:
+    def answer(self, holding: InFlightEntry, reply: Reply) -> None:
         """Notes that there is an answer."""
         holding.answered = True
         self.replies.append(reply)
@@ -34,9 +34,11 @@ class Told:
 
     def __init__(self, *, wait_ms: float | str = 0, full: bool = False) -> None:
         settings = SimpleNamespace(max_batch_wait_ms=wait_ms)
-        self.context = Context(cast("Any", settings), "w", cast("Any", None), cast("Any", None), RedisClock(), Hands())
+        self.context = WorkerState(
+            cast("Any", settings), "w", cast("Any", None), cast("Any", None), RedisClock(), InFlightEntries()
+        )
         self.committer = Nobody()
-        self.results = Results(self.context, cast("Committer", self.committer))
+        self.results = ResultHandler(self.context, cast("Committer", self.committer))
         self.full = full
         self.number = 0
 
@@ -48,7 +50,7 @@ class Told:
         for _ in range(entries):
             self.number += 1
             ref = Ref(0, f"{self.number}-0".encode(), 1, cost)
-            self.context.hands.take(Entry(ref, 1, f"r{self.number}", 0, 10**12, "", "", b""), ("text",))
+            self.context.in_flight.take(Entry(ref, 1, f"r{self.number}", 0, 10**12, "", "", b""), ("text",))
             done.append(
                 {
                     "key": f"0/{self.number}-0",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
+from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Told, Work
+from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.policy.batching import Limits
 from shared.codec import decode_ids
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
@@ -83,7 +83,7 @@ class Scripted:
         if any("!token" in text for text in texts):
             raise ValueError("a text that cannot be read")
         if options.prompt_name == "missing":
-            raise InputRefused("there is no such prompt")
+            raise InputRefusedError("there is no such prompt")
         return [Text(f"{options.prompt_name}: {text}" if options.prompt_name else text) for text in texts]
 
     def collate(self, inputs: Sequence[Any]) -> list[str]:
@@ -123,7 +123,7 @@ class Scripted:
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - all the same
         """Returns the characters."""
         if any(isinstance(each, str) for each in inputs):
-            raise InputRefused("these are no ids")
+            raise InputRefusedError("these are no ids")
         return ["".join(map(chr, decode_ids(each))) for each in inputs if isinstance(each, bytes)]
 
     def busy_s(self) -> float:
@@ -145,22 +145,24 @@ class Line:
     backend: Scripted
     limits: Limits
     begun: list[str] = field(default_factory=list)
-    rans: list[Ran] = field(default_factory=list)
+    rans: list[BatchResult] = field(default_factory=list)
     settled: int = 0
 
     def _settle(self) -> None:
         self.settled += 1
 
     def __post_init__(self) -> None:
-        self.pipeline = Pipeline(self.backend, self.limits, Told(self.begun.extend, self.rans.append, self._settle))
+        self.pipeline = Pipeline(
+            self.backend, self.limits, PipelineCallbacks(self.begun.extend, self.rans.append, self._settle)
+        )
         self.pipeline.start()
 
-    def add(self, *works: Work) -> None:
+    def add(self, *works: EntryTask) -> None:
         """Brings entries to the pipeline."""
         self.pipeline.add(works)
 
     @property
-    def done(self) -> dict[str, Work]:
+    def done(self) -> dict[str, EntryTask]:
         """The entries that came back with vectors, by key."""
         return {work.key: work for ran in list(self.rans) for work in ran.done}
 
@@ -176,13 +178,13 @@ class Line:
         return [each.key for ran in rans for each in ran.done] + [each.key for ran in rans for each in ran.failed]
 
 
-def work(key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, attempts: int = 0) -> Work:
+def work(key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, attempts: int = 0) -> EntryTask:
     """Returns an entry with these inputs, or with its key as the only one, that has arrived now."""
     now = time.monotonic()
-    return Work(key, texts or (key,), now if since is None else since, now + timeout_s, attempts)
+    return EntryTask(key, texts or (key,), now if since is None else since, now + timeout_s, attempts)
 
 
-def right(answered: Work) -> bool:
+def right(answered: EntryTask) -> bool:
     """Whether each row is the vector of the input at its place."""
     found = np.asarray(answered.rows, dtype=np.float32)
     return np.array_equal(found, np.asarray([vector_of(str(text)) for text in answered.inputs], dtype=np.float32))

@@ -15,7 +15,7 @@ import pytest
 
 from gpuworker.engine.gpu_turn import SharedTurn
 from gpuworker.engine.host_lock import HostLock
-from gpuworker.engine.lease_guard import OVER, Tenure
+from gpuworker.engine.lease_guard import OVER, LeaseGuard
 
 SOON_S = 5.0
 
@@ -25,7 +25,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.heard: list[str] = []
-        watch = cast("Tenure", SimpleNamespace(begin=self._hears("begin"), end=self._hears("end")))
+        watch = cast("LeaseGuard", SimpleNamespace(begin=self._hears("begin"), end=self._hears("end")))
         self.turn = SharedTurn(watch, HostLock(None), self.heard.append)
 
     def _hears(self, what: str) -> Callable[[], None]:
@@ -66,9 +66,9 @@ def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:
 
 ENGINE = """
 import sys, time
-from gpuworker.engine.lease_guard import Tenure
+from gpuworker.engine.lease_guard import LeaseGuard
 until = [time.monotonic() + {first_s}]
-tenure = Tenure(lambda: until[0])
+tenure = LeaseGuard(lambda: until[0])
 tenure.begin()
 {steps}
 time.sleep(30)

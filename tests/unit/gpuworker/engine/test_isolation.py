@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuworker.engine.isolation import Quarantine
+from gpuworker.engine.isolation import IsolationLock
 from tests.waiting import wait_until
 
 LONG_S = 10.0
@@ -16,13 +16,13 @@ LONG_S = 10.0
 class Visit:
     """Somebody who enters, in a thread of their own, and stays until told to leave."""
 
-    def __init__(self, quarantine: Quarantine, *, alone: bool = False) -> None:
+    def __init__(self, quarantine: IsolationLock, *, alone: bool = False) -> None:
         self.inside = threading.Event()
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._stay, args=(quarantine, alone), daemon=True)
         self._thread.start()
 
-    def _stay(self, quarantine: Quarantine, alone: bool) -> None:
+    def _stay(self, quarantine: IsolationLock, alone: bool) -> None:
         with quarantine.entered(alone=alone):
             self.inside.set()
             assert self._leave.wait(LONG_S)
@@ -39,14 +39,14 @@ def kept_out(visit: Visit) -> bool:
     return not visit.inside.wait(0.05)
 
 
-def waits(quarantine: Quarantine) -> Callable[[], bool]:
+def waits(quarantine: IsolationLock) -> Callable[[], bool]:
     """Returns whether somebody who must be alone stands outside."""
     return lambda: quarantine._waiting > 0
 
 
 def test_others_are_side_by_side() -> None:
     """None of them waits for another."""
-    quarantine = Quarantine()
+    quarantine = IsolationLock()
     visits = [Visit(quarantine) for _ in range(3)]
     assert all(visit.inside.wait(LONG_S) for visit in visits)
     for visit in visits:
@@ -55,7 +55,7 @@ def test_others_are_side_by_side() -> None:
 
 async def test_a_suspect_is_alone() -> None:
     """It waits until all have left; who comes after it waits for it, and then they are side by side."""
-    quarantine = Quarantine()
+    quarantine = IsolationLock()
     before = [Visit(quarantine) for _ in range(2)]
     assert all(visit.inside.wait(LONG_S) for visit in before)
     suspect = Visit(quarantine, alone=True)
@@ -75,7 +75,7 @@ async def test_a_suspect_is_alone() -> None:
 
 def test_suspects_are_alone_one_after_another() -> None:
     """Each of them."""
-    quarantine = Quarantine()
+    quarantine = IsolationLock()
     first = Visit(quarantine, alone=True)
     assert first.inside.wait(LONG_S)
     second = Visit(quarantine, alone=True)
@@ -87,7 +87,7 @@ def test_suspects_are_alone_one_after_another() -> None:
 
 def test_an_error_leaves_too() -> None:
     """Whatever happens in there, the next may enter."""
-    quarantine = Quarantine()
+    quarantine = IsolationLock()
     with pytest.raises(ZeroDivisionError), quarantine.entered(alone=True):
         _ = 1 / 0
     nxt = Visit(quarantine)

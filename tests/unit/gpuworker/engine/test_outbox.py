@@ -16,7 +16,7 @@ import pytest
 from gpuworker.engine import result_frames
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.result_frames import reports_of
-from gpuworker.engine.work import Failed, Ran, Work
+from gpuworker.engine.work import BatchResult, EntryTask, Failed
 from gpuworker.ipc import frames
 from tests.waiting import wait_until
 
@@ -115,14 +115,16 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     """Those of what was done, as float32 without a change; what failed has a code and no vectors."""
     vectors = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
     short = vectors[1, :3]
-    one, two = (Work(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
+    one, two = (EntryTask(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
     one.rows[:], two.rows[:] = list(vectors), [short]
     one_said = {"tokens": [4, 3], "read_s": 0.125, "read_at": 0.5, "began": 1.0}
     two_said = {"tokens": [2], "read_s": 0.25, "read_at": 1.5, "began": 2.0}
     for entry, said in ((one, one_said), (two, two_said)):
         for name, value in said.items():
             setattr(entry, name, value)
-    ran = Ran(3, 5, 30, 36, 0.5, 0.25, 0.125, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")])
+    ran = BatchResult(
+        3, 5, 30, 36, 0.5, 0.25, 0.125, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")]
+    )
     [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
     assert payload == vectors.tobytes() + short.tobytes()
     assert header == {
@@ -152,11 +154,11 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
 
 def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others may come between them, from another thread."""
-    monkeypatch.setattr(result_frames, "MOST_REPORT_BYTES", 1)
-    works = [Work(key, ("x",), 0.0, 9.0) for key in "abc"]
+    monkeypatch.setattr(result_frames, "MAX_REPORT_BYTES", 1)
+    works = [EntryTask(key, ("x",), 0.0, 9.0) for key in "abc"]
     for each in works:
         each.rows[:] = [np.zeros(4, np.float32)]
-    sent = [frames.Reader().feed(b"".join(reports_of(Ran(3, done=works)))) for _ in range(2)]
+    sent = [frames.Reader().feed(b"".join(reports_of(BatchResult(3, done=works)))) for _ in range(2)]
     (first, *others), again = ([header["batch"] for header, _ in told] for told in sent)
     assert others == [first] * 2
     assert again == [first + 1] * 3
@@ -164,6 +166,6 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
     """Its frame says so, and is read."""
-    ran = Ran(failed=[Failed("c", "input_failed", "It failed.")])
+    ran = BatchResult(failed=[Failed("c", "input_failed", "It failed.")])
     [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
     assert (header["done"], payload) == ([], b"")

@@ -9,9 +9,9 @@ from statistics import fmean
 
 import pytest
 
-from gpuworker.backends.simulated import HashingBackend
+from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Told, Work
+from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.models import parse_model
 from gpuworker.policy.batching import Limits
 from tests.unit.gpuworker.engine.scripted import work
@@ -27,11 +27,11 @@ class Crowd:
     def __init__(self, limits: Limits, runners: int = 1) -> None:
         self.sizes: list[int] = []
         self._loop = asyncio.get_running_loop()
-        self._answers: dict[str, asyncio.Future[Work]] = {}
+        self._answers: dict[str, asyncio.Future[EntryTask]] = {}
         self._names = itertools.count()
-        backend = HashingBackend(parse_model("simulated:base_ms=15,item_ms=0.1"))
+        backend = SimulatedBackend(parse_model("simulated:base_ms=15,item_ms=0.1"))
         backend.runners, backend.ahead = runners, runners == 1
-        self._pipeline = Pipeline(backend, limits, Told(lambda _keys: None, self._ran, lambda: None))
+        self._pipeline = Pipeline(backend, limits, PipelineCallbacks(lambda _keys: None, self._ran, lambda: None))
         self._pipeline.start()
 
     async def run(self) -> Sequence[int]:
@@ -46,7 +46,7 @@ class Crowd:
             self._pipeline.add([work(key)])
             assert (await answer).left == 0
 
-    def _ran(self, ran: Ran) -> None:
+    def _ran(self, ran: BatchResult) -> None:
         self.sizes.append(ran.size)
         for each in ran.done:
             self._loop.call_soon_threadsafe(self._answers.pop(each.key).set_result, each)

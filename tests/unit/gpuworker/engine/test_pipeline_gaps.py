@@ -6,7 +6,7 @@ import threading
 import time
 
 from gpuworker.engine.pipeline import Pipeline
-from gpuworker.engine.work import Ran, Told
+from gpuworker.engine.work import BatchResult, PipelineCallbacks
 from gpuworker.policy.batching import Limits
 from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, work
 from tests.waiting import wait_until
@@ -24,16 +24,16 @@ async def pass_time() -> None:
 async def test_the_time_of_handing_back_is_a_gap() -> None:
     """While a runner hands back what a batch gave, nothing runs in it, and the next batch waits. Its run is no gap."""
     handing_back, go_on = threading.Event(), threading.Event()
-    rans: list[Ran] = []
+    rans: list[BatchResult] = []
 
-    def ran(found: Ran) -> None:
+    def ran(found: BatchResult) -> None:
         rans.append(found)
         handing_back.set()
         assert go_on.wait(LONG_S)
 
     backend = Scripted(ahead=False)
     backend.free.clear()
-    pipeline = Pipeline(backend, LIMITS, Told(lambda _keys: None, ran, lambda: None))
+    pipeline = Pipeline(backend, LIMITS, PipelineCallbacks(lambda _keys: None, ran, lambda: None))
     pipeline.start()
     pipeline.add([work("first")])
     await wait_until(lambda: backend.batches == [["first"]], "the first batch runs")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuworker.engine.work import Work
+from gpuworker.engine.work import EntryTask
 from gpuworker.policy.batching import Limits
 from shared.codec import encode_ids
 from shared.messages import DECODE, EMBED_ALL, TOKENIZE, Options
@@ -28,7 +28,7 @@ def line() -> Iterator[Line]:
     backend.free.set()
 
 
-def asking(op: str, key: str, *texts: str, options: Options | None = None) -> Work:
+def asking(op: str, key: str, *texts: str, options: Options | None = None) -> EntryTask:
     """Returns an entry that asks for this."""
     return replace(work(key, *texts), op=op, options=options or Options())
 

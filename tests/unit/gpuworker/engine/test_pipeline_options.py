@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuworker.engine.work import Work
+from gpuworker.engine.work import EntryTask
 from gpuworker.policy.batching import Limits
 from shared.messages import Options
 from tests.unit.gpuworker.engine.scripted import DIM, Line, Scripted, vector_of, work
@@ -26,7 +26,7 @@ def line() -> Iterator[Line]:
     backend.free.set()
 
 
-def asking(options: Options, key: str, *texts: str) -> Work:
+def asking(options: Options, key: str, *texts: str) -> EntryTask:
     """Returns an entry with these options."""
     return replace(work(key, *texts), options=options)
 
@@ -36,7 +36,7 @@ def ran(line: Line) -> list[str]:
     return sorted(text for batch in line.backend.batches[1:] for text in batch)
 
 
-async def run(line: Line, *works: Work) -> dict[str, Work]:
+async def run(line: Line, *works: EntryTask) -> dict[str, EntryTask]:
     """Has these entries run together; returns those with vectors."""
     await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
     line.add(*works)
@@ -45,7 +45,7 @@ async def run(line: Line, *works: Work) -> dict[str, Work]:
     return line.done
 
 
-def close(found: Work, *expected: np.ndarray) -> bool:
+def close(found: EntryTask, *expected: np.ndarray) -> bool:
     """Whether an entry has these vectors."""
     return np.allclose(np.asarray(found.rows), np.asarray(expected), atol=1e-6)
 

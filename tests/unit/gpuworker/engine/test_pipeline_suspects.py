@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gpuworker.engine.work import Work
+from gpuworker.engine.work import EntryTask
 from gpuworker.policy.batching import Limits
 from shared.messages import PLAIN, PREDICT, Input, Options
 from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, Text, work
@@ -29,12 +29,12 @@ class Function(Scripted):
         return super().tokenize(inputs, options)
 
 
-def asked(key: str, attempts: int = 0) -> Work:
+def asked(key: str, attempts: int = 0) -> EntryTask:
     """Returns an entry for a function."""
     return replace(work(key, attempts=attempts), op=PREDICT)
 
 
-def adding(line: Line, entry: Work) -> threading.Thread:
+def adding(line: Line, entry: EntryTask) -> threading.Thread:
     """Brings an entry in a thread of its own, which may have to wait."""
     thread = threading.Thread(target=line.add, args=(entry,), daemon=True)
     thread.start()

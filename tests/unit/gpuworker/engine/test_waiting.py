@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpuworker.engine.waiting import Shelf
-from gpuworker.engine.work import Batch, Item, Work
+from gpuworker.engine.waiting import WaitingInputs
+from gpuworker.engine.work import Batch, EntryTask, InputItem
 from gpuworker.policy.batching import Limits, Waiting
 from gpuworker.policy.costs import Costs
 
@@ -20,22 +20,22 @@ class Encoded(NamedTuple):
     tokens: int
 
 
-def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, since: float = NOW) -> Item:
+def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, since: float = NOW) -> InputItem:
     """Returns the only input of an entry."""
-    work = Work(f"{text} {bulk} {attempts}", (text,), since, LATER, attempts, bulk)
-    return Item(work, 0, Encoded(tokens), Waiting(tokens, since, LATER, attempts, work.key, bulk), since)
+    work = EntryTask(f"{text} {bulk} {attempts}", (text,), since, LATER, attempts, bulk)
+    return InputItem(work, 0, Encoded(tokens), Waiting(tokens, since, LATER, attempts, work.key, bulk), since)
 
 
-def planned(shelf: Shelf, now: float = NOW) -> list[str]:
+def planned(shelf: WaitingInputs, now: float = NOW) -> list[str]:
     """Takes the next batch off the shelf; returns its texts."""
     rows, _ = shelf.take(shelf.plan(LIMITS, now, busy=False, suspect_ran=False), now)
     shelf.begins(rows, now)
     return [str(row.items[0].work.inputs[0]) for row in rows]
 
 
-def shelf_of(items: Sequence[Item]) -> Shelf:
+def shelf_of(items: Sequence[InputItem]) -> WaitingInputs:
     """Returns a shelf with these."""
-    shelf = Shelf(LIMITS, 1)
+    shelf = WaitingInputs(LIMITS, 1)
     shelf.add(items)
     return shelf
 

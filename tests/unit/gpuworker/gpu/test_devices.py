@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.gpu.devices import NO_GPU, Gpu, NoGpu, devices_of, gpu_of, gpus, visible
+from gpuworker.gpu.devices import NO_GPU, Gpu, NoGpuError, devices_of, gpu_of, gpus, visible
 
 HOST = [Gpu(f"GPU-{letter}{letter}-1234", "NVIDIA H100", 80 * 2**30, "570.1") for letter in "abcd"]
 
@@ -36,7 +36,7 @@ def test_engines_are_started_for_what_is_named() -> None:
     assert devices_of("all", "auto", HOST[:2]) == ["cuda:0", "cuda:1"]
     assert devices_of("cuda:1, cpu", "auto", []) == ["cuda:1", "cpu"]
     assert devices_of("", "mps", HOST) == ["mps"]
-    with pytest.raises(NoGpu, match="no NVIDIA GPU"):
+    with pytest.raises(NoGpuError, match="no NVIDIA GPU"):
         devices_of("all", "auto", [])
 
 

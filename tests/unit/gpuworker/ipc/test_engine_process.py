@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import uvloop
 
-from gpuworker.ipc.engine_process import EngineHost, _FrameProtocol
+from gpuworker.ipc.engine_process import EngineProcess, _FrameProtocol
 
 
 def test_what_is_sent_to_an_engine_that_has_just_died_is_dropped() -> None:
     """On the event loop of a worker: the transport is closed before anybody has read the end of the stream."""
 
     async def send_on_and_on() -> None:
-        host = EngineHost(cast("Any", None), cast("Any", None), print, print, print)
+        host = EngineProcess(cast("Any", None), cast("Any", None), print, print, print)
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
         protocol = host._frames = _FrameProtocol(host._handle, loop.create_future())

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.ipc.shared_memory import Arena, Window
+from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 
 SIZE = 1 << 16
 
 
 @pytest.fixture
-def arena() -> Iterator[Arena]:
+def arena() -> Iterator[SharedMemoryWriter]:
     """A small one."""
-    arena = Arena(SIZE)
+    arena = SharedMemoryWriter(SIZE)
     yield arena
     arena.close()
 
@@ -27,8 +27,8 @@ def arena() -> Iterator[Arena]:
 @given(st.lists(st.tuples(st.integers(1, SIZE // 3), st.integers(0, 9)), max_size=60))
 def test_what_is_put_stays_until_it_is_freed(steps: list[tuple[int, int]]) -> None:
     """Pieces of any size, freed in any order: each reads back as it was, whatever was put and freed meanwhile."""
-    arena = Arena(SIZE)
-    window = Window(os.dup(arena.descriptor))
+    arena = SharedMemoryWriter(SIZE)
+    window = SharedMemoryReader(os.dup(arena.descriptor))
     there: dict[int, bytes] = {}
     for number, (size, freed) in enumerate(steps):
         data = bytes([number % 251 + 1]) * size
@@ -44,9 +44,9 @@ def test_what_is_put_stays_until_it_is_freed(steps: list[tuple[int, int]]) -> No
     arena.close()
 
 
-def test_an_engine_sees_until_when_it_may_run(arena: Arena) -> None:
+def test_an_engine_sees_until_when_it_may_run(arena: SharedMemoryWriter) -> None:
     """At once, and whatever else stands there."""
-    window = Window(os.dup(arena.descriptor))
+    window = SharedMemoryReader(os.dup(arena.descriptor))
     assert window.until() == 0
     arena.put(b"x" * SIZE)
     for until in (12.5, 1e9):
@@ -54,7 +54,7 @@ def test_an_engine_sees_until_when_it_may_run(arena: Arena) -> None:
         assert window.until() == until
 
 
-def test_what_does_not_fit_is_refused(arena: Arena) -> None:
+def test_what_does_not_fit_is_refused(arena: SharedMemoryWriter) -> None:
     """It goes another way; when there is room again it fits."""
     assert arena.put(b"x" * (SIZE + 1)) is None
     whole = arena.put(b"x" * SIZE)
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_refused(arena: Arena) -> None:
 
 def test_memory_goes_back_when_all_is_read() -> None:
     """The file has no page any more."""
-    arena = Arena(64 * 2**20)
+    arena = SharedMemoryWriter(64 * 2**20)
     at = arena.put(b"x" * (32 * 2**20))
     assert at is not None
     assert os.fstat(arena.descriptor).st_blocks * 512 >= 32 * 2**20
@@ -85,8 +85,8 @@ def test_nothing_is_left_of_it() -> None:
 
     before = seen()
     for _ in range(20):
-        arena = Arena(SIZE)
-        window = Window(os.dup(arena.descriptor))
+        arena = SharedMemoryWriter(SIZE)
+        window = SharedMemoryReader(os.dup(arena.descriptor))
         arena.put(b"x")
         arena.close()
         del window

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.policy.batching import SUSPECT_BOUND_S, Limits, Plan, Turn, Waiting, plan, share
+from gpuworker.policy.batching import SUSPECT_BOUND_S, Limits, Plan, SchedulerState, Waiting, plan, share
 from gpuworker.policy.costs import Costs
 
 TICK_S = 0.05
@@ -163,7 +163,7 @@ def test_suspects_go_last(waiting: list[Waiting], limits: Limits) -> None:
 @given(waitings(), bounds)
 def test_no_suspect_begins_on_a_busy_device(waiting: list[Waiting], limits: Limits) -> None:
     """And when it is the turn of one, nothing begins; all else is planned as on an idle device."""
-    idle, busy = plan(waiting, limits, NOW), plan(waiting, limits, NOW, Turn(busy=True))
+    idle, busy = plan(waiting, limits, NOW), plan(waiting, limits, NOW, SchedulerState(busy=True))
     if any(waiting[i].suspect for i in idle.batch):
         assert busy == Plan(expired=idle.expired)
     else:
@@ -173,7 +173,7 @@ def test_no_suspect_begins_on_a_busy_device(waiting: list[Waiting], limits: Limi
 @given(waitings(), bounds)
 def test_after_a_suspect_others_have_their_turn(waiting: list[Waiting], limits: Limits) -> None:
     """However long the next suspect has waited."""
-    batch = plan(waiting, limits._replace(wait_s=0.0), NOW, Turn(suspect_ran=True)).batch
+    batch = plan(waiting, limits._replace(wait_s=0.0), NOW, SchedulerState(suspect_ran=True)).batch
     others = [i for i in live(waiting) if not waiting[i].suspect]
     assert bool(batch) == bool(live(waiting))
     assert not others or not any(waiting[i].suspect for i in batch)
@@ -248,7 +248,7 @@ def run_all(
     expired: list[int] = []
     while left:
         there = [i for i in left if arrivals[i].since <= now]
-        made = plan([arrivals[i] for i in there], limits, now, Turn(suspect_ran=suspect_ran))
+        made = plan([arrivals[i] for i in there], limits, now, SchedulerState(suspect_ran=suspect_ran))
         gone = {there[i] for i in (*made.batch, *made.expired)}
         left = [i for i in left if i not in gone]
         expired += [there[i] for i in made.expired]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.policy.bulk_limit import GROWTH, LATELY_S, Guests
+from gpuworker.policy.bulk_limit import GROWTH, LATELY_S, BulkBatchLimit
 from gpuworker.policy.costs import Costs
 
 COSTS = Costs(fixed_s=0.010, token_s=0.0002)
@@ -20,9 +20,9 @@ MANY = 100_000
 """Tokens of bulk in a batch: what one may have was seen before."""
 
 
-def guests_at(rate: int, each: int, *, stretch: float = 1.2, runners: int = 1, beside: int = MANY) -> Guests:
+def guests_at(rate: int, each: int, *, stretch: float = 1.2, runners: int = 1, beside: int = MANY) -> BulkBatchLimit:
     """Returns what has seen so many inputs a second, each of so many tokens, until now."""
-    guests, inputs = Guests(stretch, runners), round(rate * EVERY_S)
+    guests, inputs = BulkBatchLimit(stretch, runners), round(rate * EVERY_S)
     for tick in range(round(NOW / EVERY_S) + 1):
         guests.began(inputs, inputs * each, beside, tick * EVERY_S)
     return guests
@@ -30,7 +30,7 @@ def guests_at(rate: int, each: int, *, stretch: float = 1.2, runners: int = 1, b
 
 def test_without_guests_there_is_no_bound() -> None:
     """Nobody has come; and nothing is known yet of what batches take."""
-    guests = Guests(1.2, 1)
+    guests = BulkBatchLimit(1.2, 1)
     assert guests.bulk_tokens(COSTS, 0.0) is None
     guests.began(0, 0, MANY, 0.0)
     assert guests.bulk_tokens(COSTS, 0.0) is None
@@ -41,7 +41,7 @@ def test_without_guests_there_is_no_bound() -> None:
 
 def test_the_bound_ends_a_while_after_the_last_guest() -> None:
     """Bulk has all of the device then."""
-    guests = Guests(1.2, 1)
+    guests = BulkBatchLimit(1.2, 1)
     guests.began(1, 10, MANY, 5.0)
     assert guests.bulk_tokens(COSTS, 5.0 + LATELY_S) is not None
     assert guests.bulk_tokens(COSTS, 5.1 + LATELY_S) is None
@@ -66,7 +66,7 @@ def test_those_who_come_are_spread_over_the_runners() -> None:
 @given(costs, st.floats(1, 10), st.integers(1, 512))
 def test_there_is_room_for_as_much_as_one_guest_takes(of: Costs, stretch: float, tokens: int) -> None:
     """However few come: a device that waits for them would do nothing else."""
-    guests = Guests(stretch, 1)
+    guests = BulkBatchLimit(stretch, 1)
     guests.began(1, tokens, MANY, 0.0)
     bound = guests.bulk_tokens(of, 0.0)
     assert bound is None or bound >= tokens
@@ -91,7 +91,7 @@ def test_who_is_too_much_for_the_device_bounds_nothing_else() -> None:
 
 def test_a_batch_that_takes_the_same_whatever_is_in_it_has_no_bound() -> None:
     """Bulk in it costs nobody anything."""
-    guests = Guests(1.2, 1)
+    guests = BulkBatchLimit(1.2, 1)
     guests.began(1, 10, MANY, 0.0)
     bound = guests.bulk_tokens(Costs(0.01, 0.0), 0.0)
     assert bound is not None
@@ -134,4 +134,4 @@ def test_how_many_come_in_a_while() -> None:
     guests = guests_at(rate=300, each=10)
     assert guests.coming(0.01, NOW) == pytest.approx(3, rel=0.02)
     assert guests.coming(0.01, NOW + 20 * LATELY_S) < 1e-6
-    assert Guests(1.2, 1).coming(1.0, NOW) == 0.0
+    assert BulkBatchLimit(1.2, 1).coming(1.0, NOW) == 0.0

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.policy.batching import ANYONES, Limits, Turn, Waiting, plan
-from gpuworker.policy.fair_share import LEAST_SHARE, Demand, Turns
+from gpuworker.policy.batching import ANYONES, Limits, SchedulerState, Waiting, plan
+from gpuworker.policy.fair_share import MIN_SHARE, DeficitCounter, LoadAverage
 
 NOW, LATER = 1.0, 9.0
-BULKS_TURN = Turn(bulk_owed=10**9)
+BULKS_TURN = SchedulerState(bulk_owed=10**9)
 NEVER_S = 1e9
 
 sizes = st.integers(1, 512)
@@ -40,7 +40,7 @@ bounds = st.builds(
 )
 
 
-def batch_of(waiting: Sequence[Waiting], limits: Limits, turn: Turn = ANYONES) -> list[Waiting]:
+def batch_of(waiting: Sequence[Waiting], limits: Limits, turn: SchedulerState = ANYONES) -> list[Waiting]:
     """Returns the inputs of the next batch."""
     return [waiting[i] for i in plan(waiting, limits, NOW, turn).batch]
 
@@ -114,7 +114,7 @@ def test_without_padding_no_more_of_bulk_goes_first_than_it_is_owed(
 ) -> None:
     """More of it goes only where none of the interactive inputs that are left would fit beside what it is owed."""
     limits = limits._replace(packed=True, age_bound_s=NEVER_S)
-    batch = batch_of(waiting, limits, Turn(bulk_owed=owed))
+    batch = batch_of(waiting, limits, SchedulerState(bulk_owed=owed))
     interactive = [each for each in batch if not each.bulk]
     bulk = [each for each in batch if each.bulk]
     sums = list(accumulate(each.tokens for each in bulk))
@@ -128,7 +128,7 @@ def test_without_padding_no_more_of_bulk_goes_first_than_it_is_owed(
 @given(st.floats(0.01, 0.9), st.lists(sizes, min_size=50, max_size=300))
 def test_bulk_has_its_share(share: float, batches: list[int]) -> None:
     """Both lanes wait all the time, batches hold whatever number of tokens: it falls short by less than a batch."""
-    turns = Turns(share, NEVER_S)
+    turns = DeficitCounter(share, NEVER_S)
     went = {False: 0, True: 0}
     for now, tokens in enumerate(batches):
         bulk = turns.owed(now) > 0
@@ -141,7 +141,7 @@ def test_bulk_has_its_share(share: float, batches: list[int]) -> None:
 @given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=50))
 def test_room_that_was_left_is_not_saved_up(batches: list[tuple[int, int]]) -> None:
     """However much bulk had for nothing, it soon has its share again: what it had last is what it waits for."""
-    turns = Turns(0.5, NEVER_S)
+    turns = DeficitCounter(0.5, NEVER_S)
     for interactive, bulk in batches:
         turns.took(interactive, interactive + bulk, led=False, waits=True, now=0.0)
     most = max(interactive + bulk for interactive, bulk in batches)
@@ -151,7 +151,7 @@ def test_room_that_was_left_is_not_saved_up(batches: list[tuple[int, int]]) -> N
 
 def test_bulk_that_does_not_wait_is_owed_nothing() -> None:
     """What went by while there was none does not count."""
-    turns = Turns(0.5, NEVER_S)
+    turns = DeficitCounter(0.5, NEVER_S)
     turns.took(10_000, 0, led=False, waits=False, now=0.0)
     assert turns.owed(0.0) == 0
     turns.took(10, 0, led=False, waits=True, now=0.0)
@@ -161,7 +161,7 @@ def test_bulk_that_does_not_wait_is_owed_nothing() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.01])
 def test_bulk_is_passed_over_no_longer_than_its_bound(share: float) -> None:
     """Whatever its share; and it has one turn, not all from then on."""
-    turns = Turns(share, 5.0)
+    turns = DeficitCounter(share, 5.0)
     turns.took(10, 10, led=False, waits=True, now=0.0)
     turns.took(10, 1, led=False, waits=True, now=1.0)  # in the room that was left: another than the one that waits
     assert [turns.owed(now) for now in (1.0, 4.9, 5.0)] == [0, 0, 1]
@@ -169,9 +169,9 @@ def test_bulk_is_passed_over_no_longer_than_its_bound(share: float) -> None:
     assert [turns.owed(now) for now in (5.0, 9.9, 10.0)] == [0, 0, 1]
 
 
-def demand_of(tokens_per_s: int, seconds: int) -> Demand:
+def demand_of(tokens_per_s: int, seconds: int) -> LoadAverage:
     """Returns what was told of so many interactive tokens, each second for so long."""
-    demand = Demand()
+    demand = LoadAverage()
     for second in range(seconds):
         demand.passed(float(second))
         demand.ran(tokens_per_s)
@@ -181,7 +181,7 @@ def demand_of(tokens_per_s: int, seconds: int) -> Demand:
 
 @pytest.mark.parametrize(
     ("tokens_per_s", "share", "left"),
-    [(0, 0.1, 1_000), (300, 0.1, 700), (950, 0.1, 100), (1_000, 0.5, 500), (1_000, 0.0, 1_000 * LEAST_SHARE)],
+    [(0, 0.1, 1_000), (300, 0.1, 700), (950, 0.1, 100), (1_000, 0.5, 500), (1_000, 0.0, 1_000 * MIN_SHARE)],
 )
 def test_bulk_has_what_is_left_or_its_share(tokens_per_s: int, share: float, left: float) -> None:
     """Of a thousand tokens a second."""

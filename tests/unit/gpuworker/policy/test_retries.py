@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.policy.retries import Retry, keeps, retry
+from gpuworker.policy.retries import RetryDecision, decide_retry, should_keep
 
 
 @pytest.mark.parametrize(
     ("attempts", "decision"),
-    [(0, Retry.TOGETHER), (1, Retry.ALONE), (2, Retry.ALONE), (3, Retry.GIVE_UP), (4, Retry.GIVE_UP)],
+    [
+        (0, RetryDecision.BATCHED),
+        (1, RetryDecision.ISOLATED),
+        (2, RetryDecision.ISOLATED),
+        (3, RetryDecision.GIVE_UP),
+        (4, RetryDecision.GIVE_UP),
+    ],
 )
-def test_of_three_runs_the_first_is_shared(attempts: int, decision: Retry) -> None:
+def test_of_three_runs_the_first_is_shared(attempts: int, decision: RetryDecision) -> None:
     """The first run is in company, those after it alone, and after the last there is no other."""
-    assert retry(attempts, 3) is decision
+    assert decide_retry(attempts, 3) is decision
 
 
 def test_a_single_attempt_is_all_there_is() -> None:
     """With one attempt allowed, an entry that died once is given up."""
-    assert (retry(0, 1), retry(1, 1)) == (Retry.TOGETHER, Retry.GIVE_UP)
+    assert (decide_retry(0, 1), decide_retry(1, 1)) == (RetryDecision.BATCHED, RetryDecision.GIVE_UP)
 
 
 @pytest.mark.parametrize(
@@ -29,4 +35,4 @@ def test_what_is_gone_and_neither_runs_nor_has_its_answer_is_let_go(
     owned: bool, begun: bool, answered: bool, kept: bool
 ) -> None:
     """What runs, runs to its end, and an answer is committed: the first one counts."""
-    assert keeps(owned=owned, begun=begun, answered=answered) is kept
+    assert should_keep(owned=owned, begun=begun, answered=answered) is kept

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.bench.answers import Answer, AnswerReader, MalformedAnswer, code_of, has_vectors
+from redbatch.bench.answers import Answer, AnswerReader, MalformedAnswerError, code_of, has_vectors
 
 BODY = b'{"embedding": [1.0, 2.0]}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -68,7 +68,7 @@ def test_the_end_of_a_connection_completes_nothing_else(sent: bytes) -> None:
 @pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", PLAIN + PLAIN, b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
 def test_what_is_no_answer_to_one_request_is_refused(sent: bytes) -> None:
     """No HTTP, or more answers than requests."""
-    with pytest.raises(MalformedAnswer):
+    with pytest.raises(MalformedAnswerError):
         reader().feed(sent)
 
 

@@ -15,7 +15,7 @@ from redbatch.bench.arrivals import poisson, schedule
 from redbatch.bench.dialer import Dialer
 from redbatch.bench.load import Plan
 from redbatch.bench.loops import OpenLoop
-from redbatch.bench.session import CannotConnect, Job, Result, measure
+from redbatch.bench.session import CannotConnectError, Job, Result, measure
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary
 from redbatch.bench.target import body_of, encode, parse_target
@@ -201,7 +201,7 @@ async def test_a_server_that_is_not_there_is_told_at_once() -> None:
     """Nothing is measured."""
     async with serving(lambda _: answer()) as server:
         url = server.url
-    with pytest.raises(CannotConnect, match=r"[Rr]efused"):
+    with pytest.raises(CannotConnectError, match=r"[Rr]efused"):
         await run(url, clients=3)
 
 

@@ -73,4 +73,4 @@ def test_a_huge_file_is_encoded_in_part() -> None:
     """What is kept in memory has a bound; one request is always there."""
     target = parse_target("http://host")
     endless = (("text",) for _ in iter(int, 1))
-    assert len(encode(target, [], endless, most_bytes=1)) == 1
+    assert len(encode(target, [], endless, max_bytes=1)) == 1

@@ -10,7 +10,17 @@ from statistics import fmean, median, quantiles
 import pytest
 
 from gpuworker.models import parse_model
-from redbatch.bench.texts import MIXES, SPECIAL_TOKENS, WORDS, BadTexts, built_in, in_turn, mixed, read_texts, short
+from redbatch.bench.texts import (
+    MIXES,
+    SPECIAL_TOKENS,
+    WORDS,
+    InvalidTextsError,
+    built_in,
+    in_turn,
+    mixed,
+    read_texts,
+    short,
+)
 
 MANY = 20_000
 
@@ -87,14 +97,14 @@ def test_a_jsonl_file_has_objects_with_text(tmp_path: Path) -> None:
 def test_a_bad_file_is_named_with_the_reason(name: str, content: bytes, said: str, tmp_path: Path) -> None:
     """And with the line, where there is one."""
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadTexts, match=said) as error:
+    with pytest.raises(InvalidTextsError, match=said) as error:
         read_texts(tmp_path / name)
     assert name in str(error.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """One sentence, no traceback."""
-    with pytest.raises(BadTexts, match="No such file"):
+    with pytest.raises(InvalidTextsError, match="No such file"):
         read_texts(tmp_path / "nowhere.txt")
 
 

@@ -14,15 +14,15 @@ from redbatch.queue.command import show_queue
 from redbatch.queue.view import as_json, as_text, watching
 from redbatch.up.run_file import Running, announce
 from shared.messages import Heartbeat
-from shared.producer import Pulse
+from shared.producer import QueueStats
 from tests.users import as_user
 
 BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000)
-BUSY = Pulse(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500), 99_900, (BEAT,))
-EMPTY = Pulse(100_000, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
+BUSY = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500), 99_900, (BEAT,))
+EMPTY = QueueStats(100_000, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
 
 
-def text_of(state: Pulse) -> str:
+def text_of(state: QueueStats) -> str:
     """The state as a terminal shows it."""
     output = io.StringIO()
     Console(file=output, width=120).print(as_text("minilm", state))

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from redbatch.redis_users.acl import NoUsers, acl_file, newest_digests, other_users
+from redbatch.redis_users.acl import NoUsersError, acl_file, newest_digests, other_users
 from redbatch.redis_users.passwords import new_access, without_old
 from redbatch.redis_users.rules import ADMIN, GATEWAY, KEDA, OPS, PROBE, USERS, WORKER, User
 from shared import scripts
@@ -19,16 +19,16 @@ BLOCKING = "@blocking"
 
 RUN: dict[str, list[Script]] = {
     "gateway": [
-        *(scripts.SUBMIT, scripts.CANCEL, scripts.SETTLE, scripts.PULSE, scripts.CACHED, scripts.CACHE_PUT),
-        *(scripts.JOB_PUT, scripts.JOB_MAKE, scripts.JOB_FORGET, scripts.JOB_CANCEL),
+        *(scripts.SUBMIT, scripts.CANCEL, scripts.RECONCILE, scripts.QUEUE_STATS, scripts.CACHED, scripts.CACHE_PUT),
+        *(scripts.JOB_PUT, scripts.JOB_CREATE, scripts.JOB_FORGET, scripts.JOB_CANCEL),
     ],
     "worker": [
         *(scripts.JOIN, scripts.CLAIM, scripts.COMMIT, scripts.BEGIN, scripts.RENEW, scripts.RECLAIM),
         *(scripts.HAND_BACK, scripts.HEARTBEAT, scripts.ANNOUNCE, scripts.LEAVE, scripts.JOB_FEED, scripts.JOB_SPLIT),
         *(scripts.LEASE_TAKE, scripts.LEASE_RENEW, scripts.LEASE_RELEASE),
     ],
-    "admin": [scripts.REQUEUE, scripts.CANCEL, scripts.JOB_CANCEL, scripts.PULSE],
-    "ops": [scripts.PULSE],
+    "admin": [scripts.REQUEUE, scripts.CANCEL, scripts.JOB_CANCEL, scripts.QUEUE_STATS],
+    "ops": [scripts.QUEUE_STATS],
 }
 """Who runs which scripts."""
 
@@ -79,7 +79,7 @@ def test_each_script_has_somebody_who_runs_it() -> None:
 def test_only_the_scripts_that_write_nothing_are_called_as_such() -> None:
     """Redis refuses the writes of one that is."""
     assert [each.name for each in vars(scripts).values() if isinstance(each, Script) and each.reads] == ["pulse"]
-    assert not commands_in(scripts.PULSE) - allowed(OPS)
+    assert not commands_in(scripts.QUEUE_STATS) - allowed(OPS)
 
 
 def test_what_only_looks_writes_nothing() -> None:
@@ -153,5 +153,5 @@ def test_users_of_somebody_else_stay_as_they_are() -> None:
 @pytest.mark.parametrize("text", ["", "user gateway on nopass ~* +@all\n", "no file of users"])
 def test_a_file_without_our_users_is_refused(text: str) -> None:
     """It says who is missing."""
-    with pytest.raises(NoUsers, match="no user gateway with a password"):
+    with pytest.raises(NoUsersError, match="no user gateway with a password"):
         new_access(text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.coordinate_descent import Try, challengers, climb, least_tries
+from redbatch.tune.coordinate_descent import Try, challengers, climb, min_tries
 from redbatch.tune.points import Found, is_better
 from redbatch.tune.search_space import DEFAULTS, Choice, Knob
 from tests.unit.redbatch.tune.points import found
@@ -37,7 +37,7 @@ def test_when_the_defaults_are_best_only_their_neighbours_are_tried() -> None:
     assert best == DEFAULTS
     names = [dict(each.choice) for each in tries]
     assert names == [{}, {"size": "64"}, {"size": "16"}, {"wait": "5"}, {"wait": "auto"}]
-    assert len(tries) == least_tries(KNOBS)
+    assert len(tries) == min_tries(KNOBS)
 
 
 def test_it_goes_on_while_it_wins() -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from shared.process.admin_server import AdminServer, PortTaken
+from shared.process.admin_server import AdminServer, PortTakenError
 
 
 @dataclass
@@ -109,7 +109,7 @@ def test_stop_frees_the_port() -> None:
     server.start()
     port = server.port
     second = AdminServer("127.0.0.1", port, list, lambda: True, CollectorRegistry())
-    with pytest.raises(PortTaken, match="in use"):
+    with pytest.raises(PortTakenError, match="in use"):
         second.start()
     server.stop()
     server.stop()

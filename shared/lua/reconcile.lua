@@ -1,4 +1,4 @@
--- Settle: what became of outstanding requests: their replies, and which of their entries are in no stream.
+-- Reconcile: what became of outstanding requests: their replies, and which of their entries are in no stream.
 --
 -- KEYS[1..L]  lanes; after them one reply key for each request
 -- ARGV[1]   number of lanes L

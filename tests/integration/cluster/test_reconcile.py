@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
-from api.dialects.request import Asked
+from api.dialects.request import InferenceRequest
 from shared.keys import GROUP, Keys
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import Crowd, is_for
@@ -66,9 +66,9 @@ async def test_a_reply_that_is_lost_before_the_gateway_knows_of_the_entry(
     await house.worker()
     await wait_until(lambda: far.monitor.missing() == [], "the gateway sees the worker")
     await asyncio.gather(
-        far.answer(Asked(("x",), 20_000)), far.answer(Asked(("y",), 20_000))
+        far.answer(InferenceRequest(("x",), 20_000)), far.answer(InferenceRequest(("y",), 20_000))
     )  # now Redis knows all scripts
-    holder = asyncio.create_task(far.answer(Asked(("takes the waiter",), 20_000)))
+    holder = asyncio.create_task(far.answer(InferenceRequest(("takes the waiter",), 20_000)))
     lost: list[str] = []
 
     def fate_of(name: str) -> Fate:
@@ -80,7 +80,7 @@ async def test_a_reply_that_is_lost_before_the_gateway_knows_of_the_entry(
 
     await asyncio.sleep(0)
     proxy.fate_of = fate_of
-    assert is_for(await far.answer(Asked(("a",), 8_000)), ["a"])
+    assert is_for(await far.answer(InferenceRequest(("a",), 8_000)), ["a"])
     assert sorted(lost) == ["collect", "submit"]
     await holder
 
@@ -92,7 +92,7 @@ async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(
     dispatcher = await opened()
     hung = await house.worker("simulated:base_ms=2000,item_ms=0")
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
-    asked = asyncio.create_task(dispatcher.answer(Asked(("a", "b"), 20_000)))
+    asked = asyncio.create_task(dispatcher.answer(InferenceRequest(("a", "b"), 20_000)))
 
     async def begun() -> bool:  # what is held and has not begun would be dropped at the loss, and never committed
         return any([await raw.get(key) async for key in raw.scan_iter(match=house.keys.begun("*"))])
@@ -108,4 +108,4 @@ async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(
     await wait_until(
         lambda: metric(hung, 'redbatch_commits_total{outcome="found nothing"}') == 1, "its commit came late"
     )
-    assert is_for(await dispatcher.answer(Asked(("c",), 20_000)), ["c"])
+    assert is_for(await dispatcher.answer(InferenceRequest(("c",), 20_000)), ["c"])

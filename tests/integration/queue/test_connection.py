@@ -16,10 +16,10 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer, producer
-from shared.connection import Link, Queue
-from shared.errors import RedisUnreachable
+from shared.connection import QueueConnections, RedisConnection
+from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.producer import Bound
+from shared.producer import QueueBound
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import Fate, FaultProxy
@@ -39,9 +39,9 @@ async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
 
 
 @pytest_asyncio.fixture
-async def far(proxy: FaultProxy, queue_name: str) -> AsyncIterator[Queue]:
+async def far(proxy: FaultProxy, queue_name: str) -> AsyncIterator[QueueConnections]:
     """The test's queue, reached through the proxy, with little patience."""
-    queue = Queue(QueueSettings(redis_url=proxy.url, redis_timeout_s=0.5), queue_name, "far")
+    queue = QueueConnections(QueueSettings(redis_url=proxy.url, redis_timeout_s=0.5), queue_name, "far")
     yield queue
     await queue.close()
 
@@ -62,13 +62,13 @@ async def blocked(raw: redis.asyncio.Redis, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_cancelled_call_never_answers_the_next(far: Queue, proxy: FaultProxy, seed: int) -> None:
+async def test_a_cancelled_call_never_answers_the_next(far: QueueConnections, proxy: FaultProxy, seed: int) -> None:
     """Calls cancelled at any moment, behind a network of varying delay: each later call gets its own reply."""
     chance = random.Random(seed)
     proxy.delay_s = lambda: chance.uniform(0, 0.004)
-    link, cancelled = far.link("calls"), 0
+    connection, cancelled = far.connection("calls"), 0
     for i in range(150):
-        call = asyncio.create_task(link.call("ECHO", f"first-{i}"))
+        call = asyncio.create_task(connection.call("ECHO", f"first-{i}"))
         done, _ = await asyncio.wait([call], timeout=chance.uniform(0, 0.012))
         if done:
             assert call.result() == f"first-{i}".encode()
@@ -76,18 +76,18 @@ async def test_a_cancelled_call_never_answers_the_next(far: Queue, proxy: FaultP
             call.cancel()
             cancelled += 1
         for j in range(2):
-            assert await link.call("ECHO", f"next-{i}-{j}") == f"next-{i}-{j}".encode()
+            assert await connection.call("ECHO", f"next-{i}-{j}") == f"next-{i}-{j}".encode()
         assert call.done()
     assert cancelled > 20
 
 
-async def test_a_cancel_while_others_wait_for_the_link(far: Queue, proxy: FaultProxy) -> None:
+async def test_a_cancel_while_others_wait_for_the_link(far: QueueConnections, proxy: FaultProxy) -> None:
     """Calls that queue up for one link each get their own reply when some of them are cancelled on the way."""
     chance = random.Random(7)
     proxy.delay_s = lambda: chance.uniform(0, 0.002)
-    link = far.link("calls")
+    connection = far.connection("calls")
     for _ in range(20):
-        calls = {str(i): asyncio.create_task(link.call("ECHO", str(i))) for i in range(20)}
+        calls = {str(i): asyncio.create_task(connection.call("ECHO", str(i))) for i in range(20)}
         await asyncio.wait(calls.values(), timeout=chance.uniform(0, 0.02))
         victims = chance.sample(sorted(calls), 8)
         for name in victims:
@@ -97,33 +97,33 @@ async def test_a_cancel_while_others_wait_for_the_link(far: Queue, proxy: FaultP
             assert answer == name.encode() or (name in victims and isinstance(answer, asyncio.CancelledError))
 
 
-async def test_a_reply_that_comes_too_late_never_answers_the_next(queue: Queue, keys: Keys) -> None:
+async def test_a_reply_that_comes_too_late_never_answers_the_next(queue: QueueConnections, keys: Keys) -> None:
     """A call that has waited its time is unreachable, and what comes after all goes to nobody."""
-    link = queue.link("late")
+    connection = queue.connection("late")
     for i in range(10):
-        with pytest.raises(RedisUnreachable):
-            await link.call("BLPOP", keys.reply("nobody"), "0.03", timeout_s=0.01)
-        assert await link.call("ECHO", str(i)) == str(i).encode()
+        with pytest.raises(RedisUnreachableError):
+            await connection.call("BLPOP", keys.reply("nobody"), "0.03", timeout_s=0.01)
+        assert await connection.call("ECHO", str(i)) == str(i).encode()
 
 
 async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
     """Its connections stay open and refuse every write for ever; a new one may lead to the new master."""
     server = Server()
     await asyncio.to_thread(server.start)
-    queue = Queue(QueueSettings(redis_url=server.url), "q", "c")
+    queue = QueueConnections(QueueSettings(redis_url=server.url), "q", "c")
     try:
-        link, admin = queue.link("a"), queue.link("b")
-        before = await link.call("CLIENT", "ID")
+        connection, admin = queue.connection("a"), queue.connection("b")
+        before = await connection.call("CLIENT", "ID")
         await admin.call("REPLICAOF", "127.0.0.1", "1")
         calls = (
-            lambda: link.call("SET", "a", "b"),
-            lambda: link.call("EVAL", "return redis.call('SET', 'a', 'b')", "0"),
-            lambda: producer.pulse(link, queue.keys),
+            lambda: connection.call("SET", "a", "b"),
+            lambda: connection.call("EVAL", "return redis.call('SET', 'a', 'b')", "0"),
+            lambda: producer.queue_stats(connection, queue.keys),
         )
         for call in calls:
-            with pytest.raises(RedisUnreachable):
+            with pytest.raises(RedisUnreachableError):
                 await call()
-            after = await link.call("CLIENT", "ID")
+            after = await connection.call("CLIENT", "ID")
             assert after > before
             before = after
     finally:
@@ -131,56 +131,60 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
         await asyncio.to_thread(server.stop)
 
 
-async def test_a_lost_reply_is_unreachable_in_time(far: Queue, proxy: FaultProxy) -> None:
+async def test_a_lost_reply_is_unreachable_in_time(far: QueueConnections, proxy: FaultProxy) -> None:
     """When a reply never comes the call ends by its timeout, and the next goes over a new connection."""
-    link = far.link("calls")
-    assert await link.call("ECHO", "a") == b"a"
+    connection = far.connection("calls")
+    assert await connection.call("ECHO", "a") == b"a"
     proxy.next_replies(Fate.DROP)
-    with pytest.raises(RedisUnreachable):
-        await link.call("ECHO", "b")
-    assert await link.call("ECHO", "c") == b"c"
+    with pytest.raises(RedisUnreachableError):
+        await connection.call("ECHO", "b")
+    assert await connection.call("ECHO", "c") == b"c"
 
 
 async def test_nothing_is_repeated_behind_the_callers_back(
-    far: Queue, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
+    far: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """A command whose reply was cut off was run once: whether to repeat it is the caller's choice."""
-    link = far.link("calls")
-    await link.call("ECHO", "warm")
+    connection = far.connection("calls")
+    await connection.call("ECHO", "warm")
     for fate in (Fate.CUT, Fate.DROP):
         before = int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0))
         proxy.next_replies(fate)
-        with pytest.raises(RedisUnreachable):
-            await link.call("HINCRBY", keys.backlog, "inputs", 1)
+        with pytest.raises(RedisUnreachableError):
+            await connection.call("HINCRBY", keys.backlog, "inputs", 1)
         assert int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0)) == before + 1
-        assert await link.call("ECHO", "warm") == b"warm"
+        assert await connection.call("ECHO", "warm") == b"warm"
     await raw.delete(keys.backlog)
 
 
-async def test_a_submit_whose_reply_is_lost_can_be_repeated(far: Queue, proxy: FaultProxy, worker: Worker) -> None:
+async def test_a_submit_whose_reply_is_lost_can_be_repeated(
+    far: QueueConnections, proxy: FaultProxy, worker: Worker
+) -> None:
     """The gateway repeats its sequence number after every cut, and the requests are there once."""
-    link = far.link("submit")
-    await link.call("ECHO", "warm")
+    connection = far.connection("submit")
+    await connection.call("ECHO", "warm")
     for sequence in range(1, 9):
         asked = [request(), request()]
         proxy.next_replies(Fate.CUT if sequence % 2 else Fate.DROP)
-        with pytest.raises(RedisUnreachable):
-            await producer.submit(link, far.keys, "g", sequence, Bound(100), asked)
-        reply = await producer.submit(link, far.keys, "g", sequence, Bound(100), asked)
+        with pytest.raises(RedisUnreachableError):
+            await producer.submit(connection, far.keys, "g", sequence, QueueBound(100), asked)
+        reply = await producer.submit(connection, far.keys, "g", sequence, QueueBound(100), asked)
         refs = [ref for outcome in reply.outcomes for ref in outcome.refs]
         entries = await worker.claim()
         assert [entry.ref for entry in entries] == refs
         assert await worker.commit(entries) == [True, True]
 
 
-async def test_a_claim_whose_reply_is_lost_is_recovered(far: Queue, proxy: FaultProxy, gateway: Gateway) -> None:
+async def test_a_claim_whose_reply_is_lost_is_recovered(
+    far: QueueConnections, proxy: FaultProxy, gateway: Gateway
+) -> None:
     """The entries of a claim that nobody read come back to the same worker, untried and complete."""
-    worker = Worker(far.link("worker"), far.keys, "worker-far")
-    await consumer.join(worker.link, far.keys)
+    worker = Worker(far.connection("worker"), far.keys, "worker-far")
+    await consumer.join(worker.connection, far.keys)
     refs = await gateway.add(*(request() for _ in range(3)))
     assert await worker.claim(entries=1)
     proxy.next_replies(Fate.CUT)
-    with pytest.raises(RedisUnreachable):
+    with pytest.raises(RedisUnreachableError):
         await worker.claim()
     entries = await worker.reclaim(owner=worker.name)
     assert [(entry.ref, entry.attempts) for entry in entries] == [(ref, 0) for ref in refs]
@@ -189,37 +193,37 @@ async def test_a_claim_whose_reply_is_lost_is_recovered(far: Queue, proxy: Fault
 
 
 async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
-    far: Queue, proxy: FaultProxy, gateway: Gateway, worker: Worker
+    far: QueueConnections, proxy: FaultProxy, gateway: Gateway, worker: Worker
 ) -> None:
     """A commit whose reply was cut off counted; repeated, it changes nothing."""
-    away = Worker(far.link("commit"), far.keys, worker.name)
+    away = Worker(far.connection("commit"), far.keys, worker.name)
     assert await away.commit([]) == []  # Redis knows the script now
     await gateway.add(*(request() for _ in range(4)))
     entries = await worker.claim()
     proxy.next_replies(Fate.CUT)
-    with pytest.raises(RedisUnreachable):
+    with pytest.raises(RedisUnreachableError):
         await away.commit(entries)
     assert await away.commit(entries) == [False] * 4
 
 
-async def leave_behind(proxy: FaultProxy, reader: Link, raw: redis.asyncio.Redis, key: str) -> None:
+async def leave_behind(proxy: FaultProxy, reader: RedisConnection, raw: redis.asyncio.Redis, key: str) -> None:
     """Breaks a link in its blocking pop so that Redis does not notice, and still serves it."""
     waiting = asyncio.create_task(reader.pop(key, 2))
     await blocked(raw)
     proxy.cut(orphan=True)
-    with pytest.raises(RedisUnreachable):
+    with pytest.raises(RedisUnreachableError):
         await waiting
     await blocked(raw)
 
 
 async def test_kill_closes_exactly_what_a_link_left_behind(
-    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+    far: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """Of all connections the one that its link has lost is closed: not those of others, not the link's new one."""
-    reader = far.link("reply", identified=True)
-    others = [queue.link(f"l{i}", identified=True) for i in range(3)]
-    for link in others:
-        await link.call("ECHO", "x")
+    reader = far.connection("reply", identified=True)
+    others = [queue.connection(f"l{i}", identified=True) for i in range(3)]
+    for connection in others:
+        await connection.call("ECHO", "x")
     await leave_behind(proxy, reader, raw, keys.reply("r"))
     (lost,) = await clients(raw, "far:reply")
     await reader.call("ECHO", "x")
@@ -234,63 +238,63 @@ async def test_kill_closes_exactly_what_a_link_left_behind(
 
 
 async def test_what_was_left_behind_twice_is_killed_twice(
-    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+    far: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """A link that broke again before anybody killed for it leaves nothing behind either."""
-    reader = far.link("reply", identified=True)
+    reader = far.connection("reply", identified=True)
     await leave_behind(proxy, reader, raw, keys.reply("r"))
     waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
     await blocked(raw, 2)
     proxy.cut(orphan=True)
-    with pytest.raises(RedisUnreachable):
+    with pytest.raises(RedisUnreachableError):
         await waiting
-    await queue.link("killer").kill(reader)
+    await queue.connection("killer").kill(reader)
     assert await clients(raw, "far:reply") == []
 
 
 @pytest.mark.parametrize("wrong", [{b"id": b"999999999"}, {b"addr": b"127.0.0.1:1"}])
 async def test_kill_with_a_wrong_identity_kills_nothing(
-    queue: Queue, raw: redis.asyncio.Redis, wrong: dict[bytes, bytes]
+    queue: QueueConnections, raw: redis.asyncio.Redis, wrong: dict[bytes, bytes]
 ) -> None:
     """Id and address must both fit: after a restart of Redis the id may be somebody else's."""
-    one, other = queue.link("l1"), queue.link("l2", identified=True)
-    for link in (one, other):
-        await link.call("ECHO", "x")
+    one, other = queue.connection("l1"), queue.connection("l2", identified=True)
+    for connection in (one, other):
+        await connection.call("ECHO", "x")
     other._left_behind.append({**other._identity, **wrong})
     await one.kill(other)
     assert sorted(each["name"] for each in await clients(raw, "test:l")) == ["test:l1", "test:l2"]
 
 
-async def test_an_unidentified_or_unused_link_is_not_killed(queue: Queue, raw: redis.asyncio.Redis) -> None:
+async def test_an_unidentified_or_unused_link_is_not_killed(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
     """A link that never asked for its identity cannot be killed, and trying is harmless."""
-    one, other = queue.link("l1"), queue.link("l2")
+    one, other = queue.connection("l1"), queue.connection("l2")
     await other.call("ECHO", "x")
     await one.kill(other)
-    await one.kill(queue.link("l3", identified=True))
+    await one.kill(queue.connection("l3", identified=True))
     assert [each["name"] for each in await clients(raw, "test:l")] == ["test:l2"]
 
 
 async def test_a_dead_reader_takes_no_reply_once_it_is_killed(
-    far: Queue, proxy: FaultProxy, queue: Queue, raw: redis.asyncio.Redis, keys: Keys
+    far: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """A blocking pop that Redis still holds open after its client is gone eats replies, until it is killed."""
-    reader = far.link("reply", identified=True)
+    reader = far.connection("reply", identified=True)
     await leave_behind(proxy, reader, raw, keys.reply("r"))
-    await queue.link("killer").kill(reader)
+    await queue.connection("killer").kill(reader)
     await blocked(raw, 0)
     await raw.execute_command("RPUSH", keys.reply("r"), "mine")
     assert await reader.pop(keys.reply("r"), 1) == b"mine"
 
 
 async def test_a_kill_that_did_not_arrive_can_be_tried_again(
-    far: Queue, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
+    far: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """When the killer's own connection fails, what was left behind is remembered for the next attempt."""
-    reader, killer = far.link("reply", identified=True), far.link("killer")
+    reader, killer = far.connection("reply", identified=True), far.connection("killer")
     await leave_behind(proxy, reader, raw, keys.reply("r"))
     await killer.call("ECHO", "warm")
     proxy.silent = True
-    with pytest.raises(RedisUnreachable):
+    with pytest.raises(RedisUnreachableError):
         await killer.kill(reader)
     proxy.silent = False
     assert len(await clients(raw, "far:reply")) == 1
@@ -298,9 +302,11 @@ async def test_a_kill_that_did_not_arrive_can_be_tried_again(
     assert await clients(raw, "far:reply") == []
 
 
-async def test_unblock_ends_a_blocking_pop_at_once(queue: Queue, raw: redis.asyncio.Redis, keys: Keys) -> None:
+async def test_unblock_ends_a_blocking_pop_at_once(
+    queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
+) -> None:
     """The pop returns nothing, and the link goes on; a link that does not block is left alone."""
-    reader, one = queue.link("reply", identified=True), queue.link("unblock")
+    reader, one = queue.connection("reply", identified=True), queue.connection("unblock")
     waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
     await blocked(raw)
     await one.unblock(reader)
@@ -308,15 +314,15 @@ async def test_unblock_ends_a_blocking_pop_at_once(queue: Queue, raw: redis.asyn
     assert done
     assert waiting.result() is None
     await one.unblock(reader)
-    await one.unblock(queue.link("unused", identified=True))
+    await one.unblock(queue.connection("unused", identified=True))
     assert await reader.call("ECHO", "x") == b"x"
 
 
-async def test_scripts_are_sent_again_after_script_flush(queue: Queue, worker: Worker) -> None:
+async def test_scripts_are_sent_again_after_script_flush(queue: QueueConnections, worker: Worker) -> None:
     """A Redis that has forgotten the scripts gets them with the next call, calls at once keep their order."""
-    gateway = Gateway(queue.link("submit"), queue.keys)
+    gateway = Gateway(queue.connection("submit"), queue.keys)
     await gateway.add(request())
-    await queue.link("flush").call("SCRIPT", "FLUSH")
+    await queue.connection("flush").call("SCRIPT", "FLUSH")
     replies = await asyncio.gather(*(gateway.submit(request()) for _ in range(10)))
     ids = [outcome.refs[0].entry_id for reply in replies for outcome in reply.outcomes]
     assert ids == sorted(ids, key=lambda each: [int(part) for part in each.split(b"-")])
@@ -326,54 +332,56 @@ async def test_scripts_are_sent_again_after_script_flush(queue: Queue, worker: W
 async def test_a_server_that_is_gone_and_comes_back() -> None:
     """While nobody listens calls are unreachable at once; afterwards the same link works."""
     with Server() as server:
-        queue = Queue(QueueSettings(redis_url=server.url, redis_timeout_s=1), "gone", "test")
-        link = queue.link("calls", identified=True)
-        assert await link.call("ECHO", "a") == b"a"
+        queue = QueueConnections(QueueSettings(redis_url=server.url, redis_timeout_s=1), "gone", "test")
+        connection = queue.connection("calls", identified=True)
+        assert await connection.call("ECHO", "a") == b"a"
         os.kill(server.pid, signal.SIGKILL)
         await wait_until(lambda: not server.running(), "the server is dead")
         for _ in range(3):
-            with pytest.raises(RedisUnreachable):
-                await link.call("ECHO", "b")
+            with pytest.raises(RedisUnreachableError):
+                await connection.call("ECHO", "b")
         await asyncio.to_thread(server.start)
-        assert await link.call("ECHO", "c") == b"c"
+        assert await connection.call("ECHO", "c") == b"c"
         await queue.close()
 
 
 async def test_a_script_that_only_reads_is_called_as_such(
-    queue: Queue, raw: redis.asyncio.Redis, server_version: Version
+    queue: QueueConnections, raw: redis.asyncio.Redis, server_version: Version
 ) -> None:
     """Where Redis can tell; so who may read alone may call it. 6.2 cannot, and is asked once."""
-    link = queue.link("pulse")
+    connection = queue.connection("pulse")
     await raw.script_flush()
     await raw.config_resetstat()
     for _ in range(3):
-        await producer.pulse(link, queue.keys)
+        await producer.queue_stats(connection, queue.keys)
     stats: Any = await raw.info("commandstats")
     called = {name: stat["calls"] for name, stat in stats.items() if name.startswith("cmdstat_eval")}
     form = "_ro" if server_version >= (7, 0) else ""
     assert called == {f"cmdstat_evalsha{form}": 3, f"cmdstat_eval{form}": 1}
 
 
-async def test_a_server_that_refuses_more_clients(queue: Queue, raw: redis.asyncio.Redis) -> None:
+async def test_a_server_that_refuses_more_clients(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
     """At `maxclients` a new link is unreachable, not hanging; with room again it works."""
     await raw.ping()
     before: Any = (await raw.config_get("maxclients"))["maxclients"]
     await raw.config_set("maxclients", 1)
-    link = queue.link("one-too-many")
+    connection = queue.connection("one-too-many")
     try:
-        with pytest.raises(RedisUnreachable):
-            await link.call("ECHO", "x")
+        with pytest.raises(RedisUnreachableError):
+            await connection.call("ECHO", "x")
     finally:
         await raw.config_set("maxclients", before)
-    assert await link.call("ECHO", "x") == b"x"
+    assert await connection.call("ECHO", "x") == b"x"
 
 
-async def test_a_connection_says_nothing_that_nobody_asked_for(queue: Queue, raw: redis.asyncio.Redis) -> None:
+async def test_a_connection_says_nothing_that_nobody_asked_for(
+    queue: QueueConnections, raw: redis.asyncio.Redis
+) -> None:
     """Opening a link and calling sends its name, its own id and the calls: no HELLO, no PING, no library's name."""
     await raw.config_resetstat()
-    link: Link = queue.link("quiet", identified=True)
+    connection: RedisConnection = queue.connection("quiet", identified=True)
     for _ in range(3):
-        await link.call("ECHO", "x")
+        await connection.call("ECHO", "x")
     stats: Any = await raw.info("commandstats")
     sent = {name.removeprefix("cmdstat_"): int(stat["calls"]) for name, stat in stats.items()}
     sent.pop("info", None)
@@ -384,21 +392,21 @@ async def test_a_connection_says_nothing_that_nobody_asked_for(queue: Queue, raw
     )
 
 
-async def test_the_options_of_a_connection_are_explicit(queue: Queue) -> None:
+async def test_the_options_of_a_connection_are_explicit(queue: QueueConnections) -> None:
     """No retries, no health checks, RESP2, no decoding, and a bound on every wait."""
-    connection = queue.link("calls")._connection
-    assert connection.retry.get_retries() == 0
-    assert not connection.retry_on_error
-    assert connection.retry_on_timeout is False
-    assert (connection.health_check_interval, connection.protocol) == (0, 2)
-    assert connection.encoder.decode_responses is False
-    assert connection.socket_timeout == connection.socket_connect_timeout == queue.settings.redis_timeout_s
+    raw_connection = queue.connection("calls")._connection
+    assert raw_connection.retry.get_retries() == 0
+    assert not raw_connection.retry_on_error
+    assert raw_connection.retry_on_timeout is False
+    assert (raw_connection.health_check_interval, raw_connection.protocol) == (0, 2)
+    assert raw_connection.encoder.decode_responses is False
+    assert raw_connection.socket_timeout == raw_connection.socket_connect_timeout == queue.settings.redis_timeout_s
 
 
-async def test_each_link_is_one_connection(queue: Queue, raw: redis.asyncio.Redis) -> None:
+async def test_each_link_is_one_connection(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
     """However much goes on, a process has as many connections as links, and none after it closed them."""
-    links = [queue.link(f"c{i}") for i in range(3)]
-    await asyncio.gather(*(link.call("ECHO", "x") for link in links for _ in range(20)))
+    connections = [queue.connection(f"c{i}") for i in range(3)]
+    await asyncio.gather(*(connection.call("ECHO", "x") for connection in connections for _ in range(20)))
     assert sorted(each["name"] for each in await clients(raw, "test:c")) == ["test:c0", "test:c1", "test:c2"]
     await queue.close()
 

@@ -1,4 +1,4 @@
--- Pulse: the state of the queue at a glance.
+-- Queue stats: the state of the queue at a glance.
 --
 -- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4] tenants hash
 -- KEYS[5]   stream of dead letters      KEYS[6] zset of open jobs      KEYS[7] hash of what jobs are owed      KEYS[8..] lanes

@@ -1,4 +1,4 @@
--- Job make: makes a job of the inputs that were put, and brings the first of them into its lane.
+-- Job create: makes a job of the inputs that were put, and brings the first of them into its lane.
 --
 -- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] what jobs are owed      KEYS[4] results stream
 -- KEYS[5]   epoch      KEYS[6] all jobs      KEYS[7] where the idempotency key is remembered, or the job for none
