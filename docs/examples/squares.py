@@ -1,10 +1,10 @@
-"""A function of one's own behind POST /predict, and what batches do for it.
+"""A custom function behind POST /predict, and the effect of batching on it.
 
     redbatch up --model squares:Squares --max-batch-size 1000     # in this folder
     python squares.py http://127.0.0.1:8080
 
 The function squares numbers, and takes 0.001 ln(n + 1) seconds for n of them: as with most models, many at once take
-hardly longer than one. The second command asks it for the same numbers in three ways, and says how long each took.
+hardly longer than one. The second command requests the same squares in three ways, and prints the time of each.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import httpx
 
 NUMBERS = tuple(range(880))
-PATIENCE_S = 120
+TIMEOUT_S = 120
 CONNECTIONS = 64
-"""More would measure how fast this client opens them."""
+"""Maximum number of connections. More would measure how fast this client opens them."""
 
 
 class Squares:
@@ -35,47 +35,47 @@ class Squares:
         self._base_s = base_s
 
     def preprocess(self, value: object) -> float:
-        """Takes one number. The client of anything else gets the message."""
+        """Returns one number. Raises InputRefusedError for any other value; the client gets its message."""
         if isinstance(value, bool) or not isinstance(value, int | float):
-            from gpuworker.functions import InputRefusedError  # noqa: PLC0415 - whoever asks need not have a worker installed
+            from gpuworker.functions import InputRefusedError  # noqa: PLC0415 - the client runs without an installed worker
 
             raise InputRefusedError("Send a number.")
         return float(value)
 
     def transform(self, values: Sequence[float]) -> list[float]:
-        """Squares some numbers at once."""
+        """Returns the squares of a batch of numbers."""
         time.sleep(self._base_s * math.log(len(values) + 1))
         return [value * value for value in values]
 
     def postprocess(self, result: float) -> float:
-        """Gives one square."""
+        """Returns one square, unchanged."""
         return result
 
 
 async def one_by_one(client: httpx.AsyncClient) -> list[float]:
-    """Asks for each square when the one before has come."""
+    """Requests each square after the previous one has arrived."""
     return [await _square(client, number) for number in NUMBERS]
 
 
 async def each_at_once(client: httpx.AsyncClient) -> list[float]:
-    """Asks for all squares at the same time, each in a request of its own, as many clients would."""
+    """Requests all squares at the same time, each in a separate request, like many clients."""
     return list(await asyncio.gather(*(_square(client, number) for number in NUMBERS)))
 
 
 async def in_one_request(client: httpx.AsyncClient) -> list[float]:
-    """Asks for all squares in one request."""
-    answer = await client.post("/predict", json={"inputs": NUMBERS})
-    outputs: list[float] = answer.raise_for_status().json()["outputs"]
+    """Requests all squares in one request."""
+    response = await client.post("/predict", json={"inputs": NUMBERS})
+    outputs: list[float] = response.raise_for_status().json()["outputs"]
     return outputs
 
 
 async def _square(client: httpx.AsyncClient, number: int) -> float:
-    answer = await client.post("/predict", json={"input": number})
-    return float(answer.raise_for_status().json()["output"])
+    response = await client.post("/predict", json={"input": number})
+    return float(response.raise_for_status().json()["output"])
 
 
 async def main(url: str) -> None:
-    """Asks in all ways, and sees that each output stands where its input did."""
+    """Requests the squares in all three ways, and checks that the outputs have the order of their inputs."""
     ways: dict[str, Callable[[httpx.AsyncClient], Awaitable[list[float]]]] = {
         "one by one": one_by_one,
         "each at once": each_at_once,
@@ -83,16 +83,16 @@ async def main(url: str) -> None:
     }
     slowest_s = 0.0
     async with httpx.AsyncClient(
-        base_url=url, timeout=PATIENCE_S, limits=httpx.Limits(max_connections=CONNECTIONS)
+        base_url=url, timeout=TIMEOUT_S, limits=httpx.Limits(max_connections=CONNECTIONS)
     ) as client:
-        for name, ask in ways.items():
-            began = time.perf_counter()
-            squares = await ask(client)
-            took_s = time.perf_counter() - began
+        for name, request in ways.items():
+            start = time.perf_counter()
+            squares = await request(client)
+            duration_s = time.perf_counter() - start
             if squares != [number**2 for number in NUMBERS]:
                 sys.exit(f"{name}: the squares are wrong, or not in order")
-            slowest_s = slowest_s or took_s
-            sys.stdout.write(f"{name:<15} {took_s:7.3f} s   {slowest_s / took_s:6.1f} times as fast\n")
+            slowest_s = slowest_s or duration_s
+            sys.stdout.write(f"{name:<15} {duration_s:7.3f} s   {slowest_s / duration_s:6.1f} times as fast\n")
 
 
 if __name__ == "__main__":
