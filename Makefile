@@ -101,7 +101,7 @@ test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (
 test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in an environment of their own
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)
 
-check: $(READY) ## Check format, lint, types and import rules
+check: $(READY) ## Check format, lint, types, import rules and language
 	@echo 'Format (ruff) ...'
 	@$(BIN)/ruff format --check
 	@echo 'Lint (ruff) ...'
@@ -110,6 +110,8 @@ check: $(READY) ## Check format, lint, types and import rules
 	@$(BIN)/mypy
 	@echo 'Import rules (import-linter) ...'
 	@$(BIN)/lint-imports --no-logo
+	@echo 'Language (tools/plain_language.py) ...'
+	@$(BIN)/python -m tools.plain_language
 
 fmt: $(READY) ## Format the code and mend what the linter can mend by itself
 	@$(BIN)/ruff check --fix-only

@@ -1,4 +1,4 @@
-"""A real Redis for the whole session, a queue for each test, and a look at what the test left behind."""
+"""A real Redis for the whole session, a queue for each test, and a check for what the test leaves behind."""
 
 from __future__ import annotations
 
@@ -22,59 +22,59 @@ from tests.servers import Server, Version, parse_version, require
 
 pytest_plugins = ["tests.chaos.table"]
 
-ROOM, DOOR = Path(__file__), Path(__file__).with_name("__init__.py")
-"""Two files that all processes which test this checkout have, to be locked."""
+RUNNING, ENTERING = Path(__file__), Path(__file__).with_name("__init__.py")
+"""Two files to lock: every process that tests this checkout has them."""
 
 settings.register_profile("redbatch", deadline=None)  # a busy machine is no failure
 settings.load_profile("redbatch")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Names the markers, so that a misspelt one is an error."""
+    """Registers the markers, so that a misspelt one is an error."""
     config.addinivalue_line("markers", "redis: talks to a Redis server")
-    config.addinivalue_line("markers", "buries: may leave dead letters after the test")
-    config.addinivalue_line("markers", "long: is left to those who ask for slow tests")
-    config.addinivalue_line("markers", "frameworks: in an environment of their own (make test-frameworks)")
-    config.addinivalue_line("markers", "alone: no other test runs beside it, since it measures times")
-    config.addinivalue_line("markers", "longest: begins before all others, so that none waits for its end")
-    config.addinivalue_line("markers", "litters: may leave anything, which is removed")
-    config.addinivalue_line("markers", "leaves(*consumers): names that may stay in the group after the test")
+    config.addinivalue_line("markers", "leaves_dead_letters: may leave dead letters in the queue")
+    config.addinivalue_line("markers", "long: runs only if slow or long tests are selected")
+    config.addinivalue_line("markers", "frameworks: runs in a separate environment (make test-frameworks)")
+    config.addinivalue_line("markers", "exclusive: runs while no other test runs, because it measures times")
+    config.addinivalue_line("markers", "starts_first: starts before all others, because it takes longest")
+    config.addinivalue_line("markers", "leaves_anything: may leave any keys, which are removed")
+    config.addinivalue_line("markers", "leaves_consumers(*names): consumers that may stay in the group")
 
 
-@pytest.hookimpl(trylast=True)  # after those that shuffle them
+@pytest.hookimpl(trylast=True)  # after the plugins that shuffle the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that run alone come towards the end: amid the others each would have all wait for the longest that runs.
+    """Puts exclusive tests last: among the others, each would make all processes wait for the longest running test.
 
-    Those that are `long` are left to those who ask for them, with `-m slow` or `-m long`.
+    Tests marked `long` are deselected unless `-m slow` or `-m long` selects them.
     """
     if not re.search(r"\b(slow|long)\b", config.getoption("markexpr")):
         left = [item for item in items if item.get_closest_marker("long") is not None]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
 
-    def turn(item: pytest.Item) -> int:
-        return -1 if item.get_closest_marker("longest") else 1 if item.get_closest_marker("alone") else 0
+    def rank(item: pytest.Item) -> int:
+        return -1 if item.get_closest_marker("starts_first") else 1 if item.get_closest_marker("exclusive") else 0
 
-    items.sort(key=turn)
+    items.sort(key=rank)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # around all fixtures, and around what watches a test's time
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around all fixtures and the timeout of the test
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Tests run side by side, in several processes, but one that is `alone` does so with no other.
+    """Lets tests run in parallel in several processes, but an exclusive test only while no other test runs.
 
-    Who waits to be alone keeps the door shut: nobody comes in meanwhile, so it waits for those that are there already.
+    A waiting exclusive test holds the lock on ENTERING: no test starts meanwhile, so it waits only for running ones.
     """
-    share = fcntl.LOCK_SH if item.get_closest_marker("alone") is None else fcntl.LOCK_EX
-    with ROOM.open("rb") as room:
-        with DOOR.open("rb") as door:
-            fcntl.flock(door, share)
-            fcntl.flock(room, share)
+    mode = fcntl.LOCK_SH if item.get_closest_marker("exclusive") is None else fcntl.LOCK_EX
+    with RUNNING.open("rb") as running:
+        with ENTERING.open("rb") as entering:
+            fcntl.flock(entering, mode)
+            fcntl.flock(running, mode)
         return (yield)
 
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """The URL of a server of this session's own, without persistence, for one who may do all there."""
+    """The URL of this session's server, without persistence, as a user with all rights."""
     with Server() as server:
         yield server.url
 
@@ -88,13 +88,13 @@ def server_version(redis_url: str) -> Version:
 
 @pytest.fixture
 def needs_redis(server_version: Version) -> Callable[[str], None]:
-    """Call it with a version: an older server skips the test, or fails it where skipping is forbidden."""
+    """A function that takes a version: on an older server it skips the test, or fails it if skipping is forbidden."""
     return lambda version: require(version, server_version)
 
 
 @pytest.fixture
 def queue_name() -> str:
-    """A queue that no other test knows."""
+    """A queue name that no other test uses."""
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
@@ -106,7 +106,7 @@ def keys(queue_name: str) -> Keys:
 
 @pytest_asyncio.fixture
 async def queue(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
-    """The test's queue, its links closed afterwards."""
+    """The test's queue; its connections are closed after the test."""
     queue = QueueConnections(QueueSettings(redis_url=redis_url), queue_name, "test")
     yield queue
     await queue.close()
@@ -114,7 +114,7 @@ async def queue(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnectio
 
 @pytest_asyncio.fixture
 async def raw(redis_url: str) -> AsyncIterator[redis.asyncio.Redis]:
-    """A client with nothing of ours in it, for looking at Redis and for doing it harm."""
+    """A plain redis-py client, to inspect Redis and to cause faults."""
     async with redis.asyncio.Redis.from_url(redis_url, protocol=2) as client:
         yield client
 
@@ -127,12 +127,12 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     url, keys = request.getfixturevalue("redis_url"), request.getfixturevalue("keys")
     yield
-    consumers = [name for marker in request.node.iter_markers("leaves") for name in marker.args]
+    consumers = [name for marker in request.node.iter_markers("leaves_consumers") for name in marker.args]
     with redis.Redis.from_url(url, protocol=2) as client:
-        dead = request.node.get_closest_marker("buries") is not None
+        dead = request.node.get_closest_marker("leaves_dead_letters") is not None
         found = find_leaks(client, keys, consumers, dead=dead)
         remove(client, keys)
-    if request.node.get_closest_marker("litters") is None:
+    if request.node.get_closest_marker("leaves_anything") is None:
         assert not found, f"left behind: {found}"
 
 

@@ -42,7 +42,7 @@ async def house(
 
 def litters(request: pytest.FixtureRequest) -> bool:
     """Whether the test may leave anything behind."""
-    return request.node.get_closest_marker("litters") is not None
+    return request.node.get_closest_marker("leaves_anything") is not None
 
 
 @pytest_asyncio.fixture

@@ -16,7 +16,7 @@ from tests.chaos import test_inputs, test_network, test_overload, test_redis, te
 from tests.chaos.scene import Figures, Scene
 from tests.proxy import FaultProxy
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.litters]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.leaves_anything]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "gpuworker", "redbatch", "shared")

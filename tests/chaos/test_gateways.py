@@ -118,7 +118,7 @@ async def test_clients_leave(scene: Scene) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_unread_entries_go_with_their_clients(scene: Scene, queue: QueueConnections) -> None:
     """F6: nobody reads the queue while clients leave at random. How long after each does its entry go?"""
     raise_open_files(2 * WAVE + 500)

@@ -17,7 +17,7 @@ from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import error_of
 from tests.processes import Program
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.buries]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_dead_letters]
 
 POISON = "poison"
 SLOW = "simulated:base_ms=400,item_ms=1"

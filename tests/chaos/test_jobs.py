@@ -53,7 +53,7 @@ async def judge(scene: Scene, fault: str, submitted: Submitted, **figures: objec
 
 
 @pytest.mark.long
-@pytest.mark.longest
+@pytest.mark.starts_first
 async def test_jobs_survive_the_death_of_their_worker(scene: Scene) -> None:
     """F1: between a result and its storage, or anywhere else."""
     await scene.open(workers=3)
@@ -69,7 +69,7 @@ async def test_jobs_survive_the_death_of_their_worker(scene: Scene) -> None:
     await judge(scene, "F1 jobs: worker killed", submitted, kills=kills)
 
 
-@pytest.mark.buries
+@pytest.mark.leaves_dead_letters
 async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scene: Scene, queue: QueueConnections) -> None:
     """F4: in the middle of an entry with others. Its neighbours have their vectors, and the job says which failed."""
     await scene.open(gateways=1, workers=2, model=SLOW)

@@ -255,7 +255,7 @@ async def refusal_s(gateway: Gateway, client: httpx.AsyncClient) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_connections_are_exhausted(own_scene: Scene) -> None:
     """F15: Redis takes no more of them, and the gateway's are gone: it says so at once, and serves when it can."""
     scene = own_scene

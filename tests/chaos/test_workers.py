@@ -26,7 +26,7 @@ HANG_S, BRIEF_HANG_S = 1.0, 2.0
 """An engine that makes no progress for so long hangs: in `make chaos`, and in the short form."""
 
 
-@pytest.mark.longest
+@pytest.mark.starts_first
 async def test_calls_survive_the_death_of_their_worker(scene: Scene) -> None:
     """F1: one of three workers is killed with -9 amid its work, again and again, and another takes its place."""
     await scene.open(workers=3)

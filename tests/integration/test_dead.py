@@ -20,7 +20,7 @@ from shared.settings import QueueSettings
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker
 from tests.users import as_user
 
-pytestmark = [pytest.mark.redis, pytest.mark.buries]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_dead_letters]
 
 TEXTS = ("a secret of somebody", "another one \x1b[31m")
 Dead = Callable[..., Any]

@@ -15,7 +15,7 @@ from tests.integration.gateway.house import Gateway, House, digits, digits_of, m
 from tests.processes import Program
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.litters, pytest.mark.slow]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.slow]
 
 CACHE = {"cache_bytes": 10_000_000}
 

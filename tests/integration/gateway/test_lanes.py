@@ -118,7 +118,7 @@ async def test_bulk_is_done_beside_endless_interactive_requests(
         assert await ask(client, gateway, bulk, priority="bulk", timeout_ms=20_000)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_at_once(
     house: House, client: httpx.AsyncClient, queue: QueueConnections, raw: redis.asyncio.Redis
 ) -> None:

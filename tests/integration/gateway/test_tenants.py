@@ -54,7 +54,7 @@ async def test_what_is_no_name_of_a_tenant_is_refused(limited: list[Gateway]) ->
     assert "X-Tenant" in error_of(answer)["message"]
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_a_key_counts_for_its_tenant(far_house: House) -> None:
     """By its own quota, whatever the header says; two keys of one tenant share a bucket, and others have their own."""
     queue = QueueConnections(QueueSettings(redis_url=far_house.redis_url), far_house.queue, "test")

@@ -14,7 +14,7 @@ from shared.cache import CacheBound, CachedVector, keep, lookup
 from shared.connection import QueueConnections, RedisConnection
 from shared.keys import Keys
 
-pytestmark = [pytest.mark.redis, pytest.mark.litters]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything]
 
 BOUND = CacheBound(10_000_000, 60_000)
 SIZE = 400

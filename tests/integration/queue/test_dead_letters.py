@@ -16,7 +16,7 @@ from shared.producer import Submission
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
-pytestmark = [pytest.mark.redis, pytest.mark.buries, pytest.mark.asyncio]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_dead_letters, pytest.mark.asyncio]
 PLAYS = "admin"
 
 ERROR = "input_failed: it kills"

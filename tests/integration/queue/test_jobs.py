@@ -292,7 +292,7 @@ async def test_what_was_made_is_not_forgotten(office: Office, bulk_lane: Lane) -
     assert await bulk_lane.client.exists(*parts) == 0
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_a_damaged_job_is_in_nobodys_way(office: Office, gateway: Gateway, worker: Worker, lane: Lane) -> None:
     """Somebody took a field away: what is answered with it in one commit is answered."""
     job_id = await office.made(4)
@@ -456,7 +456,7 @@ async def test_entries_that_went_are_added_again(office: Office, worker: Worker,
     assert (job.status, await office.numbers(job)) == ("done", list(map(float, range(12))))
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_counters_that_drifted_are_counted_anew(office: Office, bulk_lane: Lane) -> None:
     """A job was deleted by hand: it is in nobody's way."""
     job_id, left = await office.made(8), await office.made(8)

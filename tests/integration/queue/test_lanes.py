@@ -162,7 +162,7 @@ async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Ga
     await worker.commit((*held, *found.entries))
 
 
-@pytest.mark.buries
+@pytest.mark.leaves_dead_letters
 async def test_a_dead_letter_goes_back_into_its_lane(
     job_store: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
 ) -> None:

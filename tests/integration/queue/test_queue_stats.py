@@ -36,7 +36,7 @@ async def test_each_lane_has_an_oldest_entry(gateway: Gateway, worker: Worker) -
     await worker.commit(await worker.claim())
 
 
-@pytest.mark.buries
+@pytest.mark.leaves_dead_letters
 async def test_dead_letters_are_counted(gateway: Gateway, worker: Worker) -> None:
     """Those that are kept, as `redbatch dead list` shows them."""
     await gateway.add(request(), request())
@@ -44,7 +44,7 @@ async def test_dead_letters_are_counted(gateway: Gateway, worker: Worker) -> Non
     assert (await producer.queue_stats(gateway.connection, gateway.keys)).dead_letters == 2
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_open_jobs_and_what_they_are_owed(queue: QueueConnections, worker: Worker) -> None:
     """Until they have ended; what has a result is not owed."""
     connection, keys = queue.connection("office"), queue.keys

@@ -275,7 +275,7 @@ async def test_leaving_where_there_is_no_group(worker: Worker, raw: redis.asynci
     assert await worker.leave() == 0
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_what_is_handed_back_is_taken_at_once(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
@@ -291,7 +291,7 @@ async def test_what_is_handed_back_is_taken_at_once(
     assert await other.commit(taken) == [True] * 3
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
     """From what somebody let lie: the one is every day's, the other a worker that died or stalled."""
     bulk = [request(lane=BULK) for _ in range(2)]
@@ -309,7 +309,7 @@ async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Wo
     await worker.commit(again.entries)
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
     """An entry that had been tried keeps its count when its next worker hands it back, and is not charged again."""
     await gateway.add(request())
@@ -321,7 +321,7 @@ async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, ot
     await worker.commit(again)
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_what_was_stolen_is_not_handed_back(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
     """Entries that another worker took meanwhile, or that are gone, stay as they are."""
     await gateway.add(*(request() for _ in range(3)))

@@ -52,7 +52,7 @@ class Crowd:
             self._loop.call_soon_threadsafe(self._answers.pop(each.key).set_result, each)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_clients_that_take_turns_are_joined() -> None:
     """On a device whose batches take about as long whatever their size, batches become larger than without a wait."""
     none = await Crowd(Limits(64, 1_000)).run()
