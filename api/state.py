@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api.http.auth import ApiKeyAuthenticator
 from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
+from api.tenants import Tenant, by_header, by_key
+from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.messages import LOADING, STANDBY
 from shared.process.version import __version__
@@ -31,6 +34,17 @@ class State:
 
     def __post_init__(self) -> None:
         self.room = BodyBudget(self.settings.max_bodies_bytes)
+
+    async def authenticate(self, headers: Mapping[str, str], address: str, scope: Scope) -> Tenant:
+        """Returns the tenant of a request, from its API key, or from X-Tenant if this gateway requires no key.
+
+        Raises:
+            InvalidRequestError: X-Tenant is not a valid name.
+            RedbatchError: the key is not accepted: see `ApiKeyAuthenticator.admit`.
+        """
+        if self.authenticator is None:
+            return by_header(headers, self.settings)
+        return by_key(await self.authenticator.admit(headers, address, scope), self.settings)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""

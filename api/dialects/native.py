@@ -16,6 +16,7 @@ from api.dialects.request import (
     check_inputs,
     lane_of,
     malformed,
+    texts_of,
     timeout_of,
 )
 from api.dialects.tei import Embed, is_tei
@@ -95,7 +96,7 @@ class Native:
             parsed = EmbedBody.model_validate_json(body)
         except ValidationError as error:
             raise malformed(error, HINT) from None
-        inputs, single = _inputs(parsed)
+        inputs, single = tuple(texts_of(parsed.text, parsed.texts)), parsed.text is not None
         partial = parsed.on_error == "null"
         return InferenceRequest(
             inputs,
@@ -143,13 +144,3 @@ class NativeBatch(Native):
         if asked.single:
             raise InvalidRequestError('Send {"texts": ["...", ...]}; POST /embed takes a single text.', param="text")
         return asked
-
-
-def _inputs(parsed: EmbedBody) -> tuple[tuple[str, ...], bool]:
-    if (parsed.text is None) == (parsed.texts is None):
-        raise InvalidRequestError('Send either {"text": "..."} or {"texts": ["...", ...]}.')
-    if parsed.text is not None:
-        return (parsed.text,), True
-    if not parsed.texts:
-        raise InvalidRequestError("texts is empty: send at least one text.")
-    return tuple(parsed.texts), False

@@ -111,6 +111,21 @@ def _fault(index: int, given: Input, most: int, name: str) -> RequestError | Non
     return None if length else InvalidRequestError(f"{name.format(index)} is empty.", param=name.partition("[")[0])
 
 
+def texts_of(text: str | None, texts: list[str] | None) -> list[str]:
+    """Returns the texts of a body that holds `text` or `texts`.
+
+    Raises:
+        InvalidRequestError: both fields are set, neither is, or `texts` is empty.
+    """
+    if (text is None) == (texts is None):
+        raise InvalidRequestError('Send either {"text": "..."} or {"texts": ["...", ...]}.')
+    if text is not None:
+        return [text]
+    if not texts:
+        raise InvalidRequestError("texts is empty: send at least one text.")
+    return texts
+
+
 def too_many(inputs: int, most: int) -> TooLargeError:
     """Returns the error for so many inputs."""
     return TooLargeError(f"{inputs} inputs are over the limit of {most}: send fewer at once.")

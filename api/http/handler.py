@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from api.errors import headers_of
 from api.http.body import BodyUnreadError, Bounds, read_body
 from api.http.lingering_close import LingeringCloseResponse
 from api.http.protocol import CLIENT, QUEUE, Client
-from api.tenants import NOBODY, by_header, by_key
+from api.tenants import NOBODY
 from shared.errors import InternalError, RedbatchError, UnavailableError
 
 if TYPE_CHECKING:
@@ -84,18 +84,27 @@ async def respond(request: Request, state: State, dialect: Dialect) -> Response:
     own_id = secrets.token_hex(16)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
     exchange = Exchange(request, state, headers, dialect, request_id_of(headers, own_id), own_id, time.monotonic())
+    return await answer_errors(_uncancelled(exchange), request, exchange.request_id, lambda: exchange.dialect)
+
+
+async def answer_errors(
+    answer: Awaitable[Response], request: Request, request_id: str, dialect: Callable[[], Dialect]
+) -> Response:
+    """Returns the response of `answer`; if it raises an error, the error as a response, which is counted and logged.
+
+    `dialect` returns the error's shape: a function, because a request may set it while its body is parsed.
+    """
     try:
-        return await _uncancelled(exchange)
+        return await answer
     except RedbatchError as error:
-        return _refused(exchange, error)
+        return _refuse(request, dialect(), error, request_id)
     except BodyUnreadError as unread:
-        return _refused(exchange, unread.error, LingeringCloseResponse)
+        return _refuse(request, dialect(), unread.error, request_id, LingeringCloseResponse)
     except ClientDisconnect:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except Exception:
-        log.exception("request failed", request_id=exchange.request_id)
-        wrong = InternalError("Something went wrong; the logs say what.")
-        return counted_error(request, exchange.dialect, wrong, exchange.request_id)
+        log.exception("request failed", request_id=request_id)
+        return _counted_error(request, dialect(), InternalError("Internal error: see the gateway's logs."), request_id)
 
 
 def error_response(
@@ -106,19 +115,21 @@ def error_response(
     return kind(body, status, {"x-request-id": request_id, **headers_of(error)}, JSON)
 
 
-def counted_error(
+def _counted_error(
     request: Request, dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
 ) -> Response:
-    """Returns an error as `error_response` does, and counts it: those of the routes whose requests are counted."""
+    """Returns an error as `error_response` does, and counts it: for the routes whose requests are counted."""
     metrics.ERRORS.labels(request.scope["state"].get(QUEUE, ""), error.code).inc()
     return error_response(dialect, error, request_id, kind)
 
 
-def _refused(exchange: Exchange, error: RedbatchError, kind: type[Response] = Response) -> Response:
-    # Frames in it refer to the error: in such a circle the body would stay in memory for long.
+def _refuse(
+    request: Request, dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+) -> Response:
+    # Frames in the traceback refer to the error: such a cycle would keep the body in memory for long.
     error.__traceback__ = None
-    response = counted_error(exchange.request, exchange.dialect, error, exchange.request_id, kind)
-    log.info("refused", request_id=exchange.request_id, code=error.code, status=response.status_code)
+    response = _counted_error(request, dialect, error, request_id, kind)
+    log.info("refused", request_id=request_id, code=error.code, status=response.status_code)
     return response
 
 
@@ -138,11 +149,7 @@ async def _answer(exchange: Exchange) -> Response:
     request, state = exchange.request, exchange.state
     peer: Client = request.scope["state"][CLIENT]
     try:
-        if state.authenticator is None:
-            tenant = by_header(exchange.headers, state.settings)
-        else:
-            key = await state.authenticator.admit(exchange.headers, address_of(request.scope), "embed")
-            tenant = by_key(key, state.settings)
+        tenant = await state.authenticate(exchange.headers, address_of(request.scope), "embed")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     asked = await _asked(exchange, peer)

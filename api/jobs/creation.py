@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, lane_of, malformed, too_many
+from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, lane_of, malformed, texts_of, too_many
 from api.http.body import BodyUnreadError, Bounds, read_body
 from api.http.handler import yield_as_long
 from api.http.protocol import QUEUE
@@ -131,11 +131,7 @@ async def _read(request: Request, state: State, headers: Mapping[str, str]) -> J
 
 
 def _texts_of(body: JobBody, settings: GatewaySettings) -> list[str]:
-    if (body.text is None) == (body.texts is None):
-        raise InvalidRequestError('Send either {"text": "..."} or {"texts": ["...", ...]}.')
-    texts = [body.text] if body.text is not None else body.texts or []
-    if not texts:
-        raise InvalidRequestError("texts is empty: send at least one text.")
+    texts = texts_of(body.text, body.texts)
     if len(texts) > settings.max_job_inputs:
         raise too_many(len(texts), settings.max_job_inputs)
     return texts

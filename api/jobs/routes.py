@@ -10,25 +10,20 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import orjson
-import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.dialects.native import Native
 from api.dialects.openapi import JSON
 from api.http.body import BodyUnreadError
-from api.http.handler import CLIENT_CLOSED_REQUEST, address_of, counted_error, request_id_of
-from api.http.lingering_close import LingeringCloseResponse
+from api.http.handler import address_of, answer_errors, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
 from api.jobs.openapi import PAGES
 from api.jobs.representation import MAX_ERRORS, accepted, described, parts_of, public_id
-from api.tenants import by_header, by_key
 from shared import jobs
 from shared.errors import (
-    InternalError,
     InvalidRequestError,
     JobGoneError,
     JobNotFoundError,
@@ -41,10 +36,8 @@ from shared.errors import (
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
     from api.state import State
-    from api.tenants import Tenant
     from shared.jobs import Job
 
-log = structlog.get_logger()
 
 NATIVE = Native()
 MAX_WAIT_S = 60.0
@@ -69,19 +62,7 @@ def _answering(route: Route) -> Route:
     @wraps(route)
     async def answer(request: Request) -> Response:
         request_id = request_id_of(request.headers)
-        try:
-            response = await route(request)
-        except BodyUnreadError as unread:
-            response = counted_error(request, NATIVE, unread.error, request_id, LingeringCloseResponse)
-        except RedbatchError as error:
-            error.__traceback__ = None  # or the body would stay in memory for long
-            response = counted_error(request, NATIVE, error, request_id)
-        except ClientDisconnect:
-            response = Response(status_code=CLIENT_CLOSED_REQUEST)
-        except Exception:
-            log.exception("request failed", request_id=request_id)
-            wrong = InternalError("Something went wrong; the logs say what.")
-            response = counted_error(request, NATIVE, wrong, request_id)
+        response = await answer_errors(route(request), request, request_id, lambda: NATIVE)
         response.headers.setdefault("x-request-id", request_id)
         metrics.answered("/jobs", response.status_code).inc()
         return response
@@ -95,7 +76,7 @@ async def make(request: Request) -> Response:
     """Takes a job."""
     state: State = request.app.state.redbatch
     try:
-        tenant = await _tenant(request, state)
+        tenant = await state.authenticate(request.headers, address_of(request.scope), "jobs")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     queue, job_id = await creation.take(request, state, tenant)
@@ -155,18 +136,10 @@ async def result(request: Request) -> Response:
     return Response(await results.page(job_store, job, public, offset, limit), media_type=JSON)
 
 
-async def _tenant(request: Request, state: State) -> Tenant:
-    """Returns who asks. Raises as the gate does."""
-    if state.authenticator is None:
-        return by_header(request.headers, state.settings)
-    key = await state.authenticator.admit(request.headers, address_of(request.scope), "jobs")
-    return by_key(key, state.settings)
-
-
 async def _found(request: Request) -> tuple[JobStore, Job, str]:
     """Returns the job that a request is about, if it is that of who asks. Raises JobNotFoundError."""
     state: State = request.app.state.redbatch
-    tenant = await _tenant(request, state)
+    tenant = await state.authenticate(request.headers, address_of(request.scope), "jobs")
     public = request.path_params["id"]
     queue_name, job_id = parts_of(public)
     queue = state.queues.of_name(queue_name)
