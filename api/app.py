@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 
 from api.dialects.openapi import SCHEMAS, SECURITY
 from api.http.auth import ApiKeyAuthenticator
-from api.http.handler import address_of, error_response, request_id_of, serve
+from api.http.handler import client_address, error_response, request_id_of, serve
 from api.http.lingering_close import LingeringCloseResponse
-from api.routes import SERVED, dialect_of, router
+from api.routes import DIALECTS, dialect_of, router
 from api.state import State
 from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
 from shared.process.version import __version__
@@ -21,7 +21,7 @@ from shared.process.version import __version__
 if TYPE_CHECKING:
     from starlette.types import Lifespan, Message, Receive, Scope, Send
 
-OPEN = frozenset(("/", "/health", "/livez", "/readyz", "/ping"))
+UNAUTHENTICATED_PATHS = frozenset(("/", "/health", "/livez", "/readyz", "/ping"))
 """Who probes has no key."""
 
 ERRORS: dict[int, type[RedbatchError]] = {404: NotFoundError, 405: MethodNotAllowedError}
@@ -83,10 +83,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _refusal(request: Request, authenticator: ApiKeyAuthenticator) -> Response | None:
     """Returns the answer to somebody who has no key, on a route that takes any; None if it is let through."""
     path = request.scope["path"]  # not that of the URL, which the header Host has a part in
-    if path in OPEN:
+    if path in UNAUTHENTICATED_PATHS:
         return None
     try:
-        await authenticator.admit(request.headers, address_of(request.scope), None)
+        await authenticator.admit(request.headers, client_address(request.scope), None)
     except RedbatchError as error:
         return error_response(dialect_of(path), error, request_id_of(request.headers), LingeringCloseResponse)
     return None
@@ -109,7 +109,7 @@ class FastPathApp:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        dialect = SERVED.get(scope["path"])
+        dialect = DIALECTS.get(scope["path"])
         if dialect is not None and scope["method"] == "POST":
             await serve(scope, receive, send, self._state, dialect)
             return

@@ -6,7 +6,7 @@ from functools import cache
 
 from prometheus_client import Counter, Gauge, Histogram
 
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+DURATION_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 REQUESTS = Counter("redbatch_requests", "Answered requests", ["route", "status"])
 ERRORS = Counter(
@@ -14,16 +14,18 @@ ERRORS = Counter(
     "Those of them that an error answered, by its code; and the queue, where one was found before",
     ["queue", "code"],
 )
-DURATION = Histogram("redbatch_request_duration_seconds", "From a request's head to its answer", buckets=SECONDS)
+DURATION = Histogram(
+    "redbatch_request_duration_seconds", "From a request's head to its answer", buckets=DURATION_BUCKETS_S
+)
 IN_FLIGHT = Gauge("redbatch_requests_in_flight", "Requests that wait for an answer")
 REQUEST_INPUTS = Counter("redbatch_request_inputs", "Inputs in accepted requests")
-CANCELLED = Counter("redbatch_cancelled_entries", "Entries taken back because nobody waits for them")
-SETTLES = Counter("redbatch_settles", "Looks after outstanding requests, by cause", ["cause"])
-RESUBMITTED = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
-MIXED = Counter(
+CANCELLED_ENTRIES = Counter("redbatch_cancelled_entries", "Entries taken back because nobody waits for them")
+RECONCILIATIONS = Counter("redbatch_settles", "Looks after outstanding requests, by cause", ["cause"])
+RESUBMITTED_ENTRIES = Counter("redbatch_resubmitted_entries", "Entries that were lost in Redis and added again")
+MIXED_ENTRIES = Counter(
     "redbatch_mixed_entries", "Entries run again, since workers of several revisions ran parts of a request"
 )
-BEHIND = Counter("redbatch_behind_requests", "Requests put into bulk, since their tenant has had its share")
+BEHIND_REQUESTS = Counter("redbatch_behind_requests", "Requests put into bulk, since their tenant has had its share")
 LATE_REPLIES = Counter("redbatch_late_replies", "Replies that nobody waits for")
 CACHE_HITS = Counter("redbatch_cache_hits", "Inputs whose vector was in the cache")
 CACHE_MISSES = Counter("redbatch_cache_misses", "Inputs whose vector was not in the cache")
@@ -41,28 +43,30 @@ FLEET_RATE = Gauge(
 )
 REDIS_MEMORY = Gauge("redbatch_redis_memory_ratio", "Share of its maxmemory that Redis uses; 0 when it has none")
 REDIS_MEMORY_BYTES = Gauge("redbatch_redis_memory_bytes", "Bytes that Redis uses")
-REDIS_NOT_WRITTEN = Gauge(
+REDIS_PERSISTENCE_FAILED = Gauge(
     "redbatch_redis_persistence_failed", "1 if Redis failed when it last wrote its append-only file or its snapshot"
 )
 REDIS_ROUND_TRIP = Histogram(
-    "redbatch_redis_round_trip_seconds", "Until Redis answers what each gateway asks it once a second", buckets=SECONDS
+    "redbatch_redis_round_trip_seconds",
+    "Until Redis answers what each gateway asks it once a second",
+    buckets=DURATION_BUCKETS_S,
 )
 REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
 
-OF_A_QUEUE = (
+QUEUE_GAUGES = (
     *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_AGE),
     *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS),
 )
-OF_REDIS = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_NOT_WRITTEN)
+REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED)
 
 
 @cache
-def answered(route: str, status: int) -> Counter:
+def answers_counter(route: str, status: int) -> Counter:
     """Returns the counter of a route's answers with a status: to find it by its labels takes longer than to count."""
     return REQUESTS.labels(route, status)
 
 
-def forget(queue: str) -> None:
+def remove_queue(queue: str) -> None:
     """Shows nothing of a queue any more."""
-    for gauge in OF_A_QUEUE:
+    for gauge in QUEUE_GAUGES:
         gauge.remove_by_labels({"queue": queue})

@@ -26,22 +26,22 @@ from shared.settings import queue_slug
 
 log = structlog.get_logger()
 
-EVERY_S = 1.0
-RETRY_S = 60.0
+DISCOVERY_INTERVAL_S = 1.0
+UNUSABLE_RETRY_S = 60.0
 """When to try again what could not be served."""
 
-MISSED = 60
+MAX_MISSED_POLLS = 60
 """So many looks in a row that do not find a queue announced any more let it go: requests that name its model get 404
 then, not 503. It is told of for ten minutes after the last time (consumer.QUEUES_TTL_MS)."""
 
 NO_WORKER_RETRY_S = 1.0
 FULL_RETRY_S = 10.0
 
-SendsOf = Callable[[str], ProducerSpans | None]
+ProducerSpansFactory = Callable[[str], ProducerSpans | None]
 """Returns what makes the spans of a queue of that name; None if requests are not traced."""
 
 
-def untraced(_name: str) -> None:
+def no_spans(_name: str) -> None:
     """Returns nothing that makes spans."""
 
 
@@ -77,7 +77,7 @@ class ServedQueue:
         await end(self._tasks)
         await self.job_store.stop()
         await self.dispatcher.stop()
-        metrics.forget(self.name)
+        metrics.remove_queue(self.name)
         metrics.ERRORS.remove_by_labels({"queue": self.name})
 
     def workers(self) -> tuple[Heartbeat, ...]:
@@ -104,7 +104,9 @@ class Queues:
         sends_of: makes spans, if requests are traced.
     """
 
-    def __init__(self, settings: GatewaySettings, connection: RedisConnection, sends_of: SendsOf = untraced) -> None:
+    def __init__(
+        self, settings: GatewaySettings, connection: RedisConnection, sends_of: ProducerSpansFactory = no_spans
+    ) -> None:
         self._settings = settings
         self._connection = connection
         self._sends_of = sends_of
@@ -137,7 +139,7 @@ class Queues:
         """Returns those that live workers serve, its own first."""
         return [each for each in self._served.values() if each.workers()]
 
-    def named(self, model: str | None) -> ServedQueue:
+    def of_model(self, model: str | None) -> ServedQueue:
         """Returns the queue of a model: by its own name, or as its workers call the model. None is for its own queue.
 
         Raises:
@@ -176,7 +178,7 @@ class Queues:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(DISCOVERY_INTERVAL_S)
             try:
                 await self._look()
             except Exception:
@@ -189,14 +191,14 @@ class Queues:
         except RedisUnreachableError:  # the monitors say so
             return
         now = time.monotonic()
-        self._unusable = {name: at for name, at in self._unusable.items() if now - at < RETRY_S}
+        self._unusable = {name: at for name, at in self._unusable.items() if now - at < UNUSABLE_RETRY_S}
         for name in names:
             if name not in self._served and name not in self._unusable and len(self._served) < MAX_QUEUES:
                 await self._take_up(name)
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
             unused = queue is not self._own and not queue.dispatcher.in_flight
-            if self._missed[name] > MISSED and unused and not await queue.job_store.has_jobs():
+            if self._missed[name] > MAX_MISSED_POLLS and unused and not await queue.job_store.has_jobs():
                 del self._served[name], self._missed[name]
                 log.info("a queue is gone", queue=name)
                 await queue.stop()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from api.state import State
 
 NATIVE, OPENAI = Native(), OpenAI()
-SERVED: dict[str, Dialect] = {
+DIALECTS: dict[str, Dialect] = {
     dialect.route: dialect
     for dialect in (
         NATIVE,
@@ -60,8 +60,8 @@ router.include_router(job_router)
 def dialect_of(path: str) -> Dialect:
     """Returns whose words an error under this path is told in."""
     if path in ("/info", "/ping"):
-        return SERVED["/"]
-    return SERVED.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
+        return DIALECTS["/"]
+    return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
 
 def _describe(dialect: Dialect) -> None:
@@ -72,7 +72,7 @@ def _describe(dialect: Dialect) -> None:
     router.post(dialect.route, summary=page.summary, responses=page.answers, openapi_extra=page.request)(asked)
 
 
-for each in SERVED.values():
+for each in DIALECTS.values():
     _describe(each)
 
 
@@ -83,7 +83,7 @@ async def info(request: Request) -> Response:
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
     except (ModelNotFoundError, NoWorkerError) as error:
-        return error_response(SERVED["/"], error, request_id_of(request.headers))
+        return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 
 @router.get("/", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
@@ -95,7 +95,7 @@ async def ping(request: Request) -> Response:
     if not missing:
         return Response()
     away = UnavailableError(f"unhealthy: {', '.join(missing)} missing")
-    return error_response(SERVED["/"], away, request_id_of(request.headers))
+    return error_response(DIALECTS["/"], away, request_id_of(request.headers))
 
 
 @router.get("/v1/models", summary="The models that live workers serve")

@@ -15,7 +15,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from api.app import OPEN, FastPathApp, make_app
+from api.app import UNAUTHENTICATED_PATHS, FastPathApp, make_app
 from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
 from api.http.protocol import GatewayProtocol
 from api.queues import Queues
@@ -76,7 +76,7 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def gateway_of(
+def build_gateway(
     settings: GatewaySettings, own: QueueConnections, authenticator: ApiKeyAuthenticator | None, tracing: Tracing | None
 ) -> tuple[State, ASGIApp]:
     """Returns what all requests are answered with, and the application; both make spans if `tracing` is given."""
@@ -89,7 +89,7 @@ def gateway_of(
     state = State(
         settings, Queues(settings, own.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
     )
-    return state, TracingMiddleware(FastPathApp(make_app(state), state), tracer, OPEN)
+    return state, TracingMiddleware(FastPathApp(make_app(state), state), tracer, UNAUTHENTICATED_PATHS)
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
@@ -100,7 +100,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     except NoKeysError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    state, app = gateway_of(settings, own, authenticator, tracing)
+    state, app = build_gateway(settings, own, authenticator, tracing)
     config = uvicorn.Config(
         app,
         http=GatewayProtocol,

@@ -10,7 +10,7 @@ from api.http.auth import ApiKeyAuthenticator
 from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
-from api.tenants import Tenant, by_header, by_key
+from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
 from shared.messages import LOADING, STANDBY
@@ -29,11 +29,11 @@ class State:
     authenticator: ApiKeyAuthenticator | None = None
     draining: bool = False
     uploads: int = 0
-    room: BodyBudget = field(init=False)
-    parsing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    body_budget: BodyBudget = field(init=False)
+    parse_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.room = BodyBudget(self.settings.max_bodies_bytes)
+        self.body_budget = BodyBudget(self.settings.max_bodies_bytes)
 
     async def authenticate(self, headers: Mapping[str, str], address: str, scope: Scope) -> Tenant:
         """Returns the tenant of a request, from its API key, or from X-Tenant if this gateway requires no key.
@@ -43,8 +43,8 @@ class State:
             RedbatchError: the key is not accepted: see `ApiKeyAuthenticator.admit`.
         """
         if self.authenticator is None:
-            return by_header(headers, self.settings)
-        return by_key(await self.authenticator.admit(headers, address, scope), self.settings)
+            return tenant_from_header(headers, self.settings)
+        return tenant_from_key(await self.authenticator.admit(headers, address, scope), self.settings)
 
     def missing(self) -> list[str]:
         """Returns what keeps this gateway from serving."""
@@ -57,7 +57,7 @@ class State:
     def model(self, name: str) -> dict[str, object]:
         """Returns one of them under any of its names. Raises ModelNotFoundError: no live worker serves it."""
         try:
-            queue = self.queues.named(name)
+            queue = self.queues.of_model(name)
         except NoWorkerError as error:
             raise ModelNotFoundError(error.message, param="model") from None
         if not queue.workers():
@@ -71,7 +71,7 @@ class State:
             ModelNotFoundError: there is no such model.
             NoWorkerError: nobody is there to ask.
         """
-        queue = self.queues.named(model)
+        queue = self.queues.of_model(model)
         workers = queue.workers()
         told = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
         if told is None:
@@ -97,7 +97,7 @@ class State:
 
     def compute_type(self, model: str | None) -> str:
         """Returns what the workers of a model compute on, in TEI's words."""
-        workers = self.queues.named(model).workers()
+        workers = self.queues.of_model(model).workers()
         return "cpu" if all(each.device in ("", "cpu") for each in workers) else "gpu+optimized"
 
     def alive(self) -> bool:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from api.settings import GatewaySettings
     from shared.api_keys import AccessKey
 
-HEADER = "x-tenant"
-SHARED = 0.8
+TENANT_HEADER = "x-tenant"
+INTERACTIVE_SHARE = 0.8
 """So much of what the fleet gets done tenants have between them in the first lane. Of the rest bulk has a part of its
 own; and where a lane is used to the full, its queue is long."""
 
@@ -33,21 +33,21 @@ class Tenant(NamedTuple):
     quota: Quota = NO_QUOTA
 
 
-NOBODY = Tenant()
+ANONYMOUS = Tenant()
 """Who says no name and may have anything."""
 
 
-def by_header(headers: Mapping[str, str], settings: GatewaySettings) -> Tenant:
+def tenant_from_header(headers: Mapping[str, str], settings: GatewaySettings) -> Tenant:
     """Returns the tenant that a request without a key names. Raises InvalidRequestError: that is no name."""
-    name = headers.get(HEADER)
+    name = headers.get(TENANT_HEADER)
     if name is None:
-        return Tenant("", _whole(NO_QUOTA, settings)) if settings.tenant_tokens_per_s else NOBODY
+        return Tenant("", _whole(NO_QUOTA, settings)) if settings.tenant_tokens_per_s else ANONYMOUS
     if not TENANT.fullmatch(name):
         raise InvalidRequestError("X-Tenant: send up to 64 letters, digits, dots, dashes and underscores.")
     return Tenant(name, _whole(NO_QUOTA, settings))
 
 
-def by_key(key: AccessKey, settings: GatewaySettings) -> Tenant:
+def tenant_from_key(key: AccessKey, settings: GatewaySettings) -> Tenant:
     """Returns the tenant of a key. One without a tenant stands for itself."""
     return Tenant(key.tenant or key.key_id, _whole(key.quota, settings))
 
@@ -61,11 +61,13 @@ def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, 
         fleet_tokens_per_s: what the fleet gets done; 0 while unknown.
         max_bulk_tokens: may be in the bulk lane with its request.
     """
-    if tenant == NOBODY and not active.named:
+    if tenant == ANONYMOUS and not active.named:
         return None
     weight = tenant.quota.weight
     beside = weight if tenant.name else active.named + weight
-    return Limits(tenant.quota, SHARED * fleet_tokens_per_s * weight / max(active.weights, beside), max_bulk_tokens)
+    return Limits(
+        tenant.quota, INTERACTIVE_SHARE * fleet_tokens_per_s * weight / max(active.weights, beside), max_bulk_tokens
+    )
 
 
 def _whole(quota: Quota, settings: GatewaySettings) -> Quota:

@@ -13,7 +13,7 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_id, format_trace_id, get_current_span
 
 from api.dispatch.inflight import InFlight
-from api.routes import SERVED
+from api.routes import DIALECTS
 from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply
@@ -106,7 +106,7 @@ def _asked(method: str, scope: Scope) -> dict[str, AttributeValue]:
 
 def _route(scope: Scope) -> str:
     """Returns the template of the path, as far as that is known: of a framework's route, after it was called."""
-    if scope["path"] in SERVED and scope["method"] == "POST":
+    if scope["path"] in DIALECTS and scope["method"] == "POST":
         return str(scope["path"])
     return getattr(scope.get("route"), "path_format", "")
 

@@ -14,13 +14,13 @@ from api.dialects.request import (
     PRIORITY_HEADER,
     InferenceRequest,
     check_inputs,
-    lane_of,
-    malformed,
+    invalid_body_error,
+    parse_lane,
+    resolve_timeout_ms,
     texts_of,
-    timeout_of,
 )
 from api.dialects.tei import Embed, is_tei
-from api.dialects.vectors import dump, errors_of, rows_of, timing_headers
+from api.dialects.vectors import dump_json, errors_of, rows_of, timing_headers
 from api.errors import error_body, status_of
 from shared.errors import InvalidRequestError, RedbatchError
 
@@ -95,13 +95,13 @@ class Native:
         try:
             parsed = EmbedBody.model_validate_json(body)
         except ValidationError as error:
-            raise malformed(error, HINT) from None
+            raise invalid_body_error(error, HINT) from None
         inputs, single = tuple(texts_of(parsed.text, parsed.texts)), parsed.text is not None
         partial = parsed.on_error == "null"
         return InferenceRequest(
             inputs,
-            timeout_of(parsed.timeout_ms, headers, len(inputs), settings),
-            lane_of(parsed.priority or headers.get(PRIORITY_HEADER)),
+            resolve_timeout_ms(parsed.timeout_ms, headers, len(inputs), settings),
+            parse_lane(parsed.priority or headers.get(PRIORITY_HEADER)),
             partial=partial,
             refused=check_inputs(inputs, settings, "text" if single else "texts[{}]", partial=partial),
             single=single,
@@ -112,7 +112,7 @@ class Native:
         """Returns the body of an answer with vectors."""
         rows = rows_of(answered)
         told = {"embedding": rows[0]} if asked.single else {"embeddings": rows}
-        return dump(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
+        return dump_json(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
 
     def headers(
         self,

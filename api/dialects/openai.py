@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from api.dialects.parsing import INPUTS, fields_of, inputs_of
+from api.dialects.parsing import INPUTS, parse_fields, parse_inputs
 from api.dialects.request import (
     MAX_MODEL,
     MAX_TIMEOUT_MS,
     PRIORITY_HEADER,
     InferenceRequest,
     check_inputs,
-    lane_of,
-    malformed,
-    timeout_of,
+    invalid_body_error,
+    parse_lane,
+    resolve_timeout_ms,
 )
-from api.dialects.vectors import dump, errors_of, rows_of, timing_headers
+from api.dialects.vectors import dump_json, errors_of, rows_of, timing_headers
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import OverloadedError, RedbatchError, RequestError
@@ -82,17 +82,17 @@ class OpenAI:
             InvalidRequest: it is malformed, or asks for nothing.
             TooLarge: it asks for too much.
         """
-        given = fields_of(body)
+        given = parse_fields(body)
         partial = given.get("on_error") == "null"
-        inputs = inputs_of(given.pop("input", None), settings.max_inputs, "input", partial=partial)
+        inputs = parse_inputs(given.pop("input", None), settings.max_inputs, "input", partial=partial)
         try:
             parsed = EmbeddingsBody.model_validate(given)
         except ValidationError as error:
-            raise malformed(error) from None
+            raise invalid_body_error(error) from None
         return InferenceRequest(
             inputs,
-            timeout_of(parsed.timeout_ms, headers, len(inputs), settings),
-            lane_of(parsed.priority or headers.get(PRIORITY_HEADER)),
+            resolve_timeout_ms(parsed.timeout_ms, headers, len(inputs), settings),
+            parse_lane(parsed.priority or headers.get(PRIORITY_HEADER)),
             Options(
                 parsed.prompt_name,
                 parsed.normalize,
@@ -113,7 +113,7 @@ class OpenAI:
         told = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
         usage = {"prompt_tokens": answered.tokens, "total_tokens": answered.tokens}
         whole = {"object": "list", "data": told, "model": asked.model, "usage": usage}
-        return dump(whole | {"errors": errors_of(answered.parts)} if asked.partial else whole)
+        return dump_json(whole | {"errors": errors_of(answered.parts)} if asked.partial else whole)
 
     def headers(
         self,
@@ -128,11 +128,11 @@ class OpenAI:
     def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - it is in a header
         """Returns status and body of an answer with an error."""
         param = error.param if isinstance(error, RequestError) else None
-        told = {"message": error.message, "type": kind_of(error), "param": param, "code": error.code}
+        told = {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
         return status_of(error), orjson.dumps({"error": told})
 
 
-def kind_of(error: RedbatchError) -> str:
+def error_type(error: RedbatchError) -> str:
     """Returns what OpenAI would call this kind of error."""
     if isinstance(error, RequestError):
         return "invalid_request_error"

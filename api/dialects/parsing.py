@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from api.dialects.request import too_many
+from api.dialects.request import too_many_inputs_error
 from shared.codec import encode_ids
 from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import Input
@@ -29,15 +29,15 @@ INPUTS: dict[str, Any] = {
     "description": "A text, the token ids of one, or a list of such.",
     "anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS]}, "minItems": 1}],
 }
-"""JSON schema of what `inputs_of` takes."""
+"""JSON schema of what `parse_inputs` takes."""
 
 
-def fields_of(body: bytes) -> dict[str, Any]:
-    """Returns the fields of a body; null stands for one that is left out. Raises as `object_of` does."""
-    return {name: value for name, value in object_of(body).items() if value is not None}
+def parse_fields(body: bytes) -> dict[str, Any]:
+    """Returns the fields of a body; null stands for one that is left out. Raises as `parse_object` does."""
+    return {name: value for name, value in parse_object(body).items() if value is not None}
 
 
-def object_of(body: bytes) -> dict[str, Any]:
+def parse_object(body: bytes) -> dict[str, Any]:
     """Returns the object that a body is.
 
     orjson is the fastest to make values of 32 MB of texts: a tenth of a second. Numbers would take it a second, lists
@@ -76,7 +76,7 @@ def _is_sensible(body: bytes) -> bool:
     return True
 
 
-def inputs_of(given: object, most: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:
+def parse_inputs(given: object, most: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:
     """Returns the inputs; a list of numbers is the ids of one text's tokens. A long list is not looked at in vain.
 
     Args:
@@ -92,7 +92,7 @@ def inputs_of(given: object, most: int, name: str, *, partial: bool = False) -> 
     inputs: tuple[Input | None, ...] = ()
     if isinstance(given, list) and given and type(given[0]) is not int:
         if len(given) > most:
-            raise too_many(len(given), most)
+            raise too_many_inputs_error(len(given), most)
         inputs = tuple(map(_input, given))
     elif given:
         inputs = (_input(given),)

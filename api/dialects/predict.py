@@ -9,18 +9,18 @@ import orjson
 from pydantic import Field, ValidationError
 
 from api.dialects.native import Native, RequestOptions
-from api.dialects.parsing import object_of
+from api.dialects.parsing import parse_object
 from api.dialects.request import (
     MODEL_HEADER,
     PRIORITY_HEADER,
     InferenceRequest,
     check_inputs,
-    lane_of,
-    malformed,
-    timeout_of,
-    too_many,
+    invalid_body_error,
+    parse_lane,
+    resolve_timeout_ms,
+    too_many_inputs_error,
 )
-from api.dialects.vectors import dump, errors_of
+from api.dialects.vectors import dump_json, errors_of
 from shared.errors import InvalidRequestError
 from shared.messages import PREDICT, Values
 
@@ -55,19 +55,19 @@ class Predict(Native):
             InvalidRequestError: it is malformed, or asks for nothing.
             TooLarge: it asks for too much.
         """
-        given = object_of(body)
+        given = parse_object(body)
         single = "input" in given
         values = _values(given, settings)
         try:
             how = RequestOptions.model_validate(given)
         except ValidationError as error:
-            raise malformed(error) from None
+            raise invalid_body_error(error) from None
         inputs = tuple(_told(each) for each in values)
         partial = how.on_error == "null"
         return InferenceRequest(
             inputs,
-            timeout_of(how.timeout_ms, headers, len(inputs), settings),
-            lane_of(how.priority or headers.get(PRIORITY_HEADER)),
+            resolve_timeout_ms(how.timeout_ms, headers, len(inputs), settings),
+            parse_lane(how.priority or headers.get(PRIORITY_HEADER)),
             op=PREDICT,
             partial=partial,
             refused=check_inputs(inputs, settings, "input" if single else "inputs[{}]", partial=partial),
@@ -81,7 +81,7 @@ class Predict(Native):
         for part in answered.parts:
             outputs += map(orjson.Fragment, part.values) if isinstance(part, Values) else [NULL] * part.n
         told: dict[str, Any] = {"output": outputs[0]} if asked.single else {"outputs": outputs}
-        return dump(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
+        return dump_json(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
 
 
 def _values(given: dict[str, Any], settings: GatewaySettings) -> list[Any]:
@@ -94,7 +94,7 @@ def _values(given: dict[str, Any], settings: GatewaySettings) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise InvalidRequestError("inputs: send a list with at least one input.", param="inputs")
     if len(values) > settings.max_inputs:
-        raise too_many(len(values), settings.max_inputs)
+        raise too_many_inputs_error(len(values), settings.max_inputs)
     return values
 
 

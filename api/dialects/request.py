@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.tenants import NOBODY, Tenant
+from api.tenants import ANONYMOUS, Tenant
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import INTERACTIVE, LANES
 from shared.messages import EMBED, PLAIN, Input, Options, Reply
@@ -22,7 +22,7 @@ TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER = "x-timeout-ms", "x-priority", "x
 MAX_MODEL = 256
 """Characters of a model's name."""
 
-NONE_REFUSED: Mapping[int, RequestError] = MappingProxyType({})
+NO_INPUT_ERRORS: Mapping[int, RequestError] = MappingProxyType({})
 
 
 class InferenceRequest(NamedTuple):
@@ -39,11 +39,11 @@ class InferenceRequest(NamedTuple):
     options: Options = PLAIN
     op: str = EMBED
     partial: bool = False
-    refused: Mapping[int, RequestError] = NONE_REFUSED
+    refused: Mapping[int, RequestError] = NO_INPUT_ERRORS
     single: bool = False
     base64: bool = False
     model: str | None = None
-    tenant: Tenant = NOBODY
+    tenant: Tenant = ANONYMOUS
 
 
 class InferenceResult(NamedTuple):
@@ -60,7 +60,7 @@ class InferenceResult(NamedTuple):
     tokenize_ms: float = 0.0
 
 
-def lane_of(priority: str | None, default: int = INTERACTIVE) -> int:
+def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:
     """Returns the lane of that name. Raises InvalidRequestError: there is none."""
     if priority is None:
         return default
@@ -69,7 +69,7 @@ def lane_of(priority: str | None, default: int = INTERACTIVE) -> int:
     return LANES.index(priority)
 
 
-def malformed(error: ValidationError, hint: str = "") -> InvalidRequestError:
+def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequestError:
     """Returns the error of a client whose body is not what it should be: names what and where, never the text."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
@@ -94,10 +94,10 @@ def check_inputs(
         TooLargeError: these are too many, or one is too long.
     """
     if len(inputs) > settings.max_inputs:
-        raise too_many(len(inputs), settings.max_inputs)
+        raise too_many_inputs_error(len(inputs), settings.max_inputs)
     most = settings.max_input_chars
     if all([0 < len(each) <= most for each in inputs]):  # noqa: C419 - a generator takes three times as long
-        return NONE_REFUSED
+        return NO_INPUT_ERRORS
     faults = {index: fault for index, each in enumerate(inputs) if (fault := _fault(index, each, most, name))}
     if faults and not partial:
         raise next(iter(faults.values()))
@@ -126,12 +126,12 @@ def texts_of(text: str | None, texts: list[str] | None) -> list[str]:
     return texts
 
 
-def too_many(inputs: int, most: int) -> TooLargeError:
+def too_many_inputs_error(inputs: int, most: int) -> TooLargeError:
     """Returns the error for so many inputs."""
     return TooLargeError(f"{inputs} inputs are over the limit of {most}: send fewer at once.")
 
 
-def timeout_of(given: int | None, headers: Mapping[str, str], inputs: int, settings: GatewaySettings) -> int:
+def resolve_timeout_ms(given: int | None, headers: Mapping[str, str], inputs: int, settings: GatewaySettings) -> int:
     """Returns the time (ms) for the answer: that of the body, of the header, or the default for so many inputs.
 
     Raises:

@@ -14,17 +14,17 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from api.dialects.parsing import IDS, INPUTS, fields_of, inputs_of
+from api.dialects.parsing import IDS, INPUTS, parse_fields, parse_inputs
 from api.dialects.request import (
     MODEL_HEADER,
     PRIORITY_HEADER,
     InferenceRequest,
     check_inputs,
-    lane_of,
-    malformed,
-    timeout_of,
+    invalid_body_error,
+    parse_lane,
+    resolve_timeout_ms,
 )
-from api.dialects.vectors import dump, rows_of
+from api.dialects.vectors import dump_json, rows_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import (
     BodyTimeoutError,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 B = TypeVar("B", bound=BaseModel)
-KINDS: dict[type[RedbatchError], tuple[int, str]] = {
+ERROR_TYPES: dict[type[RedbatchError], tuple[int, str]] = {
     EmptyInputsError: (400, "Empty"),
     UnauthorizedError: (401, "Validation"),
     ForbiddenError: (403, "Validation"),
@@ -151,7 +151,7 @@ def is_tei(body: bytes) -> bool:
     if b'"inputs"' not in body:
         return False
     try:
-        given = fields_of(body)
+        given = parse_fields(body)
     except RequestError:
         return False
     if "inputs" in given and ("text" in given or "texts" in given):
@@ -199,7 +199,7 @@ class _Tei:
 
     def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - it is in a header
         """Returns status and body of an answer with an error."""
-        status, kind = next(KINDS[each] for each in type(error).__mro__ if each in KINDS)
+        status, kind = next(ERROR_TYPES[each] for each in type(error).__mro__ if each in ERROR_TYPES)
         return status, orjson.dumps({"error": error.message, "error_type": kind})
 
 
@@ -208,7 +208,7 @@ class Embed(_Tei):
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = fields_of(body)
+        given = parse_fields(body)
         inputs = _inputs(given.pop("inputs", None), settings)
         parsed = _validated(TeiBody, given)
         options = Options(parsed.prompt_name, parsed.normalize, parsed.dimensions, parsed.cut)
@@ -216,7 +216,7 @@ class Embed(_Tei):
 
     def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - always a list
         """Returns the body of an answer with vectors."""
-        return dump(list(rows_of(answered)))
+        return dump_json(list(rows_of(answered)))
 
 
 class EmbedAll(_Tei):
@@ -224,7 +224,7 @@ class EmbedAll(_Tei):
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = fields_of(body)
+        given = parse_fields(body)
         inputs = _inputs(given.pop("inputs", None), settings)
         parsed = _validated(EmbedAllBody, given)
         return _asked(inputs, EMBED_ALL, Options(parsed.prompt_name, truncate=parsed.cut), headers, settings)
@@ -236,7 +236,7 @@ class EmbedAll(_Tei):
             if isinstance(part, Vectors):
                 vectors = np.frombuffer(part.data, dtype="<f4").reshape(-1, part.dim)
                 told += np.split(vectors, np.cumsum(part.counts)[:-1])
-        return dump(told)
+        return dump_json(told)
 
 
 class Similarity(_Tei):
@@ -244,7 +244,7 @@ class Similarity(_Tei):
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = fields_of(body)
+        given = parse_fields(body)
         how_given = given.get("parameters")
         if isinstance(how_given, dict):
             given["parameters"] = {name: value for name, value in how_given.items() if value is not None}
@@ -259,7 +259,7 @@ class Similarity(_Tei):
     def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
         """Returns the body of an answer: how like the first input each of the others is."""
         rows = np.asarray(rows_of(answered))
-        return dump(np.clip(rows[1:] @ rows[0], -1.0, 1.0))
+        return dump_json(np.clip(rows[1:] @ rows[0], -1.0, 1.0))
 
 
 class Tokenize(_Tei):
@@ -267,7 +267,7 @@ class Tokenize(_Tei):
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = fields_of(body)
+        given = parse_fields(body)
         inputs = _inputs(given.pop("inputs", None), settings)
         if not all(isinstance(each, str) for each in inputs):
             raise InvalidRequestError("inputs: send a text, or a list of texts.", param="inputs")
@@ -285,7 +285,7 @@ class Decode(_Tei):
 
     def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
         """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = fields_of(body)
+        given = parse_fields(body)
         inputs = _inputs(given.pop("ids", None), settings, "ids")
         if not all(isinstance(each, bytes) for each in inputs):
             raise InvalidRequestError("ids: send token ids, or a list of such lists.", param="ids")
@@ -301,14 +301,14 @@ def _validated(kind: type[B], given: dict[str, Any]) -> B:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        raise malformed(error) from None
+        raise invalid_body_error(error) from None
 
 
 def _inputs(given: object, settings: GatewaySettings, name: str = "inputs") -> Sequence[str | bytes]:
     several = isinstance(given, list) and given and type(given[0]) is not int and len(given) <= settings.max_inputs
     if given in ("", []) or (several and ("" in given or [] in given)):  # type: ignore[operator]
         raise EmptyInputsError(f"`{name}` cannot be empty", param=name)
-    inputs = inputs_of(given, settings.max_inputs, name)
+    inputs = parse_inputs(given, settings.max_inputs, name)
     check_inputs(inputs, settings, name + "[{}]")
     return inputs
 
@@ -316,8 +316,8 @@ def _inputs(given: object, settings: GatewaySettings, name: str = "inputs") -> S
 def _asked(
     inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], settings: GatewaySettings
 ) -> InferenceRequest:
-    timeout_ms = timeout_of(None, headers, len(inputs), settings)
-    lane = lane_of(headers.get(PRIORITY_HEADER))
+    timeout_ms = resolve_timeout_ms(None, headers, len(inputs), settings)
+    lane = parse_lane(headers.get(PRIORITY_HEADER))
     return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
 
 

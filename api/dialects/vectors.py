@@ -20,7 +20,7 @@ Rows = Sequence["NDArray[np.float32] | None"]
 """A vector for each input, or None for one that failed."""
 
 
-def dump(whole: dict[str, Any] | list[Any] | NDArray[np.float32]) -> bytes:
+def dump_json(whole: dict[str, Any] | list[Any] | NDArray[np.float32]) -> bytes:
     """Returns JSON; vectors may be arrays."""
     return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY)
 

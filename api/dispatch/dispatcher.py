@@ -216,7 +216,7 @@ class Dispatcher:
         if not new_entries:  # all of it is on its way into the stream: the submitter sees that it is for another now
             return
         self._submitter.add(PendingSubmit(request, tuple(new_entries), exempt=True))
-        metrics.MIXED.inc(len(new_entries))
+        metrics.MIXED_ENTRIES.inc(len(new_entries))
         log.info("a request met two revisions of the model: part of it runs again", entries=len(new_entries))
 
     async def _on_loss(self) -> None:

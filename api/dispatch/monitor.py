@@ -17,7 +17,7 @@ import structlog
 
 from api import metrics
 from api.dispatch.admission import Cluster, fleet_rate, max_tokens, retry_after_s
-from api.tenants import NOBODY, Tenant, limits_of
+from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import OverloadedError, QueueFullError, RedbatchError, RedisUnreachableError
@@ -199,7 +199,7 @@ class Monitor:
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
         """Returns what a tenant is held to whose request has so much time."""
         active = NO_ACTIVE_TENANTS if self._pulse is None else self._pulse.tenants
-        if tenant is NOBODY and not active.named:
+        if tenant is ANONYMOUS and not active.named:
             return None
         return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.max_tokens(BULK, budget_s))
 
@@ -239,13 +239,13 @@ def _publish(queue: str, pulse: QueueStats) -> None:
     metrics.OWED_INPUTS.labels(queue).set(pulse.owed_inputs)
     metrics.REDIS_MEMORY.set(pulse.memory_ratio)
     metrics.REDIS_MEMORY_BYTES.set(pulse.memory_bytes)
-    metrics.REDIS_NOT_WRITTEN.set(not pulse.persists)
+    metrics.REDIS_PERSISTENCE_FAILED.set(not pulse.persists)
     for state in STATES:
         metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))
 
 
 def _clear(queue: str) -> None:
     """Shows nothing any more of what Redis has said; not a number, where there is no way to show nothing."""
-    metrics.forget(queue)
-    for gauge in metrics.OF_REDIS:
+    metrics.remove_queue(queue)
+    for gauge in metrics.REDIS_GAUGES:
         gauge.set(nan)

@@ -81,7 +81,7 @@ class Reconciler:
             RedisUnreachableError: call it again.
         """
         waiting = list(requests)
-        metrics.SETTLES.labels(cause).inc()
+        metrics.RECONCILIATIONS.labels(cause).inc()
         for start in range(0, len(waiting), CHUNK):
             async with self._taking:
                 await self._settle(waiting[start : start + CHUNK])
@@ -104,5 +104,5 @@ class Reconciler:
                 lost += len(new_entries)
                 self._submitter.add(PendingSubmit(request, new_entries, exempt=True))
         if lost:
-            metrics.RESUBMITTED.inc(lost)
+            metrics.RESUBMITTED_ENTRIES.inc(lost)
             log.warning("lost entries are submitted again", n=lost)

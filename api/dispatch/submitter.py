@@ -204,7 +204,7 @@ class Submitter:
             request.fail(self._refusal(order, outcome))
             return
         if outcome.status == "behind":
-            metrics.BEHIND.inc()
+            metrics.BEHIND_REQUESTS.inc()
             request.lane = outcome.lane  # also for what is added again
         if order.revision != request.revision and not request.done:  # that one is gone since
             self.cancel(outcome.refs)
@@ -253,5 +253,5 @@ class Submitter:
                 raise
             log.debug("cancel is repeated", reason=error.message)
             return False
-        metrics.CANCELLED.inc(gone)
+        metrics.CANCELLED_ENTRIES.inc(gone)
         return True

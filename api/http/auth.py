@@ -1,7 +1,7 @@
 """Lets in who has a key.
 
-A key is looked up in Redis once in KNOWN_S; so long may one that was revoked still open. While Redis is away, or after
-it has lost its data, one that was good before goes on being good, for STALE_S: a request is to survive that.
+A key is looked up in Redis once in CACHE_TTL_S; so long may one that was revoked still open. While Redis is away, or after
+it has lost its data, one that was good before goes on being good, for MAX_STALE_S: a request is to survive that.
 
 Who sends wrong keys is told to wait, and a right one opens all the same: behind a load balancer all clients may have
 one address. So what is not known is asked of Redis each time, and forgotten if there is none.
@@ -27,24 +27,24 @@ from shared.errors import ForbiddenError, RedisUnreachableError, TooManyFailures
 
 log = structlog.get_logger()
 
-KNOWN_S = 1.0
-MAX_KNOWN = 10_000
-STALE_S = 300.0
-LOOK_UP_S = 1.0
+CACHE_TTL_S = 1.0
+MAX_CACHED_KEYS = 10_000
+MAX_STALE_S = 300.0
+LOOKUP_TIMEOUT_S = 1.0
 """Longest wait for Redis to say what it knows of a key."""
 
-FAILURES, FAILURES_PER_S = 20, 2.0
+MAX_FAILURES, FAILURES_PER_S = 20, 2.0
 """So many wrong keys in a row may come from an address, and after that two in a second."""
 
 MAX_ADDRESSES = 10_000
-LONGEST = 256
+MAX_KEY_CHARS = 256
 
 
 class NoKeysError(Exception):
     """A gateway is to ask for keys, and there are none; the message says what to do."""
 
 
-class _Known(NamedTuple):
+class _CachedKey(NamedTuple):
     """What Redis said of a key: None, that there is none. It was `asked` last, and said so (`seen`), at these times."""
 
     key: AccessKey | None
@@ -70,8 +70,8 @@ class FailureLimiter:
             self._left.popitem(last=False)
 
     def _tries(self, address: str, now: float) -> float:
-        left, then = self._left.get(address, (FAILURES, now))
-        return min(FAILURES, left + (now - then) * FAILURES_PER_S)
+        left, then = self._left.get(address, (MAX_FAILURES, now))
+        return min(MAX_FAILURES, left + (now - then) * FAILURES_PER_S)
 
 
 class ApiKeyAuthenticator:
@@ -83,7 +83,7 @@ class ApiKeyAuthenticator:
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _CachedKey] = OrderedDict()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._failures = FailureLimiter()
 
@@ -104,7 +104,7 @@ class ApiKeyAuthenticator:
         key_id, _, secret = _given(headers).partition(".")
         now = time.monotonic()
         known = self._known.get(key_id)
-        if known is None or now - known.asked > KNOWN_S:
+        if known is None or now - known.asked > CACHE_TTL_S:
             known = await self._asked(key_id)
         key = None if known is None else known.key
         if key is None or not _opens(key, secret):
@@ -120,18 +120,18 @@ class ApiKeyAuthenticator:
         self._failures.failed(address, now)
         raise UnauthorizedError("This key is not known, or was revoked, or has expired.")
 
-    async def _asked(self, key_id: str) -> _Known | None:
+    async def _asked(self, key_id: str) -> _CachedKey | None:
         """Returns what is known of a key once Redis was asked: by one for all who wait for it, and not for long."""
         task = self._asking.get(key_id)
         if task is None:
             task = self._asking[key_id] = asyncio.create_task(self._ask(key_id))
             task.add_done_callback(lambda _: self._asking.pop(key_id, None))
-        done, _ = await asyncio.wait([task], timeout=LOOK_UP_S)
+        done, _ = await asyncio.wait([task], timeout=LOOKUP_TIMEOUT_S)
         known = self._known.get(key_id)
         if done and task.exception() is None:
             return known
         now = time.monotonic()
-        if known is None or known.key is None or now - known.seen > STALE_S:
+        if known is None or known.key is None or now - known.seen > MAX_STALE_S:
             raise RedisUnreachableError("Redis does not say whether this key opens: try again.")
         self._known[key_id] = known._replace(asked=now)
         return known
@@ -143,14 +143,14 @@ class ApiKeyAuthenticator:
         found, is_there = await api_keys.find(self._connection, key_id)
         if found is None and not is_there and known is not None and known.key is not None:
             log.warning("all keys are gone from Redis: those that were good are, for some minutes")
-            if now - known.seen <= STALE_S:
+            if now - known.seen <= MAX_STALE_S:
                 self._known[key_id] = known._replace(asked=now)
                 return
         if found is None and known is None:
             return  # guesses must not push out what is known
-        self._known[key_id] = _Known(found, now, now)
+        self._known[key_id] = _CachedKey(found, now, now)
         self._known.move_to_end(key_id)
-        if len(self._known) > MAX_KNOWN:
+        if len(self._known) > MAX_CACHED_KEYS:
             self._known.popitem(last=False)
 
 
@@ -202,7 +202,7 @@ def _given(headers: Mapping[str, str]) -> str:
     given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
     if not given:
         raise UnauthorizedError("Send a key: Authorization: Bearer <key>, or x-api-key: <key>.")
-    if len(given) > LONGEST:
+    if len(given) > MAX_KEY_CHARS:
         raise UnauthorizedError("This is no key.")
     return given
 

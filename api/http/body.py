@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import ClientDisconnect
 
-from api.http.protocol import WHOLE
+from api.http.protocol import BODY_COMPLETE
 from shared.errors import (
     BodyTimeoutError,
     BodyTooLargeError,
@@ -51,13 +51,13 @@ class BodyBudget:
         self._taken = others + size + by
         return True
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Leaves the room of a body of so many bytes to others."""
         if size > SMALL_BYTES:
             self._taken -= size
 
 
-class Bounds(NamedTuple):
+class BodyLimits(NamedTuple):
     """Of one body: how long it may be, how much time it has, and where it finds room."""
 
     limit: int
@@ -65,7 +65,7 @@ class Bounds(NamedTuple):
     room: BodyBudget
 
 
-async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds) -> list[bytes]:
+async def read_body(request: Request, headers: Mapping[str, str], bounds: BodyLimits) -> list[bytes]:
     """Returns the body as it came, in pieces: to join large ones takes a while. Its room is to be given back.
 
     The bounds hold while reading, whatever Content-Length says.
@@ -83,13 +83,13 @@ async def read_body(request: Request, headers: Mapping[str, str], bounds: Bounds
         raise _too_large(limit)
     pieces: list[bytes] = []
     try:
-        if request.scope["state"].get(WHOLE):  # as most are: a timer would cost more than all the rest here
+        if request.scope["state"].get(BODY_COMPLETE):  # as most are: a timer would cost more than all the rest here
             await _read(request, limit, room, pieces)
         else:
             async with asyncio.timeout(timeout_s):
                 await _read(request, limit, room, pieces)
     except BaseException as error:
-        room.give_back(sum(map(len, pieces)))
+        room.release(sum(map(len, pieces)))
         if not isinstance(error, TimeoutError):
             raise
         late = BodyTimeoutError(f"The body did not arrive within {timeout_s:g} s: send it at once.")

@@ -19,10 +19,10 @@ from api import metrics
 from api.dialects.base import Dialect
 from api.dialects.openapi import JSON
 from api.errors import headers_of
-from api.http.body import BodyUnreadError, Bounds, read_body
+from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.lingering_close import LingeringCloseResponse
 from api.http.protocol import CLIENT, QUEUE, Client
-from api.tenants import NOBODY
+from api.tenants import ANONYMOUS
 from shared.errors import InternalError, RedbatchError, UnavailableError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and how a gateway answers it: under `own_id` in Redis, under the client's `request_id` in logs.
+    """A request and how a gateway answers it: under `redis_id` in Redis, under the client's `request_id` in logs.
 
     `headers` are those of the request, by names in lower case: to look one up in the framework's takes longer.
     """
@@ -55,7 +55,7 @@ class Exchange:
     headers: Mapping[str, str]
     dialect: Dialect
     request_id: str
-    own_id: str
+    redis_id: str
     began: float
 
 
@@ -75,15 +75,15 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
     try:
         await response(scope, receive, send)
     finally:
-        metrics.answered(dialect.route, response.status_code).inc()
+        metrics.answers_counter(dialect.route, response.status_code).inc()
         metrics.DURATION.observe(took_s)
 
 
 async def respond(request: Request, state: State, dialect: Dialect) -> Response:
     """Returns the answer to a request, whatever comes of it."""
-    own_id = secrets.token_hex(16)
+    redis_id = secrets.token_hex(16)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
-    exchange = Exchange(request, state, headers, dialect, request_id_of(headers, own_id), own_id, time.monotonic())
+    exchange = Exchange(request, state, headers, dialect, request_id_of(headers, redis_id), redis_id, time.monotonic())
     return await answer_errors(_uncancelled(exchange), request, exchange.request_id, lambda: exchange.dialect)
 
 
@@ -149,19 +149,19 @@ async def _answer(exchange: Exchange) -> Response:
     request, state = exchange.request, exchange.state
     peer: Client = request.scope["state"][CLIENT]
     try:
-        tenant = await state.authenticate(exchange.headers, address_of(request.scope), "embed")
+        tenant = await state.authenticate(exchange.headers, client_address(request.scope), "embed")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     asked = await _asked(exchange, peer)
-    if tenant is not NOBODY:
+    if tenant is not ANONYMOUS:
         asked = asked._replace(tenant=tenant)
-    queue = state.queues.named(asked.model)
+    queue = state.queues.of_model(asked.model)
     request.scope["state"][QUEUE] = queue.name
     peer.watch()
     try:
         if peer.gone:
             raise ClientDisconnect
-        answered = await queue.answer(asked, exchange.own_id)
+        answered = await queue.answer(asked, exchange.redis_id)
     finally:
         peer.unwatch()
     headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
@@ -173,20 +173,22 @@ async def _asked(exchange: Exchange, peer: Client) -> InferenceRequest:
     """Returns what a body asks for. Raises BodyUnreadError, or RequestError."""
     state, settings = exchange.state, exchange.state.settings
     most = exchange.dialect.max_bytes(settings)
-    pieces = await read_body(exchange.request, exchange.headers, Bounds(most, settings.body_timeout_s, state.room))
+    pieces = await read_body(
+        exchange.request, exchange.headers, BodyLimits(most, settings.body_timeout_s, state.body_budget)
+    )
     size = sum(map(len, pieces))
     try:
         if size < LARGE_BODY_BYTES:
             return _parse(exchange, pieces)
-        async with state.parsing, yield_as_long():
+        async with state.parse_lock, yield_as_long():
             if peer.gone:
                 raise ClientDisconnect
             return _parse(exchange, pieces)
     finally:
-        state.room.give_back(size)
+        state.body_budget.release(size)
 
 
-def address_of(scope: Scope) -> str:
+def client_address(scope: Scope) -> str:
     """Returns where a request comes from."""
     client = scope.get("client")
     return client[0] if client else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-CLIENT, WHOLE, QUEUE = "peer", "whole", "queue"
+CLIENT, BODY_COMPLETE, QUEUE = "client", "body_complete", "queue"
 """What a request finds in its scope's `state`: the Peer, and True if its body had arrived with its head.
 
 And once that is known, the name of the queue that it is for."""
@@ -69,7 +69,7 @@ class GatewayProtocol(HttpToolsProtocol):
         But no more than one request waits for the one that is at work: a client cannot fill the memory with them.
         """
         super().on_message_complete()
-        self.scope["state"][WHOLE] = True
+        self.scope["state"][BODY_COMPLETE] = True
         if len(self.pipeline) <= 1:
             self.flow.resume_reading()
 

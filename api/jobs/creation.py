@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, lane_of, malformed, texts_of, too_many
-from api.http.body import BodyUnreadError, Bounds, read_body
+from api.dialects.request import (
+    MODEL_HEADER,
+    PRIORITY_HEADER,
+    invalid_body_error,
+    parse_lane,
+    texts_of,
+    too_many_inputs_error,
+)
+from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.handler import yield_as_long
 from api.http.protocol import QUEUE
 from api.jobs.inputs import JobInputs, checked
@@ -63,7 +70,7 @@ async def take(request: Request, state: State, tenant: Tenant) -> tuple[ServedQu
         return await _take_lines(request, state, headers, tenant, key)
     body = await _read(request, state, headers)
     texts = _texts_of(body, state.settings)
-    lane = lane_of(body.priority or headers.get(PRIORITY_HEADER), BULK)
+    lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = _queue_of(request, state, body.model or headers.get(MODEL_HEADER))
     upload = JobUpload(queue.job_store, state.settings, _wanted(queue, tenant, lane, key, state.settings))
     return queue, await _finish(upload, _parts(texts, state.settings.max_input_chars), queue)
@@ -78,7 +85,7 @@ async def _take_lines(
         raise BodyUnreadError(full)
     state.uploads += 1
     try:
-        lane = lane_of(headers.get(PRIORITY_HEADER), BULK)
+        lane = parse_lane(headers.get(PRIORITY_HEADER), BULK)
         queue = _queue_of(request, state, headers.get(MODEL_HEADER))
         upload = JobUpload(queue.job_store, settings, _wanted(queue, tenant, lane, key, settings))
         lines = NdjsonReader(settings.max_job_inputs, settings.max_input_chars)
@@ -109,7 +116,7 @@ async def _finish(upload: JobUpload, given: AsyncIterator[list[JobInputs]], queu
 
 def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
     """Returns the queue of a model. No worker need live now; Redis has to. Raises Unavailable, or ModelNotFound."""
-    queue = state.queues.named(model)
+    queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
     cluster = queue.dispatcher.monitor.cluster()
     if cluster.redis_down_s > 0:
@@ -119,21 +126,23 @@ def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
 
 async def _read(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
     settings = state.settings
-    pieces = await read_body(request, headers, Bounds(settings.max_v1_body_bytes, settings.body_timeout_s, state.room))
+    pieces = await read_body(
+        request, headers, BodyLimits(settings.max_v1_body_bytes, settings.body_timeout_s, state.body_budget)
+    )
     size = sum(map(len, pieces))
     try:
-        async with state.parsing, yield_as_long():
+        async with state.parse_lock, yield_as_long():
             return JobBody.model_validate_json(b"".join(pieces))
     except ValidationError as error:
-        raise malformed(error, ' Send {"texts": ["...", ...]}.') from None
+        raise invalid_body_error(error, ' Send {"texts": ["...", ...]}.') from None
     finally:
-        state.room.give_back(size)
+        state.body_budget.release(size)
 
 
 def _texts_of(body: JobBody, settings: GatewaySettings) -> list[str]:
     texts = texts_of(body.text, body.texts)
     if len(texts) > settings.max_job_inputs:
-        raise too_many(len(texts), settings.max_job_inputs)
+        raise too_many_inputs_error(len(texts), settings.max_job_inputs)
     return texts
 
 

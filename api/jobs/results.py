@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from api.dialects.vectors import dump
+from api.dialects.vectors import dump_json
 from api.jobs.representation import Rows, result_url
 from shared import jobs
 from shared.messages import Vectors
@@ -31,7 +31,7 @@ async def page(job_store: JobStore, job: Job, public: str, offset: int, limit: i
     rows = Rows(found, offset, max(offset, stop), expired=job.status == "expired")
     following = result_url(public, stop, limit) if stop < job.n else None
     told = {"id": public, "n": job.n, "offset": offset, "embeddings": rows.found}
-    return dump(told | {"errors": rows.errors, "next_url": following})
+    return dump_json(told | {"errors": rows.errors, "next_url": following})
 
 
 async def dim_of(job_store: JobStore, job: Job) -> int:

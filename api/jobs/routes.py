@@ -17,7 +17,7 @@ from api import metrics
 from api.dialects.native import Native
 from api.dialects.openapi import JSON
 from api.http.body import BodyUnreadError
-from api.http.handler import address_of, answer_errors, request_id_of
+from api.http.handler import answer_errors, client_address, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
 from api.jobs.openapi import PAGES
@@ -64,7 +64,7 @@ def _answering(route: Route) -> Route:
         request_id = request_id_of(request.headers)
         response = await answer_errors(route(request), request, request_id, lambda: NATIVE)
         response.headers.setdefault("x-request-id", request_id)
-        metrics.answered("/jobs", response.status_code).inc()
+        metrics.answers_counter("/jobs", response.status_code).inc()
         return response
 
     return answer
@@ -76,7 +76,7 @@ async def make(request: Request) -> Response:
     """Takes a job."""
     state: State = request.app.state.redbatch
     try:
-        tenant = await state.authenticate(request.headers, address_of(request.scope), "jobs")
+        tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     queue, job_id = await creation.take(request, state, tenant)
@@ -139,7 +139,7 @@ async def result(request: Request) -> Response:
 async def _found(request: Request) -> tuple[JobStore, Job, str]:
     """Returns the job that a request is about, if it is that of who asks. Raises JobNotFoundError."""
     state: State = request.app.state.redbatch
-    tenant = await state.authenticate(request.headers, address_of(request.scope), "jobs")
+    tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
     public = request.path_params["id"]
     queue_name, job_id = parts_of(public)
     queue = state.queues.of_name(queue_name)

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from api.http.protocol import GatewayProtocol
-from api.server import gateway_of
+from api.server import build_gateway
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
@@ -75,7 +75,7 @@ Played = Callable[..., Awaitable[Stage]]
 async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Serves on a socket for as long as the block takes."""
     own = QueueConnections(settings, settings.queue, "gateway:traced")
-    _, app = gateway_of(settings, own, None, tracing_of(stage.provider("gateway")))
+    _, app = build_gateway(settings, own, None, tracing_of(stage.provider("gateway")))
     server = uvicorn.Server(uvicorn.Config(app, http=GatewayProtocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:

@@ -9,7 +9,7 @@ import pytest
 from api.dialects.base import Dialect
 from api.dialects.openapi import PAGES
 from api.errors import STATUS, error_body, headers_of, status_of
-from api.routes import SERVED
+from api.routes import DIALECTS
 from shared.errors import (
     JobGoneError,
     JobNotFoundError,
@@ -70,7 +70,7 @@ def test_no_row_of_the_table_is_idle() -> None:
     assert set(STATUS) <= set(error_tree())
 
 
-@pytest.mark.parametrize("dialect", SERVED.values(), ids=lambda dialect: dialect.route)
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.route)
 def test_the_documented_statuses_are_those_that_can_be_answered(dialect: Dialect) -> None:
     """The OpenAPI page tells of each status that an error has here, and of no other.
 

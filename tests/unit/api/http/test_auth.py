@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.auth import FAILURES, FAILURES_PER_S, MAX_ADDRESSES, FailureLimiter, is_loopback
+from api.http.auth import FAILURES_PER_S, MAX_ADDRESSES, MAX_FAILURES, FailureLimiter, is_loopback
 from shared.api_keys import AccessKey, digest_of, new_id, new_secret
 
 
@@ -32,7 +32,7 @@ def test_what_nobody_from_elsewhere_can_reach(host: str, expected: bool) -> None
 def test_who_guesses_has_to_wait() -> None:
     """After so many wrong keys; then there is one more try each time that the wait is over."""
     failures = FailureLimiter()
-    for _ in range(FAILURES):
+    for _ in range(MAX_FAILURES):
         assert failures.wait_s("a", 0.0) == 0
         failures.failed("a", 0.0)
     wait_s = failures.wait_s("a", 0.0)
@@ -59,7 +59,7 @@ def test_addresses_are_bounded() -> None:
     """The one that has not been seen for longest is forgotten."""
     failures = FailureLimiter()
     for number in range(MAX_ADDRESSES + 1):
-        for _ in range(FAILURES if number in (0, 1) else 1):
+        for _ in range(MAX_FAILURES if number in (0, 1) else 1):
             failures.failed(str(number), 0.0)
     assert failures.wait_s("0", 0.0) == 0
     assert failures.wait_s("1", 0.0) > 0

@@ -12,8 +12,8 @@ def test_large_bodies_share_a_room_and_small_ones_take_none() -> None:
     assert room.grow(5 * SMALL_BYTES, SMALL_BYTES)
     assert not room.grow(0, 5 * SMALL_BYTES)
     assert room.grow(0, 4 * SMALL_BYTES)
-    room.give_back(6 * SMALL_BYTES)
-    room.give_back(SMALL_BYTES)
+    room.release(6 * SMALL_BYTES)
+    room.release(SMALL_BYTES)
     assert room.grow(0, 6 * SMALL_BYTES)
     assert not room.grow(0, 2 * SMALL_BYTES)
 

@@ -11,7 +11,7 @@ import pytest
 from api.dialects.native import Native
 from api.dialects.request import InferenceRequest
 from api.http.handler import serve
-from api.http.protocol import CLIENT, WHOLE, Client
+from api.http.protocol import BODY_COMPLETE, CLIENT, Client
 from api.settings import GatewaySettings
 from api.state import State
 from shared.errors import DeadlineExceededError
@@ -27,7 +27,7 @@ class Late:
 
     name = "q"
 
-    def named(self, _model: str | None) -> Late:
+    def of_model(self, _model: str | None) -> Late:
         """Returns itself."""
         return self
 
@@ -49,7 +49,7 @@ async def ask(body: bytes) -> int:
         found.append(message.get("status", 0))
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": None}
-    scope["state"] = {CLIENT: Client(), WHOLE: True}
+    scope["state"] = {CLIENT: Client(), BODY_COMPLETE: True}
     state = State(GatewaySettings(), cast("Any", Late()), cast("Any", None))
     await serve(scope, receive, send, state, Native())
     return found[0]

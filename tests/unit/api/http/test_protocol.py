@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 import uvicorn
 
-from api.http.protocol import CLIENT, WHOLE, Client, CoalescingTransport, GatewayProtocol
+from api.http.protocol import BODY_COMPLETE, CLIENT, Client, CoalescingTransport, GatewayProtocol
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 
@@ -95,7 +95,7 @@ class Line:
         peer = scope["state"][CLIENT]
         assert isinstance(peer, Client)
         self.peers.append(peer)
-        self.whole.append(WHOLE in scope["state"])
+        self.whole.append(BODY_COMPLETE in scope["state"])
         peer.watch()
         try:
             await self.answers.wait()
