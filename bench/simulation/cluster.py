@@ -12,7 +12,7 @@ from random import Random
 from bench.simulation.setup import Setup
 from bench.simulation.traffic import Traffic, lengths
 from bench.simulation.worker import Ran, Request, Worker
-from gpuworker.policy.batching import Waiting
+from gpuworker.policy.composition import WaitingInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Cluster:
     def _send(self, now: float) -> None:
         submitted_s = self._through(now, self._path.in_each_s) + self._path.in_s
         tokens = next(self._lengths)
-        request = Request(now, tokens, Waiting(tokens, submitted_s, now + self._setup.timeout_s))
+        request = Request(now, tokens, WaitingInput(tokens, submitted_s, now + self._setup.timeout_s))
         self._requests.append(request)
 
         def submitted(at: float) -> None:

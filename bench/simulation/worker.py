@@ -9,8 +9,10 @@ from random import Random
 
 from bench.simulation.setup import Setup
 from gpuworker.policy.adaptive_limits import AdaptiveLimits
-from gpuworker.policy.batching import Limits, Plan, Waiting, plan
-from gpuworker.policy.credits import Held, credit
+from gpuworker.policy.batching import Plan, plan
+from gpuworker.policy.composition import WaitingInput
+from gpuworker.policy.credits import HeldLoad, compute_credit
+from gpuworker.policy.limits import Limits
 
 RATE_DECAY = 0.9
 """As gpuworker.consumer.result_handler has it."""
@@ -24,7 +26,7 @@ class Request:
 
     sent_s: float
     tokens: int
-    waiting: Waiting
+    waiting: WaitingInput
     shelved_s: float = 0.0
     answered_s: float | None = None
     ok: bool = False
@@ -72,7 +74,7 @@ class Worker:
         self._pace = AdaptiveLimits(setup.limits, setup.device.runners)
         self._rate_tokens = self._rate_s = 0.0
         self._shelf: list[Request] = []
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingInput] = []
         self._ready: list[Request] = []
         self._running = self._running_tokens = 0
         self._wake_s = 0.0
@@ -82,8 +84,8 @@ class Worker:
     def claim(self, now: float, lane: deque[Request], share: int) -> None:
         """Takes from the lane what its credit and its share allow."""
         tokens_per_s = self._rate_tokens / self._rate_s if self._rate_s else 0.0
-        held = Held(self.held, self._held_tokens)
-        allowed = credit(held, self._setup.window, tokens_per_s, 2 * self._device.max_tokens)
+        held = HeldLoad(self.held, self._held_tokens)
+        allowed = compute_credit(held, self._setup.window, tokens_per_s, 2 * self._device.max_tokens)
         if allowed is None:
             return
         entries, tokens = min(allowed.entries, share), allowed.tokens
@@ -106,7 +108,7 @@ class Worker:
             each.shelved_s = now
         self._shelf += claimed
         self._waiting += [each.waiting for each in claimed]
-        self._pace.arrived(now, len(claimed))
+        self._pace.record_arrivals(now, len(claimed))
 
     def _give(self, now: float, requests: Sequence[Request], *, ok: bool) -> None:
         self.held -= len(requests)
@@ -195,7 +197,7 @@ class Worker:
         self.batches.append(ran)
         self._rate_tokens = RATE_DECAY * self._rate_tokens + ran.tokens
         self._rate_s = RATE_DECAY * self._rate_s + seconds + self._device.gap_s
-        self._pace.ran(now, seconds, ran.size, ran.padded, ran.size)
+        self._pace.record_batch(now, seconds, ran.size, ran.padded, ran.size)
         self._give(now, batch, ok=True)
         if self._device.gap_s:
             self._at(now + self._device.gap_s, lambda at: self._free(at, ran))

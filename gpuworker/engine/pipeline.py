@@ -23,7 +23,8 @@ from gpuworker.engine.tokenization import portions, read_alone, tokenized
 from gpuworker.engine.waiting import WaitingInputs
 from gpuworker.engine.work import Batch, BatchResult, BatchRow, EntryTask, Failed, InputItem, PipelineCallbacks
 from gpuworker.policy.adaptive_limits import AdaptiveLimits
-from gpuworker.policy.batching import Limits, Plan
+from gpuworker.policy.batching import Plan
+from gpuworker.policy.limits import Limits
 from shared.messages import PREDICT, TOKENIZER_OPS
 
 
@@ -101,7 +102,7 @@ class Pipeline:
             failed = [failure_of(work, error) for work, error in broken if self._close(work)]
             live = [item for item in items if not item.work.over]
             self._shelf.add(live)
-            self._pace.arrived(time.monotonic(), len(live))
+            self._pace.record_arrivals(time.monotonic(), len(live))
             self._call_runner()
             self._preparing.notify()
         if failed:
@@ -263,7 +264,9 @@ class Pipeline:
         with self._lock:
             ran.seconds = ended - (max(now, self._ended) if self._backend.in_turn else now)
             self._ended = ended
-            self._pace.ran(ended, ran.seconds, ran.size, ran.padded, sum(len(work.inputs) for work in ran.done))
+            self._pace.record_batch(
+                ended, ran.seconds, ran.size, ran.padded, sum(len(work.inputs) for work in ran.done)
+            )
             ran.full_s, ran.max_tokens = self._pace.full_s, self._pace.max_tokens
             for work in works.values():
                 work.runs -= 1
@@ -307,7 +310,7 @@ class Pipeline:
         """Runs the halves of a batch that has failed; for a single text it fails its entries."""
         if no_memory:
             with self._lock:
-                self._pace.ran_out(batch.tokens if self._packed else batch.padded)
+                self._pace.record_out_of_memory(batch.tokens if self._packed else batch.padded)
             self._backend.free_memory()
         middle = len(batch.rows) // 2
         if middle:

@@ -12,7 +12,7 @@ import orjson
 from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.engine.failures import failure_of, late_failure_of
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem
-from gpuworker.policy.batching import Waiting
+from gpuworker.policy.composition import WaitingInput
 from shared.messages import DECODE, EMBED, PREDICT
 
 BYTES_PER_ID = 4
@@ -122,7 +122,7 @@ def items_of(backend: Backend, works: Sequence[EntryTask]) -> list[InputItem]:
             own = list(islice(following, len(work.inputs)))
             work.tokens, work.read_s, work.read_at = [each.tokens for each in own], now - began, now
             for at, each in enumerate(own):
-                waiting = Waiting(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
+                waiting = WaitingInput(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
                 items.append(InputItem(work, at, each, waiting, now))
     return items
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from gpuworker.engine.work import Batch, BatchRow, InputItem
-from gpuworker.policy.batching import Limits, Plan, SchedulerState, plan
+from gpuworker.policy.batching import Plan, SchedulerState, plan
 from gpuworker.policy.bulk_limit import BulkBatchLimit
 from gpuworker.policy.fair_share import DeficitCounter
+from gpuworker.policy.limits import Limits
 
 MIN_IN_SIGHT = 256
 MANY_BATCHES = 4
@@ -61,10 +62,10 @@ class WaitingInputs:
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
         """Returns what to do now; its indices are rows that are in sight."""
-        owed = self._turns.owed(now)
+        owed = self._turns.tokens_owed(now)
         self.bulk_leads = owed > 0
         turn = SchedulerState(busy, suspect_ran, owed)
-        limits = limits._replace(bulk_tokens=self._guests.bulk_tokens(limits.costs, now))
+        limits = limits._replace(max_bulk_tokens=self._guests.max_bulk_tokens(limits.costs, now))
         return plan([row.waiting for _, row in self._seen()], limits, now, turn)
 
     def take(self, made: Plan, now: float) -> tuple[tuple[BatchRow, ...], list[InputItem]]:
@@ -81,15 +82,17 @@ class WaitingInputs:
         interactive = sum(guests)
         bulk = sum(each.tokens for each in batch) - interactive
         self._filled = bulk > 0
-        self._guests.began(len(guests), interactive, bulk, now)
-        self._turns.took(interactive, bulk, led=self.bulk_leads and bulk > 0, waits=bool(self._bulk), now=now)
+        self._guests.record_start(len(guests), interactive, bulk, now)
+        self._turns.record(
+            interactive, bulk, bulk_first=self.bulk_leads and bulk > 0, bulk_waits=bool(self._bulk), now=now
+        )
 
     def is_unsettled(self, now: float) -> bool:
         """Whether a batch that is made ready now would hardly be run.
 
         The one that runs has bulk in it, so that has the next; and some interactive input comes before it begins.
         """
-        return self._filled and self._guests.coming(self._seconds, now) >= 1
+        return self._filled and self._guests.expected_inputs(self._seconds, now) >= 1
 
     def hold(self, ready: Batch, planned: float, *, bulk_led: bool) -> None:
         """Holds a batch ready; says when it was planned, and whether it was bulk's turn."""

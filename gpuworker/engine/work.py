@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuworker.policy.batching import Waiting
+from gpuworker.policy.composition import WaitingInput
 from shared.messages import EMBED, PLAIN, Input, Options
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class InputItem(NamedTuple):
     work: EntryTask
     at: int
     encoded: Encoded
-    waiting: Waiting
+    waiting: WaitingInput
     shelved: float
 
     @property
@@ -80,7 +80,7 @@ class BatchRow:
         return self.items[0].encoded
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingInput:
         """How it counts for the plan: waiting as long as its oldest input, no longer than its most urgent.
 
         It is bulk if all of them are.

@@ -1,1 +1,15 @@
-"""Policy of the worker: values in, decisions out. Pure: no clock, no Redis, no torch."""
+"""Policy of the worker, in the worker process and the engine process. Pure: no clock, Redis, torch or asyncio.
+
+- limits: the limits of a batch, and the share of one runner.
+- batching: the plan: the next batch, the inputs that expire, and when to look again.
+- composition: which inputs of two lanes make the best batch.
+- costs: the time of a batch by its tokens, fitted to the batches that ran.
+- adaptive_limits: the limits of the next batch: as set, and as learned.
+- batch_wait: whether waiting for more inputs pays.
+- closed_loop: whether and how soon answered clients send the next inputs.
+- fair_share: the tokens that bulk is owed, and the load of the interactive lane.
+- bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
+- credits: how much a worker may claim.
+- retries: how an entry runs again whose run did not end, and which entries a worker keeps.
+- hang_timeout: how long an engine may be silent.
+"""

@@ -1,9 +1,9 @@
-"""The limits of the next batch: those that are set, and what is learnt as batches run. Pure.
+"""The limits of the next batch: those that are set, and what is learned as batches run. Pure.
 
-What batches cost is learnt: where they are padded, the plan weighs padding against the fixed part of a batch, which is
-worth a few tokens on one device and thousands on another. An adaptive wait needs it too, and learns what there is to
-wait for; and so does whoever has to tell a slow batch from one that hangs. Any wait learns how long a batch takes, to
-leave that before a deadline; and the plan, to tell what would come too late.
+The costs of batches are learned. If batches are padded, the plan weighs padding against the fixed part of a batch,
+which is worth a few tokens on one device and thousands on another. An adaptive wait needs the costs too, and learns
+which inputs it may expect; the watchdog needs them to tell a slow batch from one that hangs. Any wait learns how long a
+batch takes, to leave that time before a deadline; the plan learns it to find inputs that would be answered late.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuworker.policy.batch_wait import WaitForecast
-from gpuworker.policy.batching import Limits, is_full, share
 from gpuworker.policy.closed_loop import ReturnEstimator
 from gpuworker.policy.costs import CostFit
+from gpuworker.policy.limits import Limits, is_full, max_runner_tokens
 
 WEIGHT = 0.2
-"""Of the last batch, in how long one is expected to take, and in what each of its inputs is."""
+"""Weight of the last batch in the averages: the expected time of a batch, and the tokens of each of its inputs."""
 
 
 class AdaptiveLimits:
-    """What an engine has learnt of its batches.
+    """What an engine has learned of its batches.
 
-    With several runners the last batch is that of any of them, and one that is free may wait while others run: it waits
-    for those who were answered last, as it would alone.
+    With several runners the last batch is that of any of them. A runner that is free may wait while others run: it
+    waits for the clients that were answered last, as a single runner would.
 
     Args:
         limits: as set; without a `wait_s` the wait is adaptive.
@@ -34,71 +34,76 @@ class AdaptiveLimits:
         self._limits = limits
         self._runners = runners
         self._min_overhead = limits.overhead_tokens
-        self._waits = limits.wait_s != 0
-        self._adapts = limits.wait_s is None
+        self._may_wait = limits.wait_s != 0
+        self._adaptive_wait = limits.wait_s is None
         self._fit = CostFit()
         self._returns = ReturnEstimator()
-        self._each = 0.0
-        self._longest = 0.0
+        self._input_tokens = 0.0
+        self._max_input_tokens = 0.0
 
     def limits(self, waiting_tokens: int, running_tokens: int) -> Limits:
-        """Returns the limits of a batch that is planned now, with so much that waits and runs."""
+        """Returns the limits of a batch that is planned now, with this many tokens waiting and running."""
         limits, costs = self._limits, self._fit.costs
         if limits.wait_s:
-            return limits._replace(costs=costs)  # who waits for full batches wants them full
-        max_tokens = share(waiting_tokens + running_tokens, self._runners, limits)
-        return limits._replace(max_tokens=max_tokens, costs=costs, forecast=self._forecast() if self._adapts else None)
+            return limits._replace(costs=costs)  # a set wait is for full batches: they are not split
+        max_tokens = max_runner_tokens(waiting_tokens + running_tokens, self._runners, limits)
+        forecast = self._forecast() if self._adaptive_wait else None
+        return limits._replace(max_tokens=max_tokens, costs=costs, forecast=forecast)
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens in a batch, padding included: as set, or less after one ran out of memory."""
+        """Maximum tokens in a batch, padding included: as set, or less after one ran out of memory."""
         return self._limits.max_tokens
 
     def is_full(self, lengths: Sequence[int]) -> bool:
-        """Says whether a batch of inputs of these lengths is as large as any may be."""
+        """Returns whether a batch of inputs of these lengths is as large as any may be."""
         return is_full(lengths, self._limits)
 
-    def ran_out(self, padded_tokens: int) -> None:
-        """Takes in that there was no memory for a batch of so many tokens: from now on, half of that is the most."""
+    def record_out_of_memory(self, padded_tokens: int) -> None:
+        """Lowers the limit to half of `padded_tokens`, for which there was no memory."""
         self._limits = self._limits._replace(max_tokens=max(1, min(self._limits.max_tokens, padded_tokens // 2)))
 
     @property
     def full_s(self) -> float:
-        """How long a full batch is expected to take, of the longest inputs so far; 0 before the first of any size."""
+        """Expected time of a full batch of the longest inputs so far; 0 before the first batch of any size."""
         if self._fit.costs is None:
             return 0.0
-        return self._fit.costs.seconds(min(self._limits.max_tokens, round(self._limits.max_size * self._longest)))
+        return self._fit.costs.seconds(
+            min(self._limits.max_tokens, round(self._limits.max_size * self._max_input_tokens))
+        )
 
-    def arrived(self, now: float, inputs: int) -> None:
-        """Takes in that inputs have come, ready to run."""
-        if self._adapts:
-            self._returns.arrived(now, inputs, self._fit.costs.fixed_s if self._fit.costs else 0.0)
+    def record_arrivals(self, now: float, inputs: int) -> None:
+        """Counts inputs that have arrived, ready to run."""
+        if self._adaptive_wait:
+            self._returns.record_arrivals(now, inputs, self._fit.costs.fixed_s if self._fit.costs else 0.0)
 
-    def ran(self, now: float, seconds: float, size: int, padded_tokens: int, answered: int) -> None:
-        """Takes in a batch that has ended now.
+    def record_batch(self, now: float, seconds: float, size: int, padded_tokens: int, answered: int) -> None:
+        """Learns from a batch that has ended.
 
         Args:
             now: when it ended.
             seconds: how long it took.
             size: how many texts were in it.
-            padded_tokens: their tokens, with what padding there was.
+            padded_tokens: their tokens, with padding, if there was any.
             answered: the inputs of all entries that it has completed.
         """
         self._fit.observe(padded_tokens, seconds)
-        self._longest = max(self._longest, padded_tokens / size)
+        self._max_input_tokens = max(self._max_input_tokens, padded_tokens / size)
         if not self._limits.packed and self._fit.costs is not None:
-            learnt = max(self._min_overhead, self._fit.costs.overhead_tokens)
-            self._limits = self._limits._replace(overhead_tokens=min(learnt, self._limits.max_tokens))
-        if self._waits:
+            overhead = max(self._min_overhead, self._fit.costs.overhead_tokens)
+            self._limits = self._limits._replace(overhead_tokens=min(overhead, self._limits.max_tokens))
+        if self._may_wait:
             reserve_s = WEIGHT * seconds + (1 - WEIGHT) * self._limits.reserve_s
             self._limits = self._limits._replace(reserve_s=reserve_s)
-        if self._adapts:
-            self._each += WEIGHT * (padded_tokens / size - self._each)
-            self._returns.finished(now, answered)
+        if self._adaptive_wait:
+            self._input_tokens += WEIGHT * (padded_tokens / size - self._input_tokens)
+            self._returns.record_batch(now, answered)
 
     def _forecast(self) -> WaitForecast | None:
-        """Returns what there is to wait for; None before the first batch, and when nobody is out."""
+        """Returns which inputs to expect; None before the first batch, and when no answered input is outstanding."""
         costs, returns = self._fit.costs, self._returns
-        if costs is None or returns.ended is None or returns.out == 0:
+        if costs is None or returns.ended_at is None or returns.outstanding == 0:
             return None
-        return WaitForecast(costs, returns.ended, returns.out, self._each, returns.share, returns.delay_s)
+        return WaitForecast(
+            costs, returns.ended_at, returns.outstanding, self._input_tokens, returns.share, returns.delay_s
+        )

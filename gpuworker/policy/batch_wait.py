@@ -1,13 +1,14 @@
-"""Whether an idle engine gains by waiting for more. Pure.
+"""Whether an idle engine gains by waiting for more inputs. Pure.
 
-Running two groups of inputs as one batch instead of two saves the fixed part of a batch, and costs the padding that the
-longer of them asks of the others. Where nothing is known of who comes next, waiting for it buys nothing: inputs that
-come while a batch runs are in the next one anyway, and a device that is not busy has no use for saved time. But
-clients that ask again when they are answered split into two groups that take turns on the device, and never meet:
-while one runs, the other's answers come back as new inputs. To wait for those joins the groups for good.
+Running two groups of inputs as one batch instead of two saves the fixed part of a batch. It costs the padding that the
+longer inputs cause for the others. If nothing is known of what arrives next, waiting for it gains nothing: inputs that
+arrive while a batch runs are in the next one anyway, and a device that is not busy has no use for saved time. But
+clients that send the next request when they are answered split into two groups that take turns on the device, and never
+meet: while one group runs, the answers of the other come back as new inputs. To wait for those joins the groups for
+good.
 
-So a wait is worth the time saved, for the share of the answered that will have come back; against the wait itself, and,
-for the share that will not, against a whole batch that these then have to sit out.
+So a wait is worth the time saved, for the share of the answered inputs that will have come back. Against it count the
+wait itself, and, for the share that will not, a whole batch that these then have to sit out.
 """
 
 from __future__ import annotations
@@ -17,62 +18,64 @@ from typing import NamedTuple
 from gpuworker.policy.costs import Costs
 
 MARGIN = 1.25
-"""A wait ends a little after those waited for are due: without them it was in vain."""
+"""A wait ends a little after the expected inputs are due: without them it was in vain."""
 
 
 class PendingBatch(NamedTuple):
-    """What a batch would be made of now: so many inputs, each of which takes `each` tokens.
+    """What a batch would contain now: `num_inputs` inputs, each of `input_tokens` tokens.
 
-    That is the length of the longest or, where batches are `packed`, the mean of all.
+    That is the length of the longest or, if batches are `packed`, the mean of all.
     """
 
-    number: int
-    each: float
+    num_inputs: int
+    input_tokens: float
     packed: bool = False
 
 
 class WaitForecast(NamedTuple):
-    """What there is to wait for.
+    """Which inputs are expected, and when.
 
     Attributes:
         costs: of a batch.
-        ended: when the last one ended.
-        out: how many inputs that it answered have not come back.
-        each: what each of them took, in tokens.
-        share: of those answered, how many come back soon enough.
+        ended_at: when the last batch ended.
+        outstanding: how many inputs that it answered have not come back.
+        input_tokens: tokens of each of them.
+        share: fraction of the answered inputs that come back soon enough.
         delay_s: how long after the end of the batch they have come.
     """
 
     costs: Costs
-    ended: float
-    out: int
-    each: float
+    ended_at: float
+    outstanding: int
+    input_tokens: float
     share: float
     delay_s: float
 
-    def joined(self, forming: PendingBatch) -> PendingBatch:
-        """Returns what the batch is made of if all that are out come back."""
-        number = forming.number + self.out
-        if forming.packed:
-            return PendingBatch(number, (forming.number * forming.each + self.out * self.each) / number, packed=True)
-        return PendingBatch(number, max(forming.each, self.each))
+    def join(self, pending: PendingBatch) -> PendingBatch:
+        """Returns what the batch contains if all outstanding inputs come back."""
+        num_inputs = pending.num_inputs + self.outstanding
+        if pending.packed:
+            tokens = pending.num_inputs * pending.input_tokens + self.outstanding * self.input_tokens
+            return PendingBatch(num_inputs, tokens / num_inputs, packed=True)
+        return PendingBatch(num_inputs, max(pending.input_tokens, self.input_tokens))
 
-    def batch_s(self, forming: PendingBatch) -> float:
-        """Returns how long that batch would run."""
-        joined = self.joined(forming)
-        return self.costs.seconds(joined.number * joined.each)
+    def batch_s(self, pending: PendingBatch) -> float:
+        """Returns how long the joined batch would run."""
+        joined = self.join(pending)
+        return self.costs.seconds(joined.num_inputs * joined.input_tokens)
 
-    def saved_s(self, forming: PendingBatch) -> float:
-        """Returns by how much that is less than two batches take, of those here and of those that are out."""
-        here_s, out_s = (
-            self.costs.seconds(n * each) for n, each in ((forming.number, forming.each), (self.out, self.each))
+    def saved_s(self, pending: PendingBatch) -> float:
+        """Returns how much less the joined batch takes than two: one of the pending inputs, one of the outstanding."""
+        pending_s, outstanding_s = (
+            self.costs.seconds(n * tokens)
+            for n, tokens in ((pending.num_inputs, pending.input_tokens), (self.outstanding, self.input_tokens))
         )
-        return here_s + out_s - self.batch_s(forming)
+        return pending_s + outstanding_s - self.batch_s(pending)
 
-    def until(self, forming: PendingBatch, now: float) -> float:
-        """Returns until when to wait at most; `now` when the batch should go."""
-        until = self.ended + MARGIN * self.delay_s
-        if self.out == 0 or until <= now:
+    def wake_at(self, pending: PendingBatch, now: float) -> float:
+        """Returns until when to wait at most; `now` if the batch should go."""
+        wake_at = self.ended_at + MARGIN * self.delay_s
+        if self.outstanding == 0 or wake_at <= now:
             return now
-        worth_s = self.share * self.saved_s(forming) - (1 - self.share) * self.batch_s(forming) - (until - now)
-        return until if worth_s > 0 else now
+        worth_s = self.share * self.saved_s(pending) - (1 - self.share) * self.batch_s(pending) - (wake_at - now)
+        return wake_at if worth_s > 0 else now

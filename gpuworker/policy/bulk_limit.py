@@ -1,13 +1,14 @@
-"""How large a batch may be with bulk in it, while interactive inputs come. Pure.
+"""How large a batch that contains bulk may be while interactive inputs arrive. Pure.
 
-An interactive input waits for the batch that runs, and then for its own. A device that runs full batches of bulk is
-never idle, but makes each of the two as long as a batch may be. So while interactive inputs come, a batch with bulk in
-it takes at most `stretch` times as long as one of interactive inputs alone would, at the rate at which they come. What
-a batch takes that holds n tokens is fixed + each · n; where λ tokens come in a second and all that came in a batch make
-the next one, that is fixed / (1 - each · λ) in the long run, and never less than for one input.
+An interactive input waits for the batch that runs, and then for its own batch. A device that runs full batches of bulk
+is never idle, but both waits are then as long as a batch can be. So while interactive inputs arrive, a batch that
+contains bulk takes at most `stretch` times as long as one of interactive inputs alone would, at their rate of arrival.
+A batch of n tokens takes fixed + each · n. If λ tokens arrive in a second, and all that arrive during a batch make the
+next one, that is fixed / (1 - each · λ) in the long run, and never less than for one input.
 
-Batches that are all of about one size say little of what another size would take, and noise may say that it would take
-no longer. So a batch may be little larger than the largest lately, and what larger ones take is seen before they are.
+Batches of about one size reveal little about the time of another size, and noise may suggest that it would take no
+longer. So a batch may be only a little larger than the largest recent one: the time of larger batches is measured
+before they are much larger.
 """
 
 from __future__ import annotations
@@ -16,59 +17,63 @@ import math
 
 from gpuworker.policy.costs import Costs
 
-LATELY_S = 3.0
-"""Time constant of the average of what comes, and how long after the last one interactive inputs still count."""
+RECENT_S = 3.0
+"""Time constant of the rate of arrival, and how long after the last one interactive inputs still count."""
 
-GROWTH, FADES = 1.1, 0.98
-"""How much larger than the largest lately the next batch may be, and what each batch leaves of how large that was."""
+GROWTH, LARGEST_DECAY = 1.1, 0.98
+"""The next batch may be this much larger than the largest recent one; and what each batch leaves of that one's size."""
 
 WEIGHT = 0.1
-"""Of the last batch, in how many tokens an input has."""
+"""Weight of the last batch in the average tokens of an input."""
 
 
 class BulkBatchLimit:
-    """The interactive inputs that come lately, and what room they leave for bulk beside them.
+    """The recent rate of interactive inputs, and the room that they leave for bulk in a batch.
 
     Args:
-        stretch: how many times longer a batch may take with bulk in it.
-        runners: how many batches run at once, among which what comes is spread.
+        stretch: how many times longer a batch may take if it contains bulk.
+        runners: how many batches run at once; what arrives is spread over them.
     """
 
     def __init__(self, stretch: float, runners: int) -> None:
         self._stretch = stretch
         self._runners = runners
-        self._recent = 0.0
-        self._each = 0.0
-        self._at: float | None = None
+        self._recent_tokens = 0.0
+        self._input_tokens = 0.0
+        self._last_at: float | None = None
         self._largest = 0.0
 
-    def began(self, inputs: int, tokens: int, beside: int, now: float) -> None:
-        """Takes in that a batch begins: how many interactive inputs it has, of how many tokens, and tokens of bulk."""
-        self._largest = max(float(tokens + beside), FADES * self._largest)
+    def record_start(self, inputs: int, tokens: int, bulk_tokens: int, now: float) -> None:
+        """Counts a batch that begins: its interactive inputs and their tokens, and its tokens of bulk."""
+        self._largest = max(float(tokens + bulk_tokens), LARGEST_DECAY * self._largest)
         if not inputs:
             return
-        self._recent = self._recent * self._faded(now) + tokens
-        self._each += (WEIGHT if self._each else 1.0) * (tokens / inputs - self._each)
-        self._at = now
+        self._recent_tokens = self._recent_tokens * self._decay(now) + tokens
+        self._input_tokens += (WEIGHT if self._input_tokens else 1.0) * (tokens / inputs - self._input_tokens)
+        self._last_at = now
 
-    def bulk_tokens(self, costs: Costs | None, now: float) -> int | None:
-        """Returns the most tokens of a batch with bulk in it, padding included; None while there is no such bound."""
-        if costs is None or self._at is None or now - self._at > LATELY_S:
+    def max_bulk_tokens(self, costs: Costs | None, now: float) -> int | None:
+        """Returns the maximum tokens of a batch that contains bulk, padding included; None while there is no limit."""
+        if costs is None or self._last_at is None or now - self._last_at > RECENT_S:
             return None
-        return math.ceil(max(1.0, self._each, min(self._expected(costs, now), GROWTH * self._largest)))
+        return math.ceil(max(1.0, self._input_tokens, min(self._max_tokens(costs, now), GROWTH * self._largest)))
 
-    def coming(self, seconds: float, now: float) -> float:
-        """Returns how many interactive inputs come in so much time, at the rate at which they have come lately."""
-        return self._recent * self._faded(now) / LATELY_S / self._each * seconds if self._each else 0.0
+    def expected_inputs(self, seconds: float, now: float) -> float:
+        """Returns how many interactive inputs arrive within `seconds`, at their recent rate."""
+        return (
+            self._recent_tokens * self._decay(now) / RECENT_S / self._input_tokens * seconds
+            if self._input_tokens
+            else 0.0
+        )
 
-    def _expected(self, costs: Costs, now: float) -> float:
-        """How many tokens may be in a batch by what batches cost."""
-        load = costs.token_s * self._recent * self._faded(now) / LATELY_S / self._runners
+    def _max_tokens(self, costs: Costs, now: float) -> float:
+        """The maximum tokens of a batch, by the costs of batches alone."""
+        load = costs.token_s * self._recent_tokens * self._decay(now) / RECENT_S / self._runners
         if load >= 1 or costs.token_s <= 0:
             return math.inf
-        alone_s = max(costs.seconds(self._each), costs.fixed_s / (1 - load))
+        alone_s = max(costs.seconds(self._input_tokens), costs.fixed_s / (1 - load))
         return (self._stretch * alone_s - costs.fixed_s) / costs.token_s
 
-    def _faded(self, now: float) -> float:
-        """What is left by now of the weight of the last batch."""
-        return 0.0 if self._at is None else math.exp((self._at - now) / LATELY_S)
+    def _decay(self, now: float) -> float:
+        """What is left now of the weight of the last batch."""
+        return 0.0 if self._last_at is None else math.exp((self._last_at - now) / RECENT_S)

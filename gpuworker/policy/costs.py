@@ -1,8 +1,8 @@
 """What a batch costs: seconds ≈ fixed + each × padded tokens, fitted to the batches as they run. Pure.
 
-Weighted least squares that forgets. Errors count relative to how long a batch took, so that one that was held up says
-next to nothing. As long as all batches have been of about one size, which says nothing of the fixed
-part, that part is taken to be zero.
+Weighted least squares that forgets. Errors count relative to the time of a batch, so that a batch that was held up has
+hardly any weight. While all batches have been of about one size, they do not reveal the fixed part: it is assumed to
+be zero.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import math
 from typing import NamedTuple
 
 FORGET = 0.02
-"""Share of what is known that one more batch replaces."""
+"""Fraction of the estimate that one more batch replaces."""
 
 NO_FIXED_PART = 0.05
-"""The belief that there is none, as a number of batches."""
+"""Weight of the assumption that there is no fixed part, as a number of batches."""
 
 MIN_S = 1e-6
-"""No batch takes less."""
+"""Shorter times of a batch count as this."""
 
 
 class Costs(NamedTuple):
-    """What a batch takes: `fixed_s`, and `token_s` for each of its tokens, padding included."""
+    """The time of a batch: `fixed_s`, and `token_s` for each of its tokens, padding included."""
 
     fixed_s: float
     token_s: float
 
     def seconds(self, padded_tokens: float) -> float:
-        """Returns how long a batch of so many tokens takes."""
+        """Returns how long a batch of this many tokens takes."""
         return self.fixed_s + self.token_s * padded_tokens
 
     @property
@@ -37,9 +37,9 @@ class Costs(NamedTuple):
 
 
 class CostFit:
-    """The costs of batches as far as they have run. `costs` is None before the first.
+    """The costs of the batches so far. `costs` is None before the first.
 
-    Kept are sums over batches, each weighted by w = 1 / seconds²: their number, w, w·t, w·t², w·s and w·t·s.
+    The state is sums over batches, each weighted by w = 1 / seconds²: their number, w, w·t, w·t², w·s and w·t·s.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class CostFit:
         self._number = self._w = self._wt = self._wtt = self._ws = self._wts = 0.0
 
     def observe(self, padded_tokens: int, seconds: float) -> None:
-        """Takes in a batch: its tokens with padding, and how long it took."""
+        """Adds a batch: its tokens, padding included, and how long it took. Without tokens it is ignored."""
         if padded_tokens < 1:
             return
         seconds = max(seconds, MIN_S)
@@ -58,10 +58,10 @@ class CostFit:
         self._wtt = keep * self._wtt + w * padded_tokens**2
         self._ws = keep * self._ws + w * seconds
         self._wts = keep * self._wts + w * padded_tokens * seconds
-        self.costs = self._solved()
+        self.costs = self._solve()
 
-    def _solved(self) -> Costs:
-        w = self._w * (1 + NO_FIXED_PART / self._number)  # as if some batches without any tokens had taken no time
+    def _solve(self) -> Costs:
+        w = self._w * (1 + NO_FIXED_PART / self._number)  # as if some batches without tokens had taken no time
         spread = w * self._wtt - self._wt**2
         fixed_s = (self._wtt * self._ws - self._wt * self._wts) / spread
         token_s = (w * self._wts - self._wt * self._ws) / spread

@@ -1,6 +1,6 @@
 """How much a worker may claim. Pure.
 
-It holds enough to sort by length and to keep its engine busy, and no more: what it holds, nobody else can run.
+It holds enough to sort by length and to keep its engine busy, and no more: no other worker can run what it holds.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 HORIZON_S = 1.0
-"""At most this much of the engine's work is held."""
+"""A worker holds at most this much of its engine's work."""
 
 
-class Held(NamedTuple):
+class HeldLoad(NamedTuple):
     """What a worker has claimed and not answered: of all lanes, or of the interactive one."""
 
     entries: int
@@ -19,19 +19,22 @@ class Held(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """What it may claim now."""
+    """What a worker may claim now."""
 
     entries: int
     tokens: int
 
 
-def credit(held: Held, window: int, tokens_per_s: float, min_tokens: int) -> Credit | None:
-    """Returns what may be claimed, or None when enough is held.
+def compute_credit(held: HeldLoad, window: int, tokens_per_s: float, min_tokens: int) -> Credit | None:
+    """Returns what may be claimed, or None if enough is held.
 
-    Interactive entries have room beside all of bulk that is held, since they run before it; bulk has what all leave.
+    For interactive entries, bulk that is held does not count, since they run before it; bulk may use what all leave.
 
-    `window` bounds the entries; `tokens_per_s` is the engine's measured rate (0 while unknown) and `min_tokens`
-    what it may hold however slow it is: the batch that runs and the one that is ready.
+    Args:
+        held: of this lane and of those before it.
+        window: maximum entries.
+        tokens_per_s: measured rate of the engine; 0 while unknown.
+        min_tokens: what a worker may hold however slow it is: the batch that runs and the one that is ready.
     """
     tokens = max(min_tokens, int(tokens_per_s * HORIZON_S)) - held.tokens
     entries = window - held.entries

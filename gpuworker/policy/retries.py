@@ -1,4 +1,4 @@
-"""What happens to an entry that is held: renewed or let go; and to one whose run began and did not end. Pure."""
+"""Whether a held entry is kept or dropped, and how an entry runs again whose run began and did not end. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class RetryDecision(Enum):
-    """What to do with an entry that comes, or comes back, to a worker."""
+    """How to run an entry that a worker claims, or that comes back to it."""
 
     BATCHED = "batched"
     ISOLATED = "isolated"
@@ -16,18 +16,18 @@ class RetryDecision(Enum):
 def decide_retry(attempts: int, max_attempts: int) -> RetryDecision:
     """Returns how to run an entry whose run has begun `attempts` times without ending.
 
-    An engine that dies takes a whole batch with it, and only one of its inputs may be to blame: so each of them runs
-    alone from then on, and the one to blame is alone when it kills again.
+    An engine that dies takes a whole batch with it, and perhaps only one of its inputs is the cause. So each of them
+    runs alone from then on, and the cause is alone when it kills an engine again.
     """
     if attempts >= max_attempts:
         return RetryDecision.GIVE_UP
     return RetryDecision.ISOLATED if attempts > 0 else RetryDecision.BATCHED
 
 
-def should_keep(*, owned: bool, begun: bool, answered: bool) -> bool:
-    """Returns whether a worker keeps an entry of which its renewal has found whether it is still its own.
+def should_keep(*, owned: bool, started: bool, answered: bool) -> bool:
+    """Returns whether a worker keeps an entry, after a renewal has found whether it still owns it.
 
-    What was cancelled or taken over need not run. But what runs, runs to its end, and what has its answer is committed:
-    whoever is first counts.
+    An entry that was cancelled or taken over need not run. But one that has started runs to its end, and one with an
+    answer is committed: the first commit counts.
     """
-    return owned or begun or answered
+    return owned or started or answered

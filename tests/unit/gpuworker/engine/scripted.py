@@ -14,7 +14,7 @@ import numpy as np
 from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 from shared.codec import decode_ids
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpuworker.engine.failures import is_out_of_memory
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import Line, Scripted, right, work
 from tests.waiting import wait_until
 

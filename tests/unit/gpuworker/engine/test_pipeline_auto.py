@@ -13,7 +13,7 @@ from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.models import parse_model
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import work
 
 AUTO = Limits(64, 1_000, wait_s=None)

@@ -7,7 +7,7 @@ import time
 
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, PipelineCallbacks
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, work
 from tests.waiting import wait_until
 

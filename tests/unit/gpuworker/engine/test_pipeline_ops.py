@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuworker.engine.work import EntryTask
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 from shared.codec import encode_ids
 from shared.messages import DECODE, EMBED_ALL, TOKENIZE, Options
 from tests.unit.gpuworker.engine.scripted import Line, Scripted, vector_of, work

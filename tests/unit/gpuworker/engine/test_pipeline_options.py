@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpuworker.engine.work import EntryTask
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 from shared.messages import Options
 from tests.unit.gpuworker.engine.scripted import DIM, Line, Scripted, vector_of, work
 from tests.waiting import wait_until

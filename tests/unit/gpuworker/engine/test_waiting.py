@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from gpuworker.engine.waiting import WaitingInputs
 from gpuworker.engine.work import Batch, EntryTask, InputItem
-from gpuworker.policy.batching import Limits, Waiting
+from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
+from gpuworker.policy.limits import Limits
 
 LIMITS = Limits(4, 1_000, packed=True, costs=Costs(0.01, 0.001))
 NOW, LATER = 100.0, 1_000.0
@@ -23,7 +24,7 @@ class Encoded(NamedTuple):
 def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, since: float = NOW) -> InputItem:
     """Returns the only input of an entry."""
     work = EntryTask(f"{text} {bulk} {attempts}", (text,), since, LATER, attempts, bulk)
-    return InputItem(work, 0, Encoded(tokens), Waiting(tokens, since, LATER, attempts, work.key, bulk), since)
+    return InputItem(work, 0, Encoded(tokens), WaitingInput(tokens, since, LATER, attempts, work.key, bulk), since)
 
 
 def planned(shelf: WaitingInputs, now: float = NOW) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an engine learns of its batches, and the limits that it makes of that."""
+"""What an engine learns of its batches, and the limits that follow from it."""
 
 from __future__ import annotations
 
@@ -6,79 +6,79 @@ import pytest
 
 from gpuworker.policy.adaptive_limits import AdaptiveLimits
 from gpuworker.policy.batch_wait import PendingBatch, WaitForecast
-from gpuworker.policy.batching import OVERHEAD_TOKENS, Limits
 from gpuworker.policy.costs import Costs
+from gpuworker.policy.limits import OVERHEAD_TOKENS, Limits
 
 COSTS = Costs(0.020, 0.0001)
-BACK_AT_S = 0.002
+RETURN_S = 0.002
 ADAPTIVE = Limits(64, 16_384, wait_s=None)
 EIGHT = PendingBatch(8, 20.0)
 
 
-def outlook_of(pace: AdaptiveLimits) -> WaitForecast:
-    """Returns what there is to wait for, which must have been learnt."""
-    forecast = pace.limits(0, 0).forecast
+def forecast_of(limits: AdaptiveLimits) -> WaitForecast:
+    """Returns which inputs are expected; fails if there is no forecast."""
+    forecast = limits.limits(0, 0).forecast
     assert forecast is not None
     return forecast
 
 
-def two_groups(pace: AdaptiveLimits, rounds: int, costs: Costs = COSTS) -> float:
-    """Plays two groups of eight clients that take turns, each back 2 ms after its answers; returns the time then."""
+def two_groups(limits: AdaptiveLimits, rounds: int, costs: Costs = COSTS) -> float:
+    """Plays two groups of eight clients that take turns, each back 2 ms after its answers; returns the end time."""
     now = 0.0
     for round_ in range(rounds):
         tokens = 8 * (10 + 10 * (round_ % 4))
         now += costs.seconds(tokens)
-        pace.ran(now, costs.seconds(tokens), 8, tokens, 8)
-        pace.arrived(now + BACK_AT_S, 8)
+        limits.record_batch(now, costs.seconds(tokens), 8, tokens, 8)
+        limits.record_arrivals(now + RETURN_S, 8)
     return now
 
 
-def test_before_the_first_batch_there_is_nothing_to_wait_for() -> None:
-    """No outlook."""
-    pace = AdaptiveLimits(ADAPTIVE, 1)
-    pace.arrived(1.0, 3)
-    assert pace.limits(0, 0).forecast is None
+def test_before_the_first_batch_there_is_no_forecast() -> None:
+    """Arrivals alone are not enough for one."""
+    limits = AdaptiveLimits(ADAPTIVE, 1)
+    limits.record_arrivals(1.0, 3)
+    assert limits.limits(0, 0).forecast is None
 
 
 def test_two_groups_of_clients_are_joined() -> None:
     """After some rounds the engine waits for the other group, to run both as one batch."""
-    pace = AdaptiveLimits(ADAPTIVE, 1)
-    now = two_groups(pace, 20) + 0.030
-    pace.ran(now, 0.030, 8, 160, 8)
-    until = outlook_of(pace).until(EIGHT, now)
-    assert now + BACK_AT_S < until < now + 2 * BACK_AT_S
-    pace.arrived(until, 8)
-    assert pace.limits(0, 0).forecast is None, "all are back"
+    limits = AdaptiveLimits(ADAPTIVE, 1)
+    now = two_groups(limits, 20) + 0.030
+    limits.record_batch(now, 0.030, 8, 160, 8)
+    wake_at = forecast_of(limits).wake_at(EIGHT, now)
+    assert now + RETURN_S < wake_at < now + 2 * RETURN_S
+    limits.record_arrivals(wake_at, 8)
+    assert limits.limits(0, 0).forecast is None, "all are back"
 
 
-def test_on_a_device_without_a_fixed_part_they_are_left_alone() -> None:
-    """The same clients, where a batch takes its tokens' time and no more."""
-    pace = AdaptiveLimits(ADAPTIVE, 1)
-    now = two_groups(pace, 20, Costs(0.0, 0.0002)) + 0.032
-    pace.ran(now, 0.032, 8, 160, 8)
-    assert outlook_of(pace).until(EIGHT, now) == now
+def test_on_a_device_without_a_fixed_part_they_are_not_joined() -> None:
+    """For the same clients there is no wait if a batch takes only its tokens' time."""
+    limits = AdaptiveLimits(ADAPTIVE, 1)
+    now = two_groups(limits, 20, Costs(0.0, 0.0002)) + 0.032
+    limits.record_batch(now, 0.032, 8, 160, 8)
+    assert forecast_of(limits).wake_at(EIGHT, now) == now
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.005])
 def test_a_fixed_wait_learns_nothing_of_clients(wait_s: float) -> None:
-    """Nor does none: there is no outlook, whatever runs."""
-    pace = AdaptiveLimits(Limits(64, 16_384, wait_s), 1)
-    two_groups(pace, 20)
-    assert pace.limits(0, 0).forecast is None
+    """With a fixed wait, or without one, there is no forecast, whatever runs."""
+    limits = AdaptiveLimits(Limits(64, 16_384, wait_s), 1)
+    two_groups(limits, 20)
+    assert limits.limits(0, 0).forecast is None
 
 
-def test_a_fixed_wait_learns_what_to_leave_before_a_deadline() -> None:
-    """About what a batch takes; without a wait nobody asks, and nothing is kept."""
+def test_a_fixed_wait_learns_its_reserve_before_a_deadline() -> None:
+    """About the time of a batch; without a wait it is not needed, and stays 0."""
     fixed, none = AdaptiveLimits(Limits(64, 16_384, 0.005), 1), AdaptiveLimits(Limits(64, 16_384), 1)
-    for pace in (fixed, none):
+    for limits in (fixed, none):
         for k in range(50):
-            pace.ran(k * 0.04, 0.04, 8, 200, 8)
+            limits.record_batch(k * 0.04, 0.04, 8, 200, 8)
     assert fixed.limits(0, 0).reserve_s == pytest.approx(0.04, rel=0.01)
     assert none.limits(0, 0).reserve_s == 0
 
 
 def test_batches_are_split_unless_full_ones_are_wanted() -> None:
-    """With two runners and 900 tokens in sight each batch may have half of them; with a fixed wait all."""
+    """With two runners and 900 tokens in sight, a batch may have half of them; with a fixed wait, all."""
     assert [AdaptiveLimits(Limits(64, 512, wait_s), 2).limits(400, 500).max_tokens for wait_s in (0.0, None, 0.01)] == [
         450,
         450,
@@ -86,8 +86,8 @@ def test_batches_are_split_unless_full_ones_are_wanted() -> None:
     ]
 
 
-def test_padded_batches_tell_what_their_fixed_part_is_worth() -> None:
-    """On a device where that is 200 tokens, it is learnt with any wait; a packed batch has no padding to weigh."""
+def test_padded_batches_reveal_their_fixed_part() -> None:
+    """On a device where it is worth 200 tokens, any wait learns it; a packed batch has no padding to weigh."""
     for wait_s in (0.0, None, 0.01):
         padded, packed = (AdaptiveLimits(Limits(64, 16_384, wait_s, packed=packed), 1) for packed in (False, True))
         two_groups(padded, 20)
@@ -96,23 +96,23 @@ def test_padded_batches_tell_what_their_fixed_part_is_worth() -> None:
         assert packed.limits(0, 0).overhead_tokens == OVERHEAD_TOKENS
 
 
-def test_batches_of_one_size_say_nothing_of_their_fixed_part() -> None:
-    """It is never taken for less than it is at first, nor for more than a batch may have."""
-    pace, free = AdaptiveLimits(ADAPTIVE, 1), AdaptiveLimits(ADAPTIVE, 1)
+def test_the_overhead_is_bounded() -> None:
+    """It is never less than at first, as after batches of one size, nor more than a batch may have."""
+    limits, varied = AdaptiveLimits(ADAPTIVE, 1), AdaptiveLimits(ADAPTIVE, 1)
     for k in range(50):
-        pace.ran(k * 0.04, 0.04, 8, 200, 8)
-        free.ran(k * 0.04, 0.04, 8, 100 if k % 2 else 3_000, 8)
-    assert pace.limits(0, 0).overhead_tokens == OVERHEAD_TOKENS
-    assert free.limits(0, 0).overhead_tokens == ADAPTIVE.max_tokens
+        limits.record_batch(k * 0.04, 0.04, 8, 200, 8)
+        varied.record_batch(k * 0.04, 0.04, 8, 100 if k % 2 else 3_000, 8)
+    assert limits.limits(0, 0).overhead_tokens == OVERHEAD_TOKENS
+    assert varied.limits(0, 0).overhead_tokens == ADAPTIVE.max_tokens
 
 
 def test_a_full_batch_is_bounded_by_its_number_of_inputs() -> None:
-    """Of inputs as long as the longest so far; not by the tokens alone, which such inputs would never fill."""
-    pace = AdaptiveLimits(Limits(8, 16_384, packed=True), 1)
-    assert pace.full_s == 0.0
+    """Its time is that of inputs as long as the longest so far; such inputs may never reach the token limit."""
+    limits = AdaptiveLimits(Limits(8, 16_384, packed=True), 1)
+    assert limits.full_s == 0.0
     for tokens in (4, 8, 16, 8) * 5:
-        pace.ran(0.0, COSTS.seconds(tokens), 4, tokens, 4)
-    assert pace.full_s == pytest.approx(COSTS.seconds(8 * 4), rel=0.05)
+        limits.record_batch(0.0, COSTS.seconds(tokens), 4, tokens, 4)
+    assert limits.full_s == pytest.approx(COSTS.seconds(8 * 4), rel=0.05)
     for tokens in (4_000, 40_000):
-        pace.ran(0.0, COSTS.seconds(tokens), 1, tokens, 1)
-    assert pace.full_s == pytest.approx(COSTS.seconds(16_384), rel=0.1)
+        limits.record_batch(0.0, COSTS.seconds(tokens), 1, tokens, 1)
+    assert limits.full_s == pytest.approx(COSTS.seconds(16_384), rel=0.1)

@@ -1,4 +1,4 @@
-"""When an engine waits for more: properties of the decision, and the plan that it is part of."""
+"""When an engine waits for more: properties of the decision, and the plan that contains it."""
 
 from __future__ import annotations
 
@@ -7,67 +7,69 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuworker.policy.batch_wait import MARGIN, PendingBatch, WaitForecast
-from gpuworker.policy.batching import Limits, Waiting, plan
+from gpuworker.policy.batching import plan
+from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
+from gpuworker.policy.limits import Limits
 
 ENDED = 100.0
 BACK_S = 0.002
 
 ECHO = WaitForecast(Costs(0.020, 0.0001), ENDED, 8, 20.0, 1.0, BACK_S)
-"""A batch has just answered eight clients that ask again at once, on a device whose batches take 20 ms and more."""
+"""A batch has just answered eight clients that return at once, on a device whose batches take 20 ms and more."""
 
 EIGHT = PendingBatch(8, 20.0)
 
 lengths = st.floats(1.0, 512.0)
-outlooks = st.builds(
+forecasts = st.builds(
     WaitForecast,
     costs=st.builds(Costs, st.floats(0.0, 0.1), st.sampled_from([0.0, 0.000002, 0.0001])),
-    ended=st.just(ENDED),
-    out=st.integers(0, 64),
-    each=lengths,
+    ended_at=st.just(ENDED),
+    outstanding=st.integers(0, 64),
+    input_tokens=lengths,
     share=st.floats(0.0, 1.0),
     delay_s=st.floats(0.0, 0.1),
 )
-formings = st.builds(PendingBatch, number=st.integers(1, 64), each=lengths, packed=st.booleans())
+pending_batches = st.builds(PendingBatch, num_inputs=st.integers(1, 64), input_tokens=lengths, packed=st.booleans())
 nows = st.floats(ENDED, ENDED + 0.05) | st.just(ENDED)
 
 
-@given(outlooks, formings, nows)
-def test_nobody_waits_longer_than_a_batch_can_save(forecast: WaitForecast, forming: PendingBatch, now: float) -> None:
-    """A wait is shorter than the fixed part of a batch, ends soon after those are due that are out, and has an end."""
-    until = forecast.until(forming, now)
-    assert until >= now
-    assert until == now or until - now < forecast.costs.fixed_s + 1e-9
-    assert until == now or until == forecast.ended + MARGIN * forecast.delay_s
+@given(forecasts, pending_batches, nows)
+def test_no_wait_is_longer_than_a_batch_can_save(forecast: WaitForecast, pending: PendingBatch, now: float) -> None:
+    """A wait is shorter than the fixed part of a batch, and ends soon after the outstanding inputs are due."""
+    wake_at = forecast.wake_at(pending, now)
+    assert wake_at >= now
+    assert wake_at == now or wake_at - now < forecast.costs.fixed_s + 1e-9
+    assert wake_at == now or wake_at == forecast.ended_at + MARGIN * forecast.delay_s
 
 
-@given(outlooks, formings)
-def test_joining_saves_the_fixed_part_less_what_padding_it_takes(forecast: WaitForecast, forming: PendingBatch) -> None:
-    """All of it where nothing is padded, and never more."""
-    saved_s = forecast.saved_s(forming)
+@given(forecasts, pending_batches)
+def test_joining_saves_the_fixed_part_less_the_padding(forecast: WaitForecast, pending: PendingBatch) -> None:
+    """All of it if nothing is padded, and never more."""
+    saved_s = forecast.saved_s(pending)
     assert saved_s <= forecast.costs.fixed_s + 1e-9
-    if forming.packed or forming.each == forecast.each:
+    if pending.packed or pending.input_tokens == forecast.input_tokens:
         assert saved_s == pytest.approx(forecast.costs.fixed_s)
 
 
-@given(outlooks, formings, nows)
-def test_without_a_fixed_part_nobody_waits(forecast: WaitForecast, forming: PendingBatch, now: float) -> None:
-    """Where two batches take no longer than one of both, there is nothing to gain."""
+@given(forecasts, pending_batches, nows)
+def test_without_a_fixed_part_there_is_no_wait(forecast: WaitForecast, pending: PendingBatch, now: float) -> None:
+    """If two batches take no longer than the joined one, there is nothing to gain."""
     free = forecast._replace(costs=Costs(0.0, forecast.costs.token_s))
-    assert free.until(forming, now) == pytest.approx(now, abs=1e-9)
+    assert free.wake_at(pending, now) == pytest.approx(now, abs=1e-9)
 
 
-@given(outlooks, formings, nows)
-def test_nobody_waits_for_nobody(forecast: WaitForecast, forming: PendingBatch, now: float) -> None:
-    """When all that were answered have come back, or none ever does, the batch goes."""
-    assert forecast._replace(out=0).until(forming, now) == now
-    assert forecast._replace(share=0.0).until(forming, now) == now
+@given(forecasts, pending_batches, nows)
+def test_there_is_no_wait_if_no_input_is_expected(forecast: WaitForecast, pending: PendingBatch, now: float) -> None:
+    """If all answered inputs have come back, or none ever does, the batch goes."""
+    assert forecast._replace(outstanding=0).wake_at(pending, now) == now
+    assert forecast._replace(share=0.0).wake_at(pending, now) == now
 
 
-def test_what_comes_back_soon_is_waited_for() -> None:
-    """With 20 ms to save, 2 ms are well spent; until shortly after the inputs are due."""
-    until = ECHO.until(EIGHT, ENDED)
-    assert ENDED + BACK_S < until < ENDED + 2 * BACK_S
+def test_the_engine_waits_for_inputs_that_return_soon() -> None:
+    """To save 20 ms, it waits 2 ms, until shortly after the inputs are due."""
+    wake_at = ECHO.wake_at(EIGHT, ENDED)
+    assert ENDED + BACK_S < wake_at < ENDED + 2 * BACK_S
 
 
 @pytest.mark.parametrize(
@@ -76,18 +78,18 @@ def test_what_comes_back_soon_is_waited_for() -> None:
         ECHO._replace(delay_s=0.030),
         ECHO._replace(costs=Costs(0.001, 0.0001)),
         ECHO._replace(share=0.4),
-        ECHO._replace(each=500.0),
+        ECHO._replace(input_tokens=500.0),
     ],
     ids=["too late", "a cheap batch", "most stay away", "much padding"],
 )
-def test_what_is_not_worth_it_is_not_waited_for(forecast: WaitForecast) -> None:
-    """Not when it comes later than it saves, saves less than it takes, mostly does not come, or costs more padding."""
-    assert forecast.until(EIGHT, ENDED) == ENDED
+def test_there_is_no_wait_that_does_not_pay(forecast: WaitForecast) -> None:
+    """Not for inputs that come too late, save less than they take, mostly stay away, or cost more padding."""
+    assert forecast.wake_at(EIGHT, ENDED) == ENDED
 
 
-def test_packed_batches_have_no_padding_to_fear() -> None:
-    """Long inputs among short ones are waited for where nothing is padded."""
-    assert ECHO._replace(each=250.0).until(EIGHT._replace(packed=True), ENDED) > ENDED
+def test_packed_batches_cost_no_padding() -> None:
+    """The engine waits for long inputs to join short ones if nothing is padded."""
+    assert ECHO._replace(input_tokens=250.0).wake_at(EIGHT._replace(packed=True), ENDED) > ENDED
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -96,17 +98,17 @@ NEVER = 1e9
 LIMITS = Limits(64, 16_384, wait_s=None, forecast=ECHO)
 
 
-def waiting(number: int, deadline: float = NEVER) -> list[Waiting]:
-    """Returns inputs of 20 tokens that came while the last batch ran."""
-    return [Waiting(20, ENDED - 0.01, deadline) for _ in range(number)]
+def waiting(number: int, deadline: float = NEVER) -> list[WaitingInput]:
+    """Returns inputs of 20 tokens that arrived while the last batch ran."""
+    return [WaitingInput(20, ENDED - 0.01, deadline) for _ in range(number)]
 
 
-def test_a_plan_waits_as_the_outlook_says() -> None:
-    """No batch, and the time to look again; then everything that is there."""
-    made = plan(waiting(8), LIMITS, ENDED)
-    assert made.batch == ()
-    assert made.wake_at == ECHO.until(EIGHT, ENDED)
-    back = LIMITS._replace(forecast=ECHO._replace(out=0))
+def test_a_plan_waits_as_forecast() -> None:
+    """No batch, and the time to look again; then everything that has arrived."""
+    result = plan(waiting(8), LIMITS, ENDED)
+    assert result.batch == ()
+    assert result.wake_at == ECHO.wake_at(EIGHT, ENDED)
+    back = LIMITS._replace(forecast=ECHO._replace(outstanding=0))
     assert len(plan(waiting(16), back, ENDED + BACK_S).batch) == 16
 
 
@@ -118,15 +120,15 @@ def test_a_batch_that_is_full_or_would_overflow_goes_at_once(limits: Limits) -> 
     assert len(plan(waiting(8), limits, ENDED).batch) == 8
 
 
-@given(st.integers(1, 40), st.floats(-0.01, 0.2), outlooks, st.floats(0.0, 0.05), st.booleans())
+@given(st.integers(1, 40), st.floats(-0.01, 0.2), forecasts, st.floats(0.0, 0.05), st.booleans())
 def test_a_wait_leaves_time_to_run_before_a_deadline(
     number: int, left_s: float, forecast: WaitForecast, reserve_s: float, packed: bool
 ) -> None:
-    """Never past the oldest deadline less the time that the batch is expected to take."""
+    """It never passes the oldest deadline less the expected time of the batch."""
     limits = LIMITS._replace(forecast=forecast, reserve_s=reserve_s, packed=packed)
     deadline = ENDED + left_s
-    made = plan([*waiting(number), Waiting(20, ENDED - 0.01, deadline)], limits, ENDED)
-    if made.wake_at is not None:
-        assert made.wake_at > ENDED
+    result = plan([*waiting(number), WaitingInput(20, ENDED - 0.01, deadline)], limits, ENDED)
+    if result.wake_at is not None:
+        assert result.wake_at > ENDED
         batch_s = forecast.costs.seconds(20 * (number + (deadline > ENDED)))
-        assert made.wake_at <= deadline - max(batch_s, reserve_s) or deadline <= ENDED
+        assert result.wake_at <= deadline - max(batch_s, reserve_s) or deadline <= ENDED

@@ -10,59 +10,59 @@ from hypothesis import strategies as st
 
 from gpuworker.policy.closed_loop import ReturnEstimator
 
-WHILE_S = 0.020
+WINDOW_S = 0.020
 
 
 def cycles(returns: ReturnEstimator, number: int, answered: int, backs_s: list[float], batch_s: float = 0.040) -> None:
-    """Plays batches of which inputs come back, each after its time; then the next batch ends."""
-    now = 0.0 if returns.ended is None else returns.ended
-    returns.finished(now, answered)
+    """Plays batches whose inputs come back, each after its time; then the next batch ends."""
+    now = 0.0 if returns.ended_at is None else returns.ended_at
+    returns.record_batch(now, answered)
     for _ in range(number):
         for back_s in backs_s:
-            returns.arrived(now + back_s, 1, WHILE_S)
+            returns.record_arrivals(now + back_s, 1, WINDOW_S)
         now += batch_s
-        returns.finished(now, answered)
+        returns.record_batch(now, answered)
 
 
-def test_clients_that_ask_again_are_expected_when_they_came_before() -> None:
-    """Eight that always come 2 to 3 ms after the batch: nearly all, and by the time of the last."""
+def test_clients_are_expected_when_they_returned_before() -> None:
+    """Eight that always return 2 to 3 ms after the batch: nearly all are expected, at the time of the last."""
     returns = ReturnEstimator()
     cycles(returns, 30, 8, [0.002 + i * 0.001 / 7 for i in range(8)])
     assert returns.share > 0.9
     assert returns.delay_s == pytest.approx(0.003)
 
 
-def test_those_who_come_too_late_do_not_count() -> None:
-    """Half of them after the while: half are expected, by the time of those that came in it."""
+def test_late_returns_do_not_count() -> None:
+    """If half of them return after the window, half are expected, at the time of those within it."""
     returns = ReturnEstimator()
-    cycles(returns, 50, 8, [0.002] * 4 + [WHILE_S + 0.005] * 4)
+    cycles(returns, 50, 8, [0.002] * 4 + [WINDOW_S + 0.005] * 4)
     assert returns.share == pytest.approx(0.5, rel=0.05)
     assert returns.delay_s == pytest.approx(0.002)
 
 
-def test_inputs_that_come_at_any_time_take_the_whole_while() -> None:
-    """Poisson arrivals, as many in a batch's time as it answers: half of them in half that time, all over it."""
+def test_independent_arrivals_take_the_whole_window() -> None:
+    """Poisson arrivals, in a batch's time as many as it answers: half of them in half that time, spread evenly."""
     rng, returns, now, answered = random.Random(1), ReturnEstimator(), 0.0, 10
-    returns.finished(now, answered)
+    returns.record_batch(now, answered)
     arrival = rng.expovariate(answered / 0.040)
     for _ in range(500):
         while arrival < now + 0.040:
-            returns.arrived(arrival, 1, WHILE_S)
+            returns.record_arrivals(arrival, 1, WINDOW_S)
             arrival += rng.expovariate(answered / 0.040)
         now += 0.040
-        returns.finished(now, answered)
+        returns.record_batch(now, answered)
     assert 0.3 < returns.share < 0.7
-    assert returns.delay_s > 0.8 * WHILE_S
+    assert returns.delay_s > 0.8 * WINDOW_S
 
 
-def test_what_came_once_is_not_believed_yet() -> None:
-    """After one batch whose answers all came back, few are expected."""
+def test_one_return_is_not_enough() -> None:
+    """After one batch whose answered inputs all came back, few are expected."""
     returns = ReturnEstimator()
     cycles(returns, 1, 8, [0.002] * 8)
     assert returns.share < 0.2
 
 
-def test_a_longer_way_is_learnt_at_once_and_a_shorter_one_slowly() -> None:
+def test_a_longer_delay_is_learned_at_once_and_a_shorter_one_slowly() -> None:
     """One late round is enough to wait longer; one early round is not enough to wait less."""
     returns = ReturnEstimator()
     cycles(returns, 30, 8, [0.002] * 8)
@@ -75,34 +75,34 @@ def test_a_longer_way_is_learnt_at_once_and_a_shorter_one_slowly() -> None:
 
 
 def test_clients_that_have_left_are_forgotten() -> None:
-    """Forty batches after the last of them, nobody is expected any more."""
+    """Forty batches after the last return, no input is expected any more."""
     returns = ReturnEstimator()
     cycles(returns, 30, 8, [0.002] * 8)
     cycles(returns, 40, 8, [])
     assert returns.share < 0.05
 
 
-def test_as_many_are_out_as_were_answered_and_have_not_come() -> None:
-    """More inputs than were answered leave nobody out, and no fewer than nobody."""
+def test_outstanding_inputs_are_those_answered_that_have_not_returned() -> None:
+    """Their number falls with each arrival, and never below zero."""
     returns = ReturnEstimator()
-    assert returns.out == 0
-    returns.finished(1.0, 5)
-    returns.arrived(1.001, 2, WHILE_S)
-    assert returns.out == 3
-    returns.arrived(1.002, 7, WHILE_S)
-    assert returns.out == 0
+    assert returns.outstanding == 0
+    returns.record_batch(1.0, 5)
+    returns.record_arrivals(1.001, 2, WINDOW_S)
+    assert returns.outstanding == 3
+    returns.record_arrivals(1.002, 7, WINDOW_S)
+    assert returns.outstanding == 0
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(-0.5, 2.0), st.integers(0, 100), st.floats(0, 2.0)), max_size=60))
-def test_a_share_is_a_share(events: list[tuple[bool, float, int, float]]) -> None:
-    """Whatever happens, and though threads tell it out of turn: from none to all, after no negative time."""
+def test_the_estimate_stays_in_its_bounds(events: list[tuple[bool, float, int, float]]) -> None:
+    """Whatever happens, and though threads report out of order, the share is from 0 to 1 and no delay is negative."""
     returns, now = ReturnEstimator(), 0.0
-    for ended, step_s, inputs, while_s in events:
+    for ended, step_s, inputs, window_s in events:
         now += step_s
         if ended:
-            returns.finished(now, inputs)
+            returns.record_batch(now, inputs)
         else:
-            returns.arrived(now, inputs, while_s)
-        assert returns.out >= 0
+            returns.record_arrivals(now, inputs, window_s)
+        assert returns.outstanding >= 0
         assert 0 <= returns.share <= 1
         assert 0 <= returns.delay_s <= 2.0

@@ -1,4 +1,4 @@
-"""What batches cost, as learnt from how long they took."""
+"""What batches cost, as learned from how long they took."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gpuworker.policy.costs import CostFit, Costs
 DEVICES = [Costs(0.002, 0.003), Costs(0.0025, 0.00011), Costs(0.004, 0.000002), Costs(0.020, 0.0001), Costs(0.0, 0.001)]
 
 
-def fitted(costs: Costs, sizes: Callable[[random.Random], int], noise: float = 0.05, number: int = 400) -> Costs:
-    """Returns what is learnt from so many batches with a relative error of `noise`."""
+def fit_costs(costs: Costs, sizes: Callable[[random.Random], int], noise: float = 0.05, number: int = 400) -> Costs:
+    """Returns the costs learned from `number` batches with a relative error of `noise`."""
     rng, fit = random.Random(3), CostFit()
     for _ in range(number):
         tokens = sizes(rng)
@@ -29,22 +29,22 @@ def fitted(costs: Costs, sizes: Callable[[random.Random], int], noise: float = 0
 def test_both_parts_are_found_in_noisy_batches(costs: Costs) -> None:
     """With batches of many sizes and an error of 5 %, any size is predicted within 10 %, the fixed part too."""
     break_even = max(10.0, costs.fixed_s / costs.token_s)
-    found = fitted(costs, lambda rng: rng.randint(1, round(4 * break_even)))
-    assert found.fixed_s == pytest.approx(costs.fixed_s, rel=0.1, abs=break_even * costs.token_s * 0.05)
-    assert found.token_s == pytest.approx(costs.token_s, rel=0.1)
+    fitted_costs = fit_costs(costs, lambda rng: rng.randint(1, round(4 * break_even)))
+    assert fitted_costs.fixed_s == pytest.approx(costs.fixed_s, rel=0.1, abs=break_even * costs.token_s * 0.05)
+    assert fitted_costs.token_s == pytest.approx(costs.token_s, rel=0.1)
 
 
 @pytest.mark.parametrize("size", [1, 32, 16_384])
-def test_batches_of_one_size_are_predicted_and_say_nothing_of_a_fixed_part(size: int) -> None:
-    """All the time goes to the tokens, so that nobody waits for a gain that is not known to be there."""
+def test_batches_of_one_size_have_no_fixed_part(size: int) -> None:
+    """All their time goes to the tokens, so that no engine waits for a gain that may not exist."""
     costs = Costs(0.049, 0.001)
-    found = fitted(costs, lambda _: size)
-    assert found.fixed_s <= 0.01 * costs.seconds(size)
-    assert found.seconds(size) == pytest.approx(costs.seconds(size), rel=0.05)
+    fitted_costs = fit_costs(costs, lambda _: size)
+    assert fitted_costs.fixed_s <= 0.01 * costs.seconds(size)
+    assert fitted_costs.seconds(size) == pytest.approx(costs.seconds(size), rel=0.05)
 
 
-def test_what_other_sizes_have_shown_outlives_many_batches_of_one() -> None:
-    """A few small batches at the start still tell the parts apart fifty batches later."""
+def test_a_few_other_sizes_outlive_many_batches_of_one() -> None:
+    """A few small batches at the start still separate the parts fifty batches later."""
     costs, fit = Costs(0.020, 0.0001), CostFit()
     for tokens in (30, 100, 250, *(1_000 for _ in range(50))):
         fit.observe(tokens, costs.seconds(tokens))
@@ -52,7 +52,7 @@ def test_what_other_sizes_have_shown_outlives_many_batches_of_one() -> None:
     assert fit.costs.fixed_s == pytest.approx(costs.fixed_s, rel=0.05)
 
 
-def test_a_device_that_has_become_slower_is_learnt_anew() -> None:
+def test_a_device_that_has_become_slower_is_learned_again() -> None:
     """A thousand batches after the change, the old costs are forgotten."""
     rng, fit = random.Random(5), CostFit()
     for factor in (1, 3):
@@ -64,7 +64,7 @@ def test_a_device_that_has_become_slower_is_learnt_anew() -> None:
 
 
 def test_one_batch_that_was_held_up_changes_little() -> None:
-    """A stall of ten seconds in a batch of 40 ms moves what is expected by less than a tenth."""
+    """A stall of ten seconds in a batch of 40 ms changes the prediction by less than a tenth."""
     rng, fit = random.Random(7), CostFit()
     for _ in range(100):
         tokens = rng.randint(1, 64)
@@ -79,7 +79,7 @@ def test_one_batch_that_was_held_up_changes_little() -> None:
 
 @given(st.lists(st.tuples(st.integers(-5, 100_000), st.floats(-1.0, 1_000.0)), max_size=60))
 def test_no_part_is_ever_negative(batches: list[tuple[int, float]]) -> None:
-    """Whatever is observed, both parts are finite numbers from zero up; a batch without tokens is passed over."""
+    """Whatever is observed, both parts are finite and not negative; a batch without tokens is ignored."""
     fit = CostFit()
     for tokens, seconds in batches:
         fit.observe(tokens, seconds)

@@ -1,4 +1,4 @@
-"""How the lanes take turns, and what a batch takes of each."""
+"""How the lanes take turns, and what a batch takes from each."""
 
 from __future__ import annotations
 
@@ -9,59 +9,63 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.policy.batching import ANYONES, Limits, SchedulerState, Waiting, plan
+from gpuworker.policy.batching import INITIAL_STATE, SchedulerState, plan
+from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.fair_share import MIN_SHARE, DeficitCounter, LoadAverage
+from gpuworker.policy.limits import Limits
 
 NOW, LATER = 1.0, 9.0
 BULKS_TURN = SchedulerState(bulk_owed=10**9)
 NEVER_S = 1e9
 
 sizes = st.integers(1, 512)
-waitings = st.lists(
+waiting_inputs = st.lists(
     st.builds(
-        Waiting,
+        WaitingInput,
         tokens=st.integers(1, 12),
         since=st.integers(0, 20).map(lambda ticks: ticks * 0.05),
         deadline=st.sampled_from([LATER, LATER, LATER, 0.5]),
-        attempts=st.just(0),  # hypothesis fills all fields of a named tuple, also those with a default
+        attempts=st.just(0),  # hypothesis fills all fields of a named tuple, even those with a default
         entry=st.just(""),
         bulk=st.booleans(),
     ),
     max_size=30,
 )
-bounds = st.builds(
-    lambda **given: Limits(**given),  # noqa: PLW0108 - of a named tuple builds() would fill what has a default too
+limits_strategy = st.builds(
+    lambda **given: Limits(**given),  # noqa: PLW0108 - for a named tuple, builds() would also fill fields with a default
     max_size=st.integers(1, 10),
     max_tokens=st.integers(1, 60),
     age_bound_s=st.sampled_from([0.0, 0.2, 100.0]),
     overhead_tokens=st.sampled_from([0.0, 1.0, 32.0]),
     packed=st.booleans(),
-    bulk_tokens=st.none() | st.integers(1, 60),
+    max_bulk_tokens=st.none() | st.integers(1, 60),
 )
 
 
-def batch_of(waiting: Sequence[Waiting], limits: Limits, turn: SchedulerState = ANYONES) -> list[Waiting]:
+def batch_of(
+    waiting: Sequence[WaitingInput], limits: Limits, state: SchedulerState = INITIAL_STATE
+) -> list[WaitingInput]:
     """Returns the inputs of the next batch."""
-    return [waiting[i] for i in plan(waiting, limits, NOW, turn).batch]
+    return [waiting[i] for i in plan(waiting, limits, NOW, state).batch]
 
 
-def cost(batch: Sequence[Waiting], limits: Limits) -> int:
+def cost(batch: Sequence[WaitingInput], limits: Limits) -> int:
     """Returns what a batch costs, in tokens."""
     lengths = [each.tokens for each in batch]
     return sum(lengths) if limits.packed else max(lengths) * len(lengths)
 
 
-@given(waitings, bounds)
-def test_bulk_takes_nothing_from_others(waiting: list[Waiting], limits: Limits) -> None:
-    """As long as it is not its turn, of the interactive inputs the same go as if no bulk waited."""
+@given(waiting_inputs, limits_strategy)
+def test_bulk_takes_nothing_from_others(waiting: list[WaitingInput], limits: Limits) -> None:
+    """While it is not bulk's turn, the same interactive inputs go as if no bulk waited."""
     interactive = [each for each in waiting if not each.bulk]
-    went = [each for each in batch_of(waiting, limits) if not each.bulk]
-    assert went == batch_of(interactive, limits)
+    taken = [each for each in batch_of(waiting, limits) if not each.bulk]
+    assert taken == batch_of(interactive, limits)
 
 
-@given(waitings, bounds)
-def test_bulk_fills_the_room_that_is_left(waiting: list[Waiting], limits: Limits) -> None:
-    """All limits are kept, no batch gets longer by it, and what was left behind had no room."""
+@given(waiting_inputs, limits_strategy)
+def test_bulk_fills_the_room_that_is_left(waiting: list[WaitingInput], limits: Limits) -> None:
+    """All limits are kept, and bulk makes no batch longer."""
     batch = batch_of(waiting, limits)
     first = [each for each in batch if not each.bulk]
     if not first or len(first) == len(batch):
@@ -71,48 +75,48 @@ def test_bulk_fills_the_room_that_is_left(waiting: list[Waiting], limits: Limits
     assert limits.packed or max(each.tokens for each in batch) == max(each.tokens for each in first)
 
 
-@given(waitings, bounds)
-def test_no_room_is_left_that_a_bulk_input_would_fit_into(waiting: list[Waiting], limits: Limits) -> None:
-    """Where batches are padded, one fits that is no longer than the batch's longest."""
-    made = plan(waiting, limits, NOW)
-    batch = [waiting[i] for i in made.batch]
+@given(waiting_inputs, limits_strategy)
+def test_no_room_is_left_for_another_bulk_input(waiting: list[WaitingInput], limits: Limits) -> None:
+    """If batches are padded, an input fits that is no longer than the batch's longest."""
+    result = plan(waiting, limits, NOW)
+    batch = [waiting[i] for i in result.batch]
     if not batch or batch[0].bulk or len(batch) == limits.max_size:
         return
     left = (
         each
         for i, each in enumerate(waiting)
-        if i not in made.batch
+        if i not in result.batch
         and each.bulk
         and each.deadline > NOW
         and (limits.packed or each.tokens <= max(other.tokens for other in batch))
     )
-    assert all(cost([*batch, each], limits) > limits.of(bulk=True).max_tokens for each in left)
+    assert all(cost([*batch, each], limits) > limits.for_lane(bulk=True).max_tokens for each in left)
 
 
-@given(waitings, bounds, st.booleans())
-def test_bulk_makes_no_batch_larger_than_its_own_bound(waiting: list[Waiting], limits: Limits, leads: bool) -> None:
-    """Interactive inputs beside it may; and a single input of bulk may be longer than that."""
-    batch = batch_of(waiting, limits, BULKS_TURN if leads else ANYONES)
+@given(waiting_inputs, limits_strategy, st.booleans())
+def test_bulk_keeps_its_own_limit(waiting: list[WaitingInput], limits: Limits, leads: bool) -> None:
+    """Interactive inputs beside it may exceed it, and so may a single input of bulk."""
+    batch = batch_of(waiting, limits, BULKS_TURN if leads else INITIAL_STATE)
     bulk = [each for each in batch if each.bulk]
     if len(bulk) <= 1:
         return
-    most = limits.of(bulk=True).max_tokens
-    assert cost(bulk if leads else batch, limits) <= most
+    limit = limits.for_lane(bulk=True).max_tokens
+    assert cost(bulk if leads else batch, limits) <= limit
 
 
-@given(waitings, bounds)
-def test_when_it_is_bulks_turn_the_lanes_change_places(waiting: list[Waiting], limits: Limits) -> None:
-    """Then the others fill the room that it leaves."""
-    limits = limits._replace(bulk_tokens=None)  # else they would not be alike
+@given(waiting_inputs, limits_strategy)
+def test_when_it_is_bulks_turn_the_lanes_change_places(waiting: list[WaitingInput], limits: Limits) -> None:
+    """Then interactive inputs fill the room that bulk leaves."""
+    limits = limits._replace(max_bulk_tokens=None)  # otherwise the lanes would differ
     turned = [each._replace(bulk=not each.bulk) for each in waiting]
     assert plan(waiting, limits, NOW, BULKS_TURN) == plan(turned, limits, NOW)
 
 
-@given(waitings, bounds, st.integers(1, 20))
+@given(waiting_inputs, limits_strategy, st.integers(1, 20))
 def test_without_padding_no_more_of_bulk_goes_first_than_it_is_owed(
-    waiting: list[Waiting], limits: Limits, owed: int
+    waiting: list[WaitingInput], limits: Limits, owed: int
 ) -> None:
-    """More of it goes only where none of the interactive inputs that are left would fit beside what it is owed."""
+    """More bulk goes only if none of the interactive inputs that are left would fit beside the owed tokens."""
     limits = limits._replace(packed=True, age_bound_s=NEVER_S)
     batch = batch_of(waiting, limits, SchedulerState(bulk_owed=owed))
     interactive = [each for each in batch if not each.bulk]
@@ -126,71 +130,71 @@ def test_without_padding_no_more_of_bulk_goes_first_than_it_is_owed(
 
 
 @given(st.floats(0.01, 0.9), st.lists(sizes, min_size=50, max_size=300))
-def test_bulk_has_its_share(share: float, batches: list[int]) -> None:
-    """Both lanes wait all the time, batches hold whatever number of tokens: it falls short by less than a batch."""
-    turns = DeficitCounter(share, NEVER_S)
-    went = {False: 0, True: 0}
+def test_bulk_gets_its_share(share: float, batches: list[int]) -> None:
+    """If both lanes always wait, bulk deviates from its share by less than a batch, for any size of batches."""
+    deficit = DeficitCounter(share, NEVER_S)
+    taken = {False: 0, True: 0}
     for now, tokens in enumerate(batches):
-        bulk = turns.owed(now) > 0
-        went[bulk] += tokens
-        turns.took(0 if bulk else tokens, tokens if bulk else 0, led=bulk, waits=True, now=now)
-    together = sum(went.values())
-    assert share * together - max(batches) <= went[True] <= share * together + max(batches)
+        bulk = deficit.tokens_owed(now) > 0
+        taken[bulk] += tokens
+        deficit.record(0 if bulk else tokens, tokens if bulk else 0, bulk_first=bulk, bulk_waits=True, now=now)
+    together = sum(taken.values())
+    assert share * together - max(batches) <= taken[True] <= share * together + max(batches)
 
 
 @given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=50))
-def test_room_that_was_left_is_not_saved_up(batches: list[tuple[int, int]]) -> None:
-    """However much bulk had for nothing, it soon has its share again: what it had last is what it waits for."""
-    turns = DeficitCounter(0.5, NEVER_S)
+def test_room_that_bulk_filled_is_not_saved_up(batches: list[tuple[int, int]]) -> None:
+    """However much bulk got there, it is owed again once more interactive tokens went than its largest batch has."""
+    deficit = DeficitCounter(0.5, NEVER_S)
     for interactive, bulk in batches:
-        turns.took(interactive, interactive + bulk, led=False, waits=True, now=0.0)
-    most = max(interactive + bulk for interactive, bulk in batches)
-    turns.took(most + 1, 0, led=False, waits=True, now=0.0)
-    assert turns.owed(0.0) > 0
+        deficit.record(interactive, interactive + bulk, bulk_first=False, bulk_waits=True, now=0.0)
+    limit = max(interactive + bulk for interactive, bulk in batches)
+    deficit.record(limit + 1, 0, bulk_first=False, bulk_waits=True, now=0.0)
+    assert deficit.tokens_owed(0.0) > 0
 
 
 def test_bulk_that_does_not_wait_is_owed_nothing() -> None:
-    """What went by while there was none does not count."""
-    turns = DeficitCounter(0.5, NEVER_S)
-    turns.took(10_000, 0, led=False, waits=False, now=0.0)
-    assert turns.owed(0.0) == 0
-    turns.took(10, 0, led=False, waits=True, now=0.0)
-    assert turns.owed(0.0) == 10
+    """Interactive tokens that went while no bulk waited do not count."""
+    deficit = DeficitCounter(0.5, NEVER_S)
+    deficit.record(10_000, 0, bulk_first=False, bulk_waits=False, now=0.0)
+    assert deficit.tokens_owed(0.0) == 0
+    deficit.record(10, 0, bulk_first=False, bulk_waits=True, now=0.0)
+    assert deficit.tokens_owed(0.0) == 10
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01])
 def test_bulk_is_passed_over_no_longer_than_its_bound(share: float) -> None:
-    """Whatever its share; and it has one turn, not all from then on."""
-    turns = DeficitCounter(share, 5.0)
-    turns.took(10, 10, led=False, waits=True, now=0.0)
-    turns.took(10, 1, led=False, waits=True, now=1.0)  # in the room that was left: another than the one that waits
-    assert [turns.owed(now) for now in (1.0, 4.9, 5.0)] == [0, 0, 1]
-    turns.took(0, 10, led=True, waits=True, now=5.0)
-    assert [turns.owed(now) for now in (5.0, 9.9, 10.0)] == [0, 0, 1]
+    """Whatever its share; and it gets one turn, not all from then on."""
+    deficit = DeficitCounter(share, 5.0)
+    deficit.record(10, 10, bulk_first=False, bulk_waits=True, now=0.0)
+    deficit.record(10, 1, bulk_first=False, bulk_waits=True, now=1.0)  # it filled room; another one waits
+    assert [deficit.tokens_owed(now) for now in (1.0, 4.9, 5.0)] == [0, 0, 1]
+    deficit.record(0, 10, bulk_first=True, bulk_waits=True, now=5.0)
+    assert [deficit.tokens_owed(now) for now in (5.0, 9.9, 10.0)] == [0, 0, 1]
 
 
-def demand_of(tokens_per_s: int, seconds: int) -> LoadAverage:
-    """Returns what was told of so many interactive tokens, each second for so long."""
-    demand = LoadAverage()
+def load_of(tokens_per_s: int, seconds: int) -> LoadAverage:
+    """Returns the load after this many interactive tokens in each of some seconds."""
+    load = LoadAverage()
     for second in range(seconds):
-        demand.passed(float(second))
-        demand.ran(tokens_per_s)
-    demand.passed(float(seconds))
-    return demand
+        load.advance(float(second))
+        load.record(tokens_per_s)
+    load.advance(float(seconds))
+    return load
 
 
 @pytest.mark.parametrize(
     ("tokens_per_s", "share", "left"),
     [(0, 0.1, 1_000), (300, 0.1, 700), (950, 0.1, 100), (1_000, 0.5, 500), (1_000, 0.0, 1_000 * MIN_SHARE)],
 )
-def test_bulk_has_what_is_left_or_its_share(tokens_per_s: int, share: float, left: float) -> None:
-    """Of a thousand tokens a second."""
-    assert demand_of(tokens_per_s, 30).left(1_000.0, share) == pytest.approx(left, rel=0.01)
+def test_bulk_has_the_rest_or_its_share(tokens_per_s: int, share: float, left: float) -> None:
+    """Of a thousand tokens a second, bulk has the rest of the interactive load, at least its share."""
+    assert load_of(tokens_per_s, 30).bulk_rate(1_000.0, share) == pytest.approx(left, rel=0.01)
 
 
-def test_what_was_long_ago_takes_nothing() -> None:
-    """Half a minute without an interactive request leaves all for bulk; a worker without a rate leaves nobody knows."""
-    demand = demand_of(900, 30)
-    demand.passed(60.0)
-    assert demand.left(1_000.0, 0.1) == pytest.approx(1_000.0, rel=0.01)
-    assert demand.left(0.0, 0.1) == 0.0
+def test_old_load_is_forgotten() -> None:
+    """After half a minute without interactive requests bulk has all; without a rate the rest is unknown."""
+    load = load_of(900, 30)
+    load.advance(60.0)
+    assert load.bulk_rate(1_000.0, 0.1) == pytest.approx(1_000.0, rel=0.01)
+    assert load.bulk_rate(0.0, 0.1) == 0.0

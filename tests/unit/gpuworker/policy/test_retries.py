@@ -1,4 +1,4 @@
-"""What becomes of an entry whose run began and did not end."""
+"""What happens to an entry whose run began and did not end."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpuworker.policy.retries import RetryDecision, decide_retry, should_keep
     ],
 )
 def test_of_three_runs_the_first_is_shared(attempts: int, decision: RetryDecision) -> None:
-    """The first run is in company, those after it alone, and after the last there is no other."""
+    """The first run is in a shared batch, those after it are isolated, and there is none after the last."""
     assert decide_retry(attempts, 3) is decision
 
 
-def test_a_single_attempt_is_all_there_is() -> None:
+def test_one_attempt_allows_no_retry() -> None:
     """With one attempt allowed, an entry that died once is given up."""
     assert (decide_retry(0, 1), decide_retry(1, 1)) == (RetryDecision.BATCHED, RetryDecision.GIVE_UP)
 
 
 @pytest.mark.parametrize(
-    ("owned", "begun", "answered", "kept"),
+    ("owned", "started", "answered", "kept"),
     [(True, False, False, True), (False, False, False, False), (False, True, False, True), (False, False, True, True)],
 )
-def test_what_is_gone_and_neither_runs_nor_has_its_answer_is_let_go(
-    owned: bool, begun: bool, answered: bool, kept: bool
+def test_an_entry_is_dropped_if_not_owned_started_or_answered(
+    owned: bool, started: bool, answered: bool, kept: bool
 ) -> None:
-    """What runs, runs to its end, and an answer is committed: the first one counts."""
-    assert should_keep(owned=owned, begun=begun, answered=answered) is kept
+    """A started entry runs to its end, and an answer is committed: the first one counts."""
+    assert should_keep(owned=owned, started=started, answered=answered) is kept

@@ -1,0 +1,78 @@
+"""The limits of a batch, when a batch is full, and how many tokens one runner may take. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpuworker.policy.batch_wait import WaitForecast
+from gpuworker.policy.costs import Costs
+
+OVERHEAD_TOKENS = 32.0
+"""MiniLM on one core: 5 ms for any batch and 0.155 ms for each token. Padded batches soon replace it by their own."""
+
+MIN_PARTS = 2
+"""The batch of a single runner leaves as much waiting as it takes."""
+
+SMALL_BATCH = 8
+"""A batch of this many times its fixed cost is not split: the fixed cost is then a ninth of its time."""
+
+
+class Limits(NamedTuple):
+    """Limits of a batch.
+
+    Attributes:
+        max_size: inputs in a batch.
+        max_tokens: tokens in a batch, padding included; a `packed` batch has no padding.
+        wait_s: longest wait, from the first input of a batch. If None, the `forecast` decides; None without a forecast
+            is no wait.
+        age_bound_s: an input that waited this long is in the next batch.
+        reserve_s: expected run time of a batch. A wait ends at least this long before the oldest deadline.
+        overhead_tokens: the fixed cost of a batch, independent of its content, as the number of tokens that take as
+            long.
+        packed: whether batches run without padding.
+        costs: what batches take, once that is known.
+        forecast: which inputs are expected, and when.
+        bulk_share: see policy.fair_share.
+        bulk_age_bound_s: see policy.fair_share.
+        bulk_stretch: see policy.bulk_limit.
+        max_bulk_tokens: what follows from `bulk_stretch` now: as `max_tokens`, for a batch that contains bulk.
+    """
+
+    max_size: int
+    max_tokens: int
+    wait_s: float | None = 0.0
+    age_bound_s: float = 0.2
+    reserve_s: float = 0.0
+    overhead_tokens: float = OVERHEAD_TOKENS
+    packed: bool = False
+    costs: Costs | None = None
+    forecast: WaitForecast | None = None
+    bulk_share: float = 0.1
+    bulk_age_bound_s: float = 5.0
+    bulk_stretch: float = 1.1
+    max_bulk_tokens: int | None = None
+
+    def for_lane(self, *, bulk: bool) -> Limits:
+        """Returns the limits up to which a batch accepts inputs of bulk, or interactive ones."""
+        if not bulk or self.max_bulk_tokens is None:
+            return self
+        return self._replace(max_tokens=min(self.max_tokens, self.max_bulk_tokens))
+
+
+def is_full(lengths: Sequence[int], limits: Limits) -> bool:
+    """Returns whether inputs of these lengths and one more, as long as the longest, would exceed the limits."""
+    longest = max(lengths)
+    cost = sum(lengths) + longest if limits.packed else longest * (len(lengths) + 1)
+    return len(lengths) >= limits.max_size or cost > limits.max_tokens
+
+
+def max_runner_tokens(total_tokens: int, runners: int, limits: Limits) -> int:
+    """Returns the token limit of a batch that leaves inputs for the other runners, or for the next batch.
+
+    If one batch took everything, the next free runner would find nothing, and would start with the first few inputs
+    that come back. `total_tokens` counts what waits and what runs. A small batch is not made smaller: its fixed cost
+    would weigh too much.
+    """
+    parts = max(MIN_PARTS, runners)
+    return min(limits.max_tokens, max(total_tokens // parts, round(SMALL_BATCH * limits.overhead_tokens)))
