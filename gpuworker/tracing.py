@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 
 from gpuworker.consumer.inflight import InFlightEntries, key_of
-from gpuworker.ipc.frames import Header
+from gpuworker.ipc.messages import BatchCompleted
 from shared.keys import GROUP
 from shared.messages import Entry
 from shared.process.tracing.harmless import harmless
-from shared.process.tracing.traceparent import context_of
+from shared.process.tracing.traceparent import parse_span_context
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -31,7 +31,6 @@ MAX_READS = 32
 """Of a batch: so many calls of the tokenizer have a span each."""
 
 NS = 1_000_000_000
-MEASURES = ("size", "inputs", "tokens", "padded", "seconds", "ended")
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class _Batch:
     links: list[Link] = field(default_factory=list)
     reads: dict[float, float] = field(default_factory=dict)
     error: str = ""
-    ran: Header = field(default_factory=lambda: {"size": 0})
+    ran: BatchCompleted = field(default_factory=BatchCompleted)
     whole: bool = False
     commits: bool = False
     heard: float = 0.0
@@ -56,15 +55,15 @@ class _Batch:
     def join(self, entry: Entry) -> None:
         """Counts an entry in, and names its request if that is traced."""
         self.entries += 1
-        if entry.traceparent and len(self.links) < MAX_LINKS and (told := context_of(entry.traceparent)) is not None:
+        if entry.traceparent and len(self.links) < MAX_LINKS and (told := parse_span_context(entry.traceparent)) is not None:
             self.links.append(Link(told, {"messaging.message.id": entry.ref.entry_id.decode()}))
 
     def attributes(self) -> dict[str, AttributeValue]:
         """Returns what is said of it: of a single entry not how many there are."""
         told: dict[str, AttributeValue] = {"messaging.batch.message_count": self.entries} if self.entries > 1 else {}
-        if self.ran["size"]:
-            told |= {f"redbatch.batch.{name}": self.ran[name] for name in ("inputs", "tokens")}
-            told |= {"redbatch.batch.texts": self.ran["size"], "redbatch.batch.padded_tokens": self.ran["padded"]}
+        if self.ran.size:
+            told |= {"redbatch.batch.inputs": self.ran.inputs, "redbatch.batch.tokens": self.ran.tokens}
+            told |= {"redbatch.batch.texts": self.ran.size, "redbatch.batch.padded_tokens": self.ran.padded}
         if self.error:
             told["error.type"] = self.error
         return told
@@ -94,24 +93,24 @@ class Spans:
         self._open: dict[str, _Batch] = {}
 
     @harmless
-    def ran(self, header: Header) -> None:
-        """Takes in a `ran` frame, before what is in it is answered."""
-        batch = self._batches.setdefault(header["batch"], _Batch())
+    def ran(self, completed: BatchCompleted) -> None:
+        """Takes in a BatchCompleted message, before what is in it is answered."""
+        batch = self._batches.setdefault(completed.batch, _Batch())
         batch.heard = batch.heard or time.monotonic()
-        for done in header["done"]:
-            if self._answers(batch, done["key"]):
-                batch.reads[done["read_at"]] = done["read_s"]
-        for failed in header["failed"]:
-            if self._answers(batch, failed["key"]):
-                batch.error = batch.error or failed["code"]
-        for key in header["paused"]:
-            if (holding := self._in_flight.get(key)) is not None:
-                batch.join(holding.entry)
-        if header["more"]:
+        for done in completed.done:
+            if self._answers(batch, done.key):
+                batch.reads[done.read_at] = done.read_s
+        for failed in completed.failed:
+            if self._answers(batch, failed.key):
+                batch.error = batch.error or failed.code
+        for key in completed.paused:
+            if (in_flight_entry := self._in_flight.get(key)) is not None:
+                batch.join(in_flight_entry.entry)
+        if completed.more:
             return
-        del self._batches[header["batch"]]
-        batch.ran, batch.whole = {name: header[name] for name in MEASURES}, True
-        if not batch.waits and header["size"]:
+        del self._batches[completed.batch]
+        batch.ran, batch.whole = replace(completed, done=(), paused=(), failed=()), True
+        if not batch.waits and completed.size:
             self._tell(batch)
 
     @harmless
@@ -139,10 +138,10 @@ class Spans:
 
     def _answers(self, batch: _Batch, key: str) -> bool:
         """Notes that an entry is answered by a batch; returns whether it is still to be answered at all."""
-        holding = self._in_flight.get(key)
-        if holding is None or holding.answered:
+        in_flight_entry = self._in_flight.get(key)
+        if in_flight_entry is None or in_flight_entry.answered:
             return False
-        batch.join(holding.entry)
+        batch.join(in_flight_entry.entry)
         batch.waits.add(key)
         batch.commits = True
         self._open[key] = batch
@@ -153,7 +152,7 @@ class Spans:
         if not batch.links:
             return
         now, ran = time.monotonic(), batch.ran
-        runs = ran["ended"] - ran["seconds"] if ran["size"] else batch.heard
+        runs = ran.ended - ran.seconds if ran.size else batch.heard
         reads = sorted((ended - took, ended) for ended, took in batch.reads.items())[:MAX_READS]
         clock = _Clock(now)
         span = self._tracer.start_span(
@@ -165,10 +164,10 @@ class Spans:
             clock.ns(min([runs, *(began for began, _ in reads)])),
         )
         stages = [("tokenize", began, ended) for began, ended in reads]
-        if reads and ran["size"]:
+        if reads and ran.size:
             stages.append(("wait", min(ended for _, ended in reads), runs))
-        if ran["size"]:
-            stages.append(("run", runs, ran["ended"]))
+        if ran.size:
+            stages.append(("run", runs, ran.ended))
         below = set_span_in_context(span, Context())
         for name, began, ended in stages:
             self._tracer.start_span(name, below, start_time=clock.ns(began)).end(clock.ns(ended))

@@ -23,14 +23,25 @@ from gpuworker.gpu.devices import Gpu
 from gpuworker.gpu.sharing import LeaseCallbacks, create_sharing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.engine_process import EngineFailedError, EngineProcess
-from gpuworker.ipc.frames import Header
+from gpuworker.ipc.messages import (
+    BatchCompleted,
+    Drain,
+    DropEntries,
+    EntriesReturned,
+    EntriesStarted,
+    Message,
+    Ready,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+)
 from gpuworker.policy.hang_timeout import HangTimeout
 from gpuworker.settings import WorkerSettings
 from gpuworker.watchdog import Watchdog
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.errors import RedisUnreachableError
-from shared.process.tasks import end
+from shared.process.tasks import cancel_and_wait
 from shared.process.tracing import Tracing
 
 log = structlog.get_logger()
@@ -65,39 +76,39 @@ class Worker:
         self._settings = settings
         self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
         self._claim_link = self._queue.connection("claim", identified=True)
-        self._context = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
+        self._worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
         if tracing is not None:
             self._trace(tracing)
-        self._committer = Committer(self._context, self._queue.connection("commit"))
+        self._committer = Committer(self._worker_state, self._queue.connection("commit"))
         options = EngineOptions.of(settings)
         told = LeaseCallbacks(
             until=lambda until: self._engine.grant(until),  # noqa: PLW0108 - it comes below
-            send=lambda header: self._engine.send(header),  # noqa: PLW0108
+            send=lambda message: self._engine.send(message),  # noqa: PLW0108
             lost=self._on_loss,
             stands_by=self._on_standby,
             granted=self._on_grant,
         )
         self._sharing = create_sharing(settings, name, self._queue.connection("lease"), told, seen)
         self._engine = EngineProcess(options, self._sharing.granted, self._on_frame, self._on_ready, self._on_death)
-        self._begun = InProgressMarker(self._context, self._queue.connection("begun"))
+        self._begun = InProgressMarker(self._worker_state, self._queue.connection("begun"))
         keeper_link = self._queue.connection("keep", identified=True)
-        self._claimer = Claimer(self._context, self._claim_link, keeper_link, self._engine, self._committer)
-        self._keeper = Reclaimer(self._context, keeper_link, self._claimer, self._drop)
-        self._feeder = JobFeeder(self._context, lambda: self._claimer.batch_tokens)
-        self._pacemaker = HeartbeatSender(self._context, settings.heartbeat_ttl_s, seen)
+        self._claimer = Claimer(self._worker_state, self._claim_link, keeper_link, self._engine, self._committer)
+        self._keeper = Reclaimer(self._worker_state, keeper_link, self._claimer, self._drop)
+        self._feeder = JobFeeder(self._worker_state, lambda: self._claimer.batch_tokens)
+        self._pacemaker = HeartbeatSender(self._worker_state, settings.heartbeat_ttl_s, seen)
         self.missing, self.alive = self._pacemaker.missing, self._pacemaker.alive
         wait_ms = settings.max_batch_wait_ms
         self._patience = HangTimeout(settings.engine_hang_s, 0.0 if wait_ms == "auto" else wait_ms / 1000)
-        self._watchdog = Watchdog(self._context, self._engine, self._patience, self._sharing)
-        self._results = ResultHandler(self._context, self._committer)
+        self._watchdog = Watchdog(self._worker_state, self._engine, self._patience, self._sharing)
+        self._result_handler = ResultHandler(self._worker_state, self._committer)
         self._unbegun: asyncio.Future[list[str]] | None = None
         self._stop = stop
 
     def _trace(self, tracing: Tracing) -> None:
         from gpuworker.tracing import Spans  # noqa: PLC0415 - it imports OpenTelemetry
 
-        context = self._context
-        context.spans = Spans(tracing.tracer, self._settings.queue_name, context.worker, context.in_flight)
+        worker_state = self._worker_state
+        worker_state.spans = Spans(tracing.tracer, self._settings.queue_name, worker_state.worker, worker_state.in_flight)
 
     async def run(self) -> int:
         """Works until it is told to stop; returns 0 after a drain, 2 for a model that cannot be served, else 1."""
@@ -125,14 +136,14 @@ class Worker:
             await self._drain(claiming)
             return 0
         finally:
-            await end([stopping, claiming, *parts])
+            await cancel_and_wait([stopping, claiming, *parts])
             try:
                 await self._leave()
             finally:
                 await self._engine.stop()
                 await self._sharing.leave()
                 await self._queue.close()
-                await end([ticking])
+                await cancel_and_wait([ticking])
 
     def _report(self, task: asyncio.Task[None]) -> int:
         error = task.exception()
@@ -145,29 +156,29 @@ class Worker:
 
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Stops claiming, gives back what has not begun, and finishes the rest within the grace time."""
-        context = self._context
+        worker_state = self._worker_state
         self._pacemaker.drain()
         self._claimer.stopping = True
-        context.in_flight.freed.set()
-        log.info("worker drains", holds=len(context.in_flight))
+        worker_state.in_flight.capacity_freed.set()
+        log.info("worker drains", holds=len(worker_state.in_flight))
         ends = time.monotonic() + self._settings.drain_grace_s
         while not claiming.done() and time.monotonic() < ends:
             try:
-                await context.control.unblock(self._claim_link)
+                await worker_state.control.unblock(self._claim_link)
             except RedisUnreachableError:
                 break
             await asyncio.wait([claiming], timeout=DRAIN_POLL_S)
         unbegun = await self._ask_unbegun(ends)
-        held = [context.in_flight.get(key) for key in unbegun]
+        held = [worker_state.in_flight.get(key) for key in unbegun]
         self._committer.hand_back([each.entry for each in held if each is not None and not each.answered])
-        await context.in_flight.emptied(ends - time.monotonic())
-        log.info("worker drained", handed_back=len(unbegun), left=len(context.in_flight))
+        await worker_state.in_flight.wait_until_empty(ends - time.monotonic())
+        log.info("worker drained", handed_back=len(unbegun), left=len(worker_state.in_flight))
 
     async def _ask_unbegun(self, ends: float) -> list[str]:
         if not self._engine.ready:
             return self._unanswered_keys()
         self._unbegun = asyncio.get_running_loop().create_future()
-        self._engine.send({"kind": "drain"})
+        self._engine.send(Drain())
         try:
             async with asyncio.timeout(ends - time.monotonic()):
                 return await self._unbegun
@@ -175,89 +186,91 @@ class Worker:
             return []
 
     def _unanswered_keys(self) -> list[str]:
-        return [key_of(each.entry) for each in self._context.in_flight.unanswered()]
+        return [key_of(each.entry) for each in self._worker_state.in_flight.unanswered()]
 
     async def _leave(self) -> None:
         """Gives what is left to others, and takes the name out of the group."""
-        context, connection = self._context, self._context.control
-        left = [each.entry for each in context.in_flight.all()]
+        worker_state, connection = self._worker_state, self._worker_state.control
+        left = [each.entry for each in worker_state.in_flight.entries()]
         try:
             if left:
-                await consumer.hand_back(connection, context.keys, context.worker, left)
-            owed = await consumer.leave(connection, context.keys, context.worker)
+                await consumer.hand_back(connection, worker_state.keys, worker_state.worker, left)
+            owed = await consumer.leave(connection, worker_state.keys, worker_state.worker)
         except RedisUnreachableError as error:
             log.warning("cannot leave the group", reason=error.message)
             return
         if owed:
             log.warning("left with entries owed: another worker takes them", n=owed)
 
-    def _on_ready(self, header: Header) -> None:
-        log.info("engine ready", model=header["model"], device=header["device"], dim=header["dim"])
-        self._claimer.batch_tokens = int(header["max_batch_tokens"])
+    def _on_ready(self, ready: Ready) -> None:
+        log.info("engine ready", model=ready.model, device=ready.device, dim=ready.dim)
+        self._claimer.batch_tokens = ready.max_batch_tokens
         self._patience.restarted()
-        self._context.revision = str(header["revision"])
-        self._pacemaker.ready(header)
-        self._claimer.bring(self._context.in_flight.unanswered())
-        self._context.in_flight.freed.set()
+        self._worker_state.revision = ready.revision
+        self._pacemaker.ready(ready)
+        self._claimer.send_to_engine(self._worker_state.in_flight.unanswered())
+        self._worker_state.in_flight.capacity_freed.set()
 
     def _on_standby(self) -> None:
-        self._context.standby = True
+        self._worker_state.standby = True
         self._pacemaker.stand_by()
 
     def _on_grant(self) -> None:
-        self._context.standby = False
+        self._worker_state.standby = False
         self._pacemaker.loading()
 
     def _on_loss(self) -> None:
         """The GPU is another's: the engine ends at once, and others run what it held, for which nobody is blamed."""
-        self._context.in_flight.forgive()
+        self._worker_state.in_flight.clear_runs()
         self._engine.kill()
         self._give_away()
 
     def _give_away(self) -> None:
-        self._committer.hand_back([each.entry for each in self._context.in_flight.unanswered()])
+        self._committer.hand_back([each.entry for each in self._worker_state.in_flight.unanswered()])
 
     def _on_death(self, in_a_row: int) -> None:
         if self._sharing.died():  # it had to end
-            self._context.in_flight.forgive()
+            self._worker_state.in_flight.clear_runs()
             self._give_away()
-        if not self._context.standby:
+        if not self._worker_state.standby:
             self._pacemaker.loading()
-        self._context.in_flight.interrupt()
+        self._worker_state.in_flight.count_attempts()
         self._begun.interrupted()
-        if self._context.spans is not None:
-            self._context.spans.interrupted()
+        if self._worker_state.spans is not None:
+            self._worker_state.spans.discard_open_batches()
         if self._unbegun is not None and not self._unbegun.done():
             self._unbegun.set_result(self._unanswered_keys())
         elif in_a_row >= HOPELESS_DEATHS:
             log.warning("the engine does not come up: giving what is held to other workers")
             self._give_away()
 
-    def _on_frame(self, header: Header, payload: bytes) -> None:
-        kind = header["kind"]
-        if kind in ("want", "has", "done"):
-            self._sharing.heard(kind)
-        elif kind == "begun":
-            self._context.in_flight.begin(header["keys"])
-            self._begun.changed()
-        elif kind == "ran":
-            self._learn(header)
-            self._results.take(header, payload)
-            if header["paused"]:
-                self._context.in_flight.pause(header["paused"])
+    def _on_frame(self, message: Message, payload: bytes) -> None:
+        match message:
+            case TurnRequested() | TurnStarted() | TurnEnded():
+                self._sharing.heard(message)
+            case EntriesStarted():
+                self._worker_state.in_flight.mark_started(message.keys)
                 self._begun.changed()
-        elif kind == "unbegun" and self._unbegun is not None and not self._unbegun.done():
-            self._unbegun.set_result(header["keys"])
+            case BatchCompleted():
+                self._learn(message)
+                self._result_handler.handle(message, payload)
+                if message.paused:
+                    self._worker_state.in_flight.mark_paused(message.paused)
+                    self._begun.changed()
+            case EntriesReturned() if self._unbegun is not None and not self._unbegun.done():
+                self._unbegun.set_result(list(message.keys))
+            case _:
+                pass
 
-    def _learn(self, header: Header) -> None:
+    def _learn(self, completed: BatchCompleted) -> None:
         """Takes in what a batch says of the model."""
-        if not header["size"] or header["more"]:
+        if not completed.size or completed.more:
             return
-        self._patience.ran(header["seconds"], header["full_s"])
-        if header["max_batch_tokens"] < self._claimer.batch_tokens:
-            self._claimer.batch_tokens = int(header["max_batch_tokens"])
+        self._patience.ran(completed.seconds, completed.full_s)
+        if completed.max_batch_tokens < self._claimer.batch_tokens:
+            self._claimer.batch_tokens = completed.max_batch_tokens
             log.warning("out of memory: batches are smaller from now on", max_batch_tokens=self._claimer.batch_tokens)
-        metrics.MAX_TOKENS.labels(self._context.worker).set(self._claimer.batch_tokens)
+        metrics.MAX_TOKENS.labels(self._worker_state.worker).set(self._claimer.batch_tokens)
 
     def _drop(self, keys: list[str]) -> None:
-        self._engine.send({"kind": "drop", "keys": keys})
+        self._engine.send(DropEntries(keys))

@@ -1,4 +1,4 @@
-"""Claims entries as far as the credit goes, and brings them to the engine."""
+"""Claims entries up to the worker's credit, and sends them to the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.inflight import InFlightEntry, key_of
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc.engine_process import EngineProcess
-from gpuworker.policy.credits import Credit, credit
+from gpuworker.ipc.messages import AddEntries, EngineEntry
+from gpuworker.policy.credits import Credit, compute_credit
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.retries import RetryDecision, decide_retry
 from shared import consumer
@@ -22,264 +23,279 @@ from shared.connection import BLOCK_S, GroupMissingError, RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import OPS, PLAIN, VERSION, Entry, Ref
+from shared.messages import OPS, DEFAULT_OPTIONS, VERSION, Entry, Ref
+from shared.process.backoff import Backoff
 from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()
 
-RETRY_FIRST_S = 0.05
-RETRY_MOST_S = 1.0
+RETRY_MIN_S = 0.05
+RETRY_MAX_S = 1.0
 LOADING_PAUSE_S = 0.2
 FRAME_ENTRIES = 16
-"""With the bound of a body, this keeps a frame within its own bound."""
+"""Entries in a frame. With the limit of an entry's body, this keeps a frame within its own limit."""
 
-LATE = "The deadline passed while the request waited."
-GIVEN_UP = "The engine died each time that it ran this input."
+DEADLINE_MESSAGE = "The deadline passed while the request waited."
+GIVEN_UP_MESSAGE = "The engine died each time that it ran this input."
 
 FULL_PAUSE_S = 1.0
 SHARE_PAUSE_S = 0.02
-"""When to look again after the share of others was left to them."""
+"""When to look again after entries were left to other workers as their share."""
 
 QUIET_S = 0.0003
-"""A worker that had to wait so long for an entry waits for the next one too, without asking for more at once.
+"""A worker that had to wait this long for an entry waits for the next one too, without claiming more at once.
 
-Unless the entry is older than that wait: then it is Redis that takes so long, and more may lie there."""
+Unless the entry is older than that wait: then Redis is slow, and more entries may wait there."""
 
 
 class Claimer:
-    """The way of entries from Redis into the engine.
+    """Brings entries from Redis to the engine.
 
     Args:
-        context: the worker.
-        connection: a connection of its own.
-        keeper_link: another, over which the keeper takes entries for it.
-        engine: runs them.
-        committer: answers those that are not to run.
+        worker_state: of the worker.
+        connection: used by the claimer only.
+        reclaim_connection: the connection over which the reclaimer takes entries over for this claimer.
+        engine: runs the entries.
+        committer: answers the entries that are not to run.
     """
 
     def __init__(
         self,
-        context: WorkerState,
+        worker_state: WorkerState,
         connection: RedisConnection,
-        keeper_link: RedisConnection,
+        reclaim_connection: RedisConnection,
         engine: EngineProcess,
         committer: Committer,
     ) -> None:
-        self._context = context
+        self._worker_state = worker_state
         self._connection = connection
-        self._keeper_link = keeper_link
+        self._reclaim_connection = reclaim_connection
         self._engine = engine
         self._committer = committer
         self.batch_tokens = 1_024
         self.stopping = False
-        self._lost = True  # a worker that comes back under its old name may have left entries pending
-        self._reborn = True
-        self._quiet = False
-        settings = context.settings
-        self._turns = DeficitCounter(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
+        self._must_recover = True  # a worker that comes back under its old name may have left entries pending
+        self._restarted = True
+        self._is_quiet = False
+        settings = worker_state.settings
+        self._deficit = DeficitCounter(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
 
     async def run(self) -> None:
-        """Claims until told to stop. An error of Redis is met by reading the worker's own pending entries first."""
-        pause_s = RETRY_FIRST_S
+        """Claims until `stopping` is set. After an error of Redis it first reads the worker's own pending entries."""
+        backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while not self.stopping:
             try:
-                if self._lost:
+                if self._must_recover:
                     await self._recover()
                 await self._claim_once()
-                pause_s = RETRY_FIRST_S
+                backoff.reset()
             except GroupMissingError:
-                self._lost = True
+                self._must_recover = True
                 await self._join()
             except RedisUnreachableError as error:
-                self._lost = True
+                self._must_recover = True
                 log.warning("cannot claim", reason=error.message)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MOST_S)
+                await backoff.wait()
 
     def _credit(self, lane: int) -> Credit | None:
-        """Returns what may be claimed of a lane now: nothing while no engine can run it."""
+        """Returns what may be claimed of a lane now; nothing while no engine can run it."""
         if self.stopping or not self._engine.ready:
             return None
-        context = self._context
-        held = context.in_flight.held(lane)
-        return credit(held, context.settings.claim_window, context.tokens_per_s, 2 * self.batch_tokens)
+        worker_state = self._worker_state
+        held = worker_state.in_flight.held_load(lane)
+        return compute_credit(
+            held, worker_state.settings.claim_window, worker_state.tokens_per_s, 2 * self.batch_tokens
+        )
 
-    def _allowance(self) -> ClaimBudget | None:
+    def _claim_budget(self) -> ClaimBudget | None:
         allowed, bulk = self._credit(INTERACTIVE), self._credit(BULK) or Credit(0, 0)
         if allowed is None:
             return None
-        context, owed = self._context, self._turns.owed(time.monotonic())
-        held = context.in_flight.held(INTERACTIVE).entries
+        worker_state, owed = self._worker_state, self._deficit.tokens_owed(time.monotonic())
+        held = worker_state.in_flight.held_load(INTERACTIVE).entries
         return ClaimBudget(
             allowed.entries,
             allowed.tokens,
-            context.workers,
+            worker_state.workers,
             held,
             bulk.entries,
             bulk.tokens,
             owed,
-            len(context.in_flight) - held,
+            len(worker_state.in_flight) - held,
         )
 
-    def room(self) -> int:
-        """Returns how many entries may be taken over now.
+    def reclaim_capacity(self) -> int:
+        """Returns how many entries may be taken over from other workers now.
 
-        They have a window of their own beside that of claims, which under load is full all the time: what another
-        worker left behind is older than anything that could be claimed.
+        They have a window apart from that of claims, which is always full under load: what another worker left behind
+        is older than anything that could be claimed.
         """
         if self.stopping or not self._engine.ready:
             return 0
-        return max(0, 2 * self._context.settings.claim_window - len(self._context.in_flight))
+        return max(0, 2 * self._worker_state.settings.claim_window - len(self._worker_state.in_flight))
 
     async def _claim_once(self) -> None:
-        context = self._context
-        context.in_flight.freed.clear()
-        allowance = self._allowance()
-        if allowance is None:
-            await wait_for_event(context.in_flight.freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S)
+        worker_state = self._worker_state
+        worker_state.in_flight.capacity_freed.clear()
+        budget = self._claim_budget()
+        if budget is None:
+            await wait_for_event(
+                worker_state.in_flight.capacity_freed, FULL_PAUSE_S if self._engine.ready else LOADING_PAUSE_S
+            )
             return
-        if self._quiet:
-            await self._await_entry(allowance)
+        if self._is_quiet:
+            await self._await_entry(budget)
             return
-        claimed = await consumer.claim(self._connection, context.keys, context.worker, allowance)
-        context.clock.saw(claimed.now_ms)
-        self._took(claimed, led=allowance.bulk_owed > 0)
+        claimed = await consumer.claim(self._connection, worker_state.keys, worker_state.worker, budget)
+        worker_state.clock.observe(claimed.now_ms)
+        self._record_claim(claimed, bulk_first=budget.bulk_owed > 0)
         if claimed.entries or claimed.malformed:
             self.accept(claimed)
-        elif claimed.left[INTERACTIVE]:  # the share of others
-            await wait_for_event(context.in_flight.freed, SHARE_PAUSE_S)
+        elif claimed.remaining[INTERACTIVE]:  # the share of other workers
+            await wait_for_event(worker_state.in_flight.capacity_freed, SHARE_PAUSE_S)
         else:
-            await self._await_entry(allowance._replace(bulk_entries=0) if claimed.left[BULK] else allowance)
+            await self._await_entry(budget._replace(bulk_entries=0) if claimed.remaining[BULK] else budget)
 
-    def _took(self, claimed: ClaimResult, *, led: bool) -> None:
+    def _record_claim(self, claimed: ClaimResult, *, bulk_first: bool) -> None:
         bulk = sum(entry.ref.cost for entry in claimed.entries if entry.ref.lane == BULK)
         interactive = sum(entry.ref.cost for entry in claimed.entries) - bulk
-        self._turns.took(interactive, bulk, led=led, waits=claimed.left[BULK] > 0, now=time.monotonic())
+        self._deficit.record(
+            interactive, bulk, bulk_first=bulk_first, bulk_waits=claimed.remaining[BULK] > 0, now=time.monotonic()
+        )
 
-    async def _await_entry(self, allowance: ClaimBudget) -> None:
-        """Waits for the next entry: while there is no room for bulk, for an interactive one, and not for long."""
-        if self._lost:
+    async def _await_entry(self, budget: ClaimBudget) -> None:
+        """Waits for the next entry. While there is no room for bulk, waits for an interactive one, and only briefly."""
+        if self._must_recover:
             return
         began = time.monotonic()
-        room = min(allowance.bulk_entries, allowance.bulk_tokens) > 0
+        room = min(budget.bulk_entries, budget.bulk_tokens) > 0
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
-        found = await consumer.await_entry(self._connection, self._context.keys, self._context.worker, lanes, timeout_s)
+        found = await consumer.await_entry(
+            self._connection, self._worker_state.keys, self._worker_state.worker, lanes, timeout_s
+        )
         entries = [each for each in found if isinstance(each, Entry)]
         waited = room and time.monotonic() - began >= QUIET_S
-        self._quiet = waited and all(self._submitted(each) >= began for each in entries)
+        self._is_quiet = waited and all(self._submitted(each) >= began for each in entries)
         self._accept(found)
 
     def _submitted(self, entry: Entry) -> float:
         """Returns when an entry was submitted, on this host's monotonic clock."""
-        return self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
+        return self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
 
-    async def look_again(self) -> None:
-        """Has this worker's own pending entries read soon: some may not be in hand.
+    async def request_recovery(self) -> None:
+        """Requests that this worker's own pending entries are read soon: some may not be in flight here.
 
         Raises:
-            RedisUnreachableError: it is done when Redis answers again.
+            RedisUnreachableError: the recovery happens when Redis answers again.
         """
-        self._lost = True
-        self._context.in_flight.freed.set()
-        await self._keeper_link.unblock(self._connection)
+        self._must_recover = True
+        self._worker_state.in_flight.capacity_freed.set()
+        await self._reclaim_connection.unblock(self._connection)
 
     async def _recover(self) -> None:
-        """Finds entries that are pending for this worker and not in hand, as of a reply that never came."""
-        context = self._context
-        self._lost = False  # before: more may be lost meanwhile
-        for connection in (self._connection, self._keeper_link):
-            await context.control.kill(connection)
-        most = len(context.in_flight) + 2 * context.settings.claim_window  # what it holds comes too, and comes first
-        search = ReclaimQuery(0, context.worker, most, self._reborn, context.revision)
-        claimed = await consumer.reclaim(self._connection, context.keys, context.worker, context.clock.now_ms(), search)
+        """Finds entries that are pending for this worker but not in flight, such as those of a lost reply."""
+        worker_state = self._worker_state
+        self._must_recover = False  # before the search: more may be lost meanwhile
+        for connection in (self._connection, self._reclaim_connection):
+            await worker_state.control.kill(connection)
+        # The search also returns the entries that are in flight, and returns them first.
+        max_entries = len(worker_state.in_flight) + 2 * worker_state.settings.claim_window
+        search = ReclaimQuery(0, worker_state.worker, max_entries, self._restarted, worker_state.revision)
+        claimed = await consumer.reclaim(
+            self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
+        )
         if claimed is None:
-            self._lost = True
+            self._must_recover = True
             return
-        self._reborn = False
-        context.clock.saw(claimed.now_ms)
+        self._restarted = False
+        worker_state.clock.observe(claimed.now_ms)
         self.accept(claimed)
 
     async def _join(self) -> None:
         try:
-            if await consumer.join(self._connection, self._context.keys):
-                log.info("consumer group made", queue=self._context.keys.queue)
+            if await consumer.join(self._connection, self._worker_state.keys):
+                log.info("consumer group created", queue=self._worker_state.keys.queue)
         except RedisUnreachableError:
-            await asyncio.sleep(RETRY_FIRST_S)
+            await asyncio.sleep(RETRY_MIN_S)
 
     def accept(self, claimed: ClaimResult) -> None:
-        """Takes claimed entries in hand and brings them to the engine."""
+        """Adds claimed entries to those in flight, and sends them to the engine."""
         self._accept((*claimed.entries, *claimed.malformed))
 
     def _accept(self, found: Iterable[Entry | Ref]) -> None:
-        taken = []
+        accepted = []
         for each in found:
             if isinstance(each, Ref):
                 self._committer.discard(each)
-            elif key_of(each) not in self._context.in_flight:
-                holding = self._take(each)
-                if holding is not None:
-                    taken.append(holding)
-        self.bring(taken)
+            elif key_of(each) not in self._worker_state.in_flight:
+                in_flight_entry = self._admit(each)
+                if in_flight_entry is not None:
+                    accepted.append(in_flight_entry)
+        self.send_to_engine(accepted)
 
-    def _take(self, entry: Entry) -> InFlightEntry | None:
-        """Returns the entry in hand if it is to run; otherwise sees to its answer, or gives it to others."""
-        holding = self._context.in_flight.take(entry, ())
-        if self._context.clock.monotonic(entry.deadline_ms) <= time.monotonic():
-            self._committer.fail(holding, DeadlineExceededError.code, LATE)
-        elif entry.revision not in ("", self._context.revision) or self._context.standby:
+    def _admit(self, entry: Entry) -> InFlightEntry | None:
+        """Returns the in-flight entry if it is to run; otherwise has it answered, or hands it back to other workers."""
+        in_flight_entry = self._worker_state.in_flight.add(entry, ())
+        if self._worker_state.clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
+            self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
+        elif entry.revision not in ("", self._worker_state.revision) or self._worker_state.standby:
             self._committer.hand_back([entry])
         elif entry.version != VERSION:
             self._committer.refuse(entry)
         else:
-            return self._read(holding)
+            return self._decode(in_flight_entry)
         return None
 
-    def _read(self, holding: InFlightEntry) -> InFlightEntry | None:
-        """Takes in what an entry asks for; returns None for what cannot be done."""
-        entry = holding.entry
+    def _decode(self, in_flight_entry: InFlightEntry) -> InFlightEntry | None:
+        """Decodes the body of an entry; returns None if it cannot run, which is then answered or refused."""
+        entry = in_flight_entry.entry
         try:
             body = decode_body(entry.body)
         except CodecError:
-            self._committer.fail(holding, InternalError.code, "The entry's body is not what its version describes.")
+            self._committer.fail(
+                in_flight_entry, InternalError.code, "The entry's body is not what its version describes."
+            )
             return None
         if body.op not in OPS:
             self._committer.refuse(entry)
             return None
         if len(body.inputs) != entry.ref.n:
             self._committer.fail(
-                holding, InternalError.code, "The entry's body does not hold as many inputs as it says."
+                in_flight_entry,
+                InternalError.code,
+                "The number of inputs in the entry's body differs from the one that the entry states.",
             )
             return None
-        holding.inputs, holding.options, holding.op = body.inputs, body.options, body.op
-        return holding
+        in_flight_entry.inputs, in_flight_entry.options, in_flight_entry.op = body.inputs, body.options, body.op
+        return in_flight_entry
 
-    def bring(self, holdings: Iterable[InFlightEntry]) -> None:
-        """Sends what is held to the engine; gives up on what has begun too often."""
-        clock = self._context.clock
+    def send_to_engine(self, in_flight_entries: Iterable[InFlightEntry]) -> None:
+        """Sends entries to the engine; gives up those that have begun too often."""
+        clock = self._worker_state.clock
         entries = []
-        for holding in holdings:
-            entry = holding.entry
-            if clock.monotonic(entry.deadline_ms) <= time.monotonic():
-                self._committer.fail(holding, DeadlineExceededError.code, LATE)
+        for in_flight_entry in in_flight_entries:
+            entry = in_flight_entry.entry
+            if clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
+                self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
                 continue
-            decision = decide_retry(entry.attempts, self._context.settings.max_attempts)
+            decision = decide_retry(entry.attempts, self._worker_state.settings.max_attempts)
             if decision is RetryDecision.GIVE_UP:
-                self._committer.fail(holding, InputFailedError.code, GIVEN_UP, dead=True)
+                self._committer.fail(in_flight_entry, InputFailedError.code, GIVEN_UP_MESSAGE, dead=True)
                 continue
             suspect = decision is RetryDecision.ISOLATED
             entries.append(
-                {
-                    "key": key_of(entry),
-                    "op": holding.op,
-                    "inputs": holding.inputs,
-                    "options": None if holding.options == PLAIN else holding.options,
-                    # The bounds on how long an input is passed over count for a suspect from when it came back.
-                    "since": time.monotonic() if suspect else self._submitted(entry),
-                    "deadline": clock.monotonic(entry.deadline_ms),
-                    "attempts": entry.attempts if suspect else 0,
-                    "bulk": entry.ref.lane != INTERACTIVE,
-                }
+                EngineEntry(
+                    key=key_of(entry),
+                    op=in_flight_entry.op,
+                    inputs=in_flight_entry.inputs,
+                    options=None if in_flight_entry.options == DEFAULT_OPTIONS else in_flight_entry.options,
+                    # For a suspect, the bounds on how long an input is passed over count from when it came back.
+                    since=time.monotonic() if suspect else self._submitted(entry),
+                    deadline=clock.to_monotonic(entry.deadline_ms),
+                    attempts=entry.attempts if suspect else 0,
+                    bulk=entry.ref.lane != INTERACTIVE,
+                )
             )
         for start in range(0, len(entries), FRAME_ENTRIES):
-            self._engine.send({"kind": "add", "entries": entries[start : start + FRAME_ENTRIES]})
-        metrics.HELD.labels(self._context.worker).set(len(self._context.in_flight))
+            self._engine.send(AddEntries(entries[start : start + FRAME_ENTRIES]))
+        metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))

@@ -13,7 +13,7 @@ import structlog
 from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.gpu.devices import Gpu, gpu_of
-from gpuworker.ipc.frames import Header
+from gpuworker.ipc.messages import Ready
 from shared import consumer
 from shared.errors import RedisUnreachableError
 from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
@@ -29,117 +29,121 @@ STUCK_S = 10.0
 class HeartbeatSender:
     """Says once a second what this worker is and does; knows whether it is ready and alive."""
 
-    def __init__(self, context: WorkerState, ttl_s: float, seen: Sequence[Gpu]) -> None:
-        self._context = context
-        self._seen = seen
+    def __init__(self, worker_state: WorkerState, ttl_s: float, gpus: Sequence[Gpu]) -> None:
+        self._worker_state = worker_state
+        self._gpus = gpus
         self._ttl_ms = int(ttl_s * 1000)
-        self._engine: Header = {}
+        self._engine = Ready()
         self._started_ms = int(time.time() * 1000)
-        self._heard = False
-        self._announces = True
-        self._round = time.monotonic()
-        self._now = asyncio.Event()
+        self._redis_reachable = False
+        self._can_announce = True
+        self._last_tick = time.monotonic()
+        self._send_now = asyncio.Event()
         self.state = LOADING
-        self._show(up=False)  # also while the first engine loads, which may never end
+        self._set_up(up=False)  # also while the first engine loads, which may never end
 
     async def tick(self) -> None:
         """Notes that the event loop comes round, however long Redis takes for an answer; until cancelled."""
         while True:
-            self._round = time.monotonic()
+            self._last_tick = time.monotonic()
             await asyncio.sleep(TICK_S)
 
     async def run(self) -> None:
         """Beats until cancelled, and at once when the state changes."""
         while True:
-            self._now.clear()
-            self._context.demand.passed(time.monotonic())
+            self._send_now.clear()
+            self._worker_state.interactive_load.advance(time.monotonic())
             try:
                 now_ms, workers = await consumer.heartbeat(
-                    self._context.control, self._context.keys, self._beat(), self._ttl_ms
+                    self._worker_state.control, self._worker_state.keys, self._heartbeat(), self._ttl_ms
                 )
-                self._context.clock.saw(now_ms)
-                self._context.workers = max(1, workers)
-                self._heard = True
+                self._worker_state.clock.observe(now_ms)
+                self._worker_state.workers = max(1, workers)
+                self._redis_reachable = True
                 await self._announce()
             except RedisUnreachableError as error:
-                self._heard = False
+                self._redis_reachable = False
                 log.warning("no heartbeat", reason=error.message)
-            await wait_for_event(self._now, self._context.settings.heartbeat_s)
+            await wait_for_event(self._send_now, self._worker_state.settings.heartbeat_s)
 
     async def _announce(self) -> None:
         """Says which queue is served. What gateways find by themselves is no need: they may be told of it."""
         try:
-            await consumer.announce(self._context.control, self._context.keys)
+            await consumer.announce(self._worker_state.control, self._worker_state.keys)
         except RedisUnreachableError:
             raise
         except Exception as error:  # noqa: BLE001 - Redis may forbid the key that all queues share
-            if self._announces:
+            if self._can_announce:
                 log.warning("cannot announce the queue", reason=str(error))
-            self._announces = False
+            self._can_announce = False
         else:
-            self._announces = True
+            self._can_announce = True
 
-    def ready(self, engine: Header) -> None:
+    def set_ready(self, engine: Ready) -> None:
         """The engine is ready, with what its frame says of the model."""
         self._engine = engine
-        self._become(READY)
-        self._show(up=True)
+        self._set_state(READY)
+        self._set_up(up=True)
 
-    def loading(self) -> None:
+    def set_loading(self) -> None:
         """The next engine loads."""
-        self._become(LOADING)
-        self._show(up=False)
+        self._set_state(LOADING)
+        self._set_up(up=False)
 
-    def stand_by(self) -> None:
+    def set_standby(self) -> None:
         """Another worker has the GPU. That is as it should be: probes find nothing wrong with it."""
-        self._become(STANDBY)
-        self._show(up=False)
+        self._set_state(STANDBY)
+        self._set_up(up=False)
 
-    def drain(self) -> None:
+    def set_draining(self) -> None:
         """The worker is on its way out, whatever becomes of its engine."""
-        self._become(DRAINING)
+        self._set_state(DRAINING)
 
-    def _show(self, *, up: bool) -> None:
-        metrics.UP.labels(self._context.worker, self._context.settings.model).set(up)
+    def _set_up(self, *, up: bool) -> None:
+        metrics.UP.labels(self._worker_state.worker, self._worker_state.settings.model).set(up)
 
-    def _become(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         if self.state != DRAINING:
             self.state = state
-            self._now.set()
+            self._send_now.set()
 
-    def missing(self) -> list[str]:
+    def missing_parts(self) -> list[str]:
         """Returns what keeps this worker from serving."""
         return [
-            name for name, there in (("redis", self._heard), ("engine", self.state in (READY, STANDBY))) if not there
+            name
+            for name, present in (("redis", self._redis_reachable), ("engine", self.state in (READY, STANDBY)))
+            if not present
         ]
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the event loop still comes round. Redis has no part in it: its outage restarts no engine."""
-        return time.monotonic() - self._round < STUCK_S
+        return time.monotonic() - self._last_tick < STUCK_S
 
-    def _beat(self) -> Heartbeat:
-        context, engine = self._context, self._engine
-        gpu = gpu_of(engine.get("device", ""), self._seen)
+    def _heartbeat(self) -> Heartbeat:
+        worker_state, engine = self._worker_state, self._engine
+        gpu = gpu_of(engine.device, self._gpus)
         return Heartbeat(
-            worker=context.worker,
+            worker=worker_state.worker,
             host=socket.gethostname(),
             pid=os.getpid(),
-            device=engine.get("device", ""),
-            model=context.settings.model,
-            dim=engine.get("dim", 0),
+            device=engine.device,
+            model=worker_state.settings.model,
+            dim=engine.dim,
             state=self.state,
-            tokens_per_s=round(context.tokens_per_s, 1),
-            holds=len(context.in_flight),
-            begun=len(context.in_flight.running()),
+            tokens_per_s=round(worker_state.tokens_per_s, 1),
+            holds=len(worker_state.in_flight),
+            begun=len(worker_state.in_flight.running_entries()),
             started_ms=self._started_ms,
-            bulk_tokens_per_s=round(context.demand.left(context.tokens_per_s, context.settings.bulk_share), 1),
-            dtype=engine.get("dtype", ""),
-            pooling=engine.get("pooling", ""),
-            max_input_tokens=engine.get("max_input_tokens", 0),
-            max_batch_tokens=engine.get("max_batch_tokens", 0),
-            max_batch_size=context.settings.max_batch_size,
-            revision=engine.get("revision", ""),
-            commit=engine.get("commit", ""),
+            bulk_tokens_per_s=round(
+                worker_state.interactive_load.bulk_rate(worker_state.tokens_per_s, worker_state.settings.bulk_share), 1
+            ),
+            dtype=engine.dtype,
+            pooling=engine.pooling,
+            max_input_tokens=engine.max_input_tokens,
+            max_batch_tokens=engine.max_batch_tokens,
+            max_batch_size=worker_state.settings.max_batch_size,
+            revision=engine.revision,
+            commit=engine.commit,
             gpu=gpu.name,
             gpu_uuid=gpu.uuid,
             gpu_memory_bytes=gpu.memory_bytes,

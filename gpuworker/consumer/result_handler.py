@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.ipc import frames
-from gpuworker.ipc.frames import Header
+from gpuworker.ipc.messages import BatchCompleted, EntryResult
 from shared.keys import INTERACTIVE
 from shared.messages import TOKENIZER_OPS, Entry, Result, Timing, Values, Vectors
 
@@ -19,67 +17,69 @@ DECAY = 0.9
 class ResultHandler:
     """The way of results from the engine to the committer."""
 
-    def __init__(self, context: WorkerState, committer: Committer) -> None:
-        self._context = context
+    def __init__(self, worker_state: WorkerState, committer: Committer) -> None:
+        self._worker_state = worker_state
         self._committer = committer
         self._answered_cost = 0
-        self._cost = 0.0
-        self._seconds = 0.0
-        self._ended = 0.0
-        self._saturated = False
+        self._rate_tokens = 0.0
+        self._rate_s = 0.0
+        self._last_ended = 0.0
+        self._was_saturated = False
 
-    def take(self, header: Header, payload: bytes) -> None:
-        """Answers the entries of a `ran` frame and takes in its measures."""
-        if self._context.spans is not None:
-            self._context.spans.ran(header)
-        self._answered_cost += self._answer_done(header, payload)
-        for failure in header["failed"]:
-            holding = self._context.in_flight.get(failure["key"])
-            if holding is not None and not holding.answered:
-                self._committer.fail(holding, failure["code"], failure["message"])
-        if not header["more"]:
+    def handle(self, completed: BatchCompleted, payload: bytes) -> None:
+        """Answers the entries of a BatchCompleted message and takes in its measures."""
+        if self._worker_state.spans is not None:
+            self._worker_state.spans.record_batch(completed)
+        self._answered_cost += self._answer_completed(completed, payload)
+        for failure in completed.failed:
+            in_flight_entry = self._worker_state.in_flight.get(failure.key)
+            if in_flight_entry is not None and not in_flight_entry.answered:
+                self._committer.fail(in_flight_entry, failure.code, failure.message)
+        if not completed.more:
             cost, self._answered_cost = self._answered_cost, 0
-            if header["size"]:
-                self._measure(header, cost)
+            if completed.size:
+                self._measure(completed, cost)
 
-    def _answer_done(self, header: Header, payload: bytes) -> int:
+    def _answer_completed(self, completed: BatchCompleted, payload: bytes) -> int:
         cost = at = 0
-        ran_ms, size = header["seconds"] * 1000, header["size"]
-        for done in header["done"]:
-            data, at = payload[at : at + done["bytes"]], at + done["bytes"]
-            holding = self._context.in_flight.get(done["key"])
-            if holding is None or holding.answered:
+        ran_ms, size = completed.seconds * 1000, completed.size
+        for done in completed.done:
+            data, at = payload[at : at + done.size], at + done.size
+            in_flight_entry = self._worker_state.in_flight.get(done.key)
+            if in_flight_entry is None or in_flight_entry.answered:
                 continue
-            entry = holding.entry
+            entry = in_flight_entry.entry
             cost += entry.ref.cost
-            if entry.ref.lane == INTERACTIVE and holding.op not in TOKENIZER_OPS:  # which takes nothing of the device
-                self._context.demand.ran(entry.ref.cost)
-            submitted = self._context.clock.monotonic(int(entry.ref.entry_id.split(b"-")[0]))
-            queued = max(0.0, done["began"] - submitted)
+            if (
+                entry.ref.lane == INTERACTIVE and in_flight_entry.op not in TOKENIZER_OPS
+            ):  # which takes nothing of the device
+                self._worker_state.interactive_load.record(entry.ref.cost)
+            submitted = self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
+            queued = max(0.0, done.began - submitted)
             metrics.QUEUE_WAIT.observe(queued)
-            timing = Timing(queued * 1000, ran_ms, size, done["read_s"] * 1000)
-            self._committer.answer(holding, self._reply(entry, done, data, timing))
+            timing = Timing(queued * 1000, ran_ms, size, done.read_s * 1000)
+            self._committer.answer(in_flight_entry, self._build_reply(entry, done, data, timing))
         return cost
 
-    def _reply(self, entry: Entry, done: dict[str, Any], data: bytes, timing: Timing) -> Result:
-        request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done["tokens"])
-        if "dim" not in done:
+    def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
+        request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done.tokens)
+        if not done.dim:
             return Values(request_id, position, n, frames.unpack(data), timing, tokens)
-        counts = tuple(done["counts"]) if "counts" in done else ()
-        return Vectors(request_id, position, n, done["dim"], data, timing, tokens, counts, self._context.revision)
+        counts = tuple(done.counts)
+        return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, self._worker_state.revision)
 
-    def _measure(self, header: Header, cost: int) -> None:
-        size, tokens, padded, seconds = header["size"], header["tokens"], header["padded"], header["seconds"]
+    def _measure(self, completed: BatchCompleted, cost: int) -> None:
+        size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded, completed.seconds
         metrics.INPUTS.inc(size)
         metrics.BATCH_SIZE.observe(size)
         metrics.BATCH_TOKENS.observe(tokens)
         metrics.BATCH_PADDING.observe(1 - tokens / padded if padded else 0.0)
         metrics.INFERENCE.observe(seconds)
-        metrics.BATCH_GAP.observe(header["gap"])
-        metrics.DEVICE_BUSY.labels(self._context.worker).inc(header["busy_s"])
-        self._rate(cost, header)
+        metrics.BATCH_GAP.observe(completed.gap)
+        metrics.DEVICE_BUSY.labels(self._worker_state.worker).inc(completed.busy_s)
+        self._update_rate(cost, completed)
 
-    def _rate(self, cost: int, header: Header) -> None:
+    def _update_rate(self, cost: int, completed: BatchCompleted) -> None:
         """Measures what the engine can do: while more waits than runs, or a batch is full.
 
         Otherwise it does what it is asked for, and that says nothing.
@@ -88,16 +88,16 @@ class ResultHandler:
         Batches that ran side by side count for the time that they took together. Without a wait for fuller batches the
         time from one to the next counts as well, where neither could take all there was: on a busy machine it is long.
         """
-        ended, saturated = header["ended"], header["behind"] or header["full"]
-        began = ended - header["seconds"]
-        if saturated and self._saturated and self._context.settings.max_batch_wait_ms == 0:
-            began -= header["gap"]
-        busy = max(0.0, ended - max(self._ended, began))
-        self._ended = max(self._ended, ended)
-        counts, self._saturated = saturated or self._saturated, saturated
+        ended, saturated = completed.ended, completed.behind or completed.full
+        began = ended - completed.seconds
+        if saturated and self._was_saturated and self._worker_state.settings.max_batch_wait_ms == 0:
+            began -= completed.gap
+        busy = max(0.0, ended - max(self._last_ended, began))
+        self._last_ended = max(self._last_ended, ended)
+        counts, self._was_saturated = saturated or self._was_saturated, saturated
         if counts:
-            self._cost = DECAY * self._cost + cost
-            self._seconds = DECAY * self._seconds + busy
+            self._rate_tokens = DECAY * self._rate_tokens + cost
+            self._rate_s = DECAY * self._rate_s + busy
         if counts and cost:  # between entries that take several batches, it would look slower than it is
-            self._context.tokens_per_s = self._cost / max(self._seconds, 1e-9)
-            metrics.TOKEN_RATE.labels(self._context.worker).set(self._context.tokens_per_s)
+            self._worker_state.tokens_per_s = self._rate_tokens / max(self._rate_s, 1e-9)
+            metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)

@@ -9,7 +9,7 @@ from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn, SharedTurn
 from gpuworker.engine.host_lock import HostLock
 from gpuworker.engine.lease_guard import LeaseGuard
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.ipc.frames import Header
+from gpuworker.ipc.messages import GrantTurn, Message
 from gpuworker.ipc.shared_memory import SharedMemoryReader
 from gpuworker.models import ModelLoadError
 
@@ -31,7 +31,7 @@ class GpuSession:
     """
 
     def __init__(
-        self, options: EngineOptions, lock: str, window: SharedMemoryReader | None, send: Callable[[Header], None]
+        self, options: EngineOptions, lock: str, window: SharedMemoryReader | None, send: Callable[[Message], None]
     ) -> None:
         self.turn: GpuTurn = UNSHARED
         self._shared: SharedTurn | None = None
@@ -42,14 +42,14 @@ class GpuSession:
         tenure, host = LeaseGuard(window.until), HostLock(options.gpu_lease_dir)
         os.register_at_fork(after_in_child=host.disown)
         if options.gpu_lease == "batch":
-            self.turn = self._shared = SharedTurn(tenure, host, lambda kind: send({"kind": kind}))
+            self.turn = self._shared = SharedTurn(tenure, host, send)
         else:
             tenure.begin()
             host.take(lock)
 
-    def take(self, header: Header) -> bool:
-        """Takes in a frame; returns whether it was about the GPU."""
-        if header["kind"] != "turn" or self._shared is None:
+    def take(self, message: Message) -> bool:
+        """Handles a message about the GPU. Returns False for any other message."""
+        if not isinstance(message, GrantTurn) or self._shared is None:
             return False
-        self._shared.grant(header["lock"])
+        self._shared.grant(message.lock)
         return True

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gpuworker.engine.host_lock import HostLock
 from gpuworker.engine.lease_guard import LeaseGuard
+from gpuworker.ipc.messages import TurnEnded, TurnReport, TurnRequested, TurnStarted
 
 
 class GpuTurn(Protocol):
@@ -47,11 +48,11 @@ class SharedTurn:
     Args:
         tenure: told when a turn begins and ends.
         lock: of the host.
-        tell: tells the worker: want, has, done.
+        send: sends a message to the worker.
     """
 
-    def __init__(self, tenure: LeaseGuard, lock: HostLock, tell: Callable[[str], None]) -> None:
-        self._tenure, self._lock, self._tell = tenure, lock, tell
+    def __init__(self, tenure: LeaseGuard, lock: HostLock, send: Callable[[TurnReport], None]) -> None:
+        self._tenure, self._lock, self._send = tenure, lock, send
         self._state = threading.Condition()
         self._name = ""
         self._has = False
@@ -62,10 +63,10 @@ class SharedTurn:
         with self._state:
             if self._has:
                 return
-            self._tell("want")
+            self._send(TurnRequested())
             self._state.wait_for(lambda: self._has)
         self._lock.take(self._name)
-        self._tell("has")
+        self._send(TurnStarted())
         self.held = True
 
     def give(self) -> None:
@@ -76,7 +77,7 @@ class SharedTurn:
             self._has = self.held = False
         self._lock.give()
         self._tenure.end()
-        self._tell("done")
+        self._send(TurnEnded())
 
     def grant(self, lock: str) -> None:
         """The worker says that it is this engine's turn, and what to lock for it."""

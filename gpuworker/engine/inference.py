@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from gpuworker.engine.postprocess import finish
-from shared.messages import EMBED, EMBED_ALL, PLAIN
+from shared.messages import EMBED, EMBED_ALL, DEFAULT_OPTIONS
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Backend, Output, Vector
@@ -31,7 +31,7 @@ def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Inp
     """
     if batch.error is not None:
         raise batch.error
-    plain = all([item.work.options is PLAIN for item in batch.items])  # noqa: C419 - a generator takes twice the time
+    plain = all([item.work.options is DEFAULT_OPTIONS for item in batch.items])  # noqa: C419 - a generator takes twice the time
     raw = not plain and any(item.work.options.normalize is False for item in batch.items)
     op = batch.rows[0].items[0].work.op
     outputs = backend.run(batch.collated, op, alone=alone, raw=raw)
@@ -42,7 +42,7 @@ def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[Inp
     vectors = cast("Sequence[Vector]", outputs)
     finished = partial(finish, normalizes=backend.normalizes, raw=raw)
     return [
-        (item, vector if item.work.options is PLAIN and not raw else finished(vector, item.work.options))
+        (item, vector if item.work.options is DEFAULT_OPTIONS and not raw else finished(vector, item.work.options))
         for row, vector in zip(batch.rows, vectors, strict=True)
         for item in row.items
     ]

@@ -21,9 +21,10 @@ from gpuworker.engine.result_frames import reports_of
 from gpuworker.engine.work import BatchResult, PipelineCallbacks
 from gpuworker.ipc import frames
 from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
 from gpuworker.ipc.shared_memory import SharedMemoryReader
 from gpuworker.models import ModelLoadError, parse_model
-from gpuworker.policy.batching import Limits
+from gpuworker.policy.limits import Limits
 
 SWITCH_S = 0.0005
 """Python's own 5 ms are as long as a batch: whoever holds the interpreter's lock, for some work on text, would hold up
@@ -36,17 +37,18 @@ def serve(sock: socket.socket, options: EngineOptions, window: SharedMemoryReade
     threading.excepthook = _die
     sys.setswitchinterval(SWITCH_S)
     outbox, received = Outbox(sock), frames.receive(sock)
-    start = next(received, None)
+    start, _ = next(received, (None, b""))
     if start is None:
         return
-    device = start[0]["device"]
-    options = replace(options, device=device, runners=1 if options.gpu_lease == "batch" else options.runners)
+    if not isinstance(start, StartEngine):
+        raise FrameError(f"the first message is {type(start).__name__}, not StartEngine")
+    options = replace(options, device=start.device, runners=1 if options.gpu_lease == "batch" else options.runners)
     try:
-        presence = GpuSession(options, start[0]["lock"], window, outbox.send)
+        presence = GpuSession(options, start.lock, window, outbox.send)
         backend = load_backend(parse_model(options.model), options)
         backend.warmup()
     except ModelLoadError as error:
-        outbox.send({"kind": "failed", "message": str(error)})
+        outbox.send(LoadFailed(str(error)))
         return
     pipeline, ready = _built(options, backend, outbox, presence.turn)
     pipeline.start()
@@ -54,12 +56,12 @@ def serve(sock: socket.socket, options: EngineOptions, window: SharedMemoryReade
     outbox.send(ready)
     inbox = Inbox(pipeline, outbox, window)
     take = inbox.take if presence.turn is UNSHARED else inbox.beside()
-    for header, _ in received:
-        if not presence.take(header):
-            take(header)
+    for message, _ in received:
+        if not presence.take(message):
+            take(message)
 
 
-def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, frames.Header]:
+def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTurn) -> tuple[Pipeline, Ready]:
     """Returns the pipeline of a loaded model, and what is told of it."""
     max_tokens = options.max_batch_tokens or backend.max_batch_tokens
     limits = Limits(
@@ -78,13 +80,22 @@ def _built(options: EngineOptions, backend: Backend, outbox: Outbox, turn: GpuTu
             outbox.put(frame)
 
     told = PipelineCallbacks(
-        begun=lambda keys: outbox.send({"kind": "begun", "keys": keys}),
+        begun=lambda keys: outbox.send(EntriesStarted(keys)),
         ran=ran,
         settle=outbox.flush,
     )
-    ready = {"kind": "ready", "model": options.model, "dim": backend.dim, "device": backend.device}
-    about = {name: getattr(backend, name) for name in ("revision", "commit", "dtype", "pooling", "max_input_tokens")}
-    return Pipeline(backend, limits, told, turn), ready | about | {"max_batch_tokens": max_tokens}
+    ready = Ready(
+        options.model,
+        backend.dim,
+        backend.device,
+        backend.revision,
+        backend.commit,
+        backend.dtype,
+        backend.pooling,
+        backend.max_input_tokens,
+        max_tokens,
+    )
+    return Pipeline(backend, limits, told, turn), ready
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:

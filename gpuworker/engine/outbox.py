@@ -8,6 +8,7 @@ import socket
 import threading
 
 from gpuworker.ipc import frames
+from gpuworker.ipc.messages import Message
 
 _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
@@ -39,9 +40,9 @@ class Outbox:
         """Returns when all that was put is sent."""
         self._waiting.join()
 
-    def send(self, header: frames.Header) -> None:
+    def send(self, message: Message) -> None:
         """Sends a frame before it returns: the worker reads it even if this process dies in the next moment."""
-        self._write(frames.encode(header))
+        self._write(frames.encode(message))
 
     def run(self) -> None:
         """Sends what was put, for ever."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from gpuworker.engine.work import BatchResult, EntryTask, Failed
+from gpuworker.engine.work import BatchResult, EntryTask
 from gpuworker.ipc import frames
+from gpuworker.ipc.messages import BatchCompleted, EntryFailure, EntryResult
 from shared.errors import InputFailedError
 from shared.messages import EMBED_ALL, PREDICT
 
@@ -28,68 +28,61 @@ _BATCHES = count()
 
 def reports_of(ran: BatchResult) -> Iterator[bytes]:
     """Yields the frame that says what a batch gave; or several, each but the last with `more` to follow."""
-    failed = list(ran.failed)
-    done: list[dict[str, Any]] = []
+    failed = [EntryFailure(each.key, each.code, each.message) for each in ran.failed]
+    done: list[EntryResult] = []
     pieces: list[bytes] = []
     size = 0
     batch = next(_BATCHES)  # which others may come between the frames of
     for work in ran.done:
-        told, piece = _result(work)
+        result, piece = _result(work)
         if work.op == PREDICT and len(piece) > MAX_VALUES_BYTES:
-            failed.append(Failed(work.key, InputFailedError.code, TOO_LONG.format(len(piece) >> 20)))
+            failed.append(EntryFailure(work.key, InputFailedError.code, TOO_LONG.format(len(piece) >> 20)))
             continue
         if done and size + len(piece) > MAX_REPORT_BYTES:
-            yield frames.encode(_header(ran, batch, done, [], more=True), b"".join(pieces))
+            yield frames.encode(_message(ran, batch, done, [], more=True), b"".join(pieces))
             done, pieces, size = [], [], 0
-        done.append(told)
+        done.append(result)
         pieces.append(piece)
         size += len(piece)
-    yield frames.encode(_header(ran, batch, done, failed, more=False), b"".join(pieces))
+    yield frames.encode(_message(ran, batch, done, failed, more=False), b"".join(pieces))
 
 
-def _header(
-    ran: BatchResult, batch: int, done: list[dict[str, Any]], failed: list[Failed], *, more: bool
-) -> frames.Header:
-    return {
-        "kind": "ran",
-        "batch": batch,
-        "more": more,
-        "size": ran.size,
-        "inputs": ran.inputs,
-        "tokens": ran.tokens,
-        "padded": ran.padded,
-        "seconds": ran.seconds,
-        "gap": ran.gap,
-        "busy_s": ran.busy_s,
-        "ended": ran.ended,
-        "behind": ran.behind,
-        "full": ran.full,
-        "full_s": ran.full_s,
-        "max_batch_tokens": ran.max_tokens,
-        "done": done,
-        "paused": [] if more else ran.paused,
-        "failed": [asdict(failure) for failure in failed],
-    }
+def _message(
+    ran: BatchResult, batch: int, done: list[EntryResult], failed: list[EntryFailure], *, more: bool
+) -> BatchCompleted:
+    return BatchCompleted(
+        batch,
+        more,
+        ran.size,
+        ran.inputs,
+        ran.tokens,
+        ran.padded,
+        ran.seconds,
+        ran.gap,
+        ran.busy_s,
+        ran.ended,
+        ran.behind,
+        ran.full,
+        ran.full_s,
+        ran.max_tokens,
+        done,
+        [] if more else ran.paused,
+        failed,
+    )
 
 
-def _result(work: EntryTask) -> tuple[dict[str, object], bytes]:
+def _result(work: EntryTask) -> tuple[EntryResult, bytes]:
     """Returns what is said of an entry that is done, and what it gave."""
-    told: dict[str, object] = {
-        "key": work.key,
-        "tokens": work.tokens,
-        "read_s": work.read_s,
-        "read_at": work.read_at,
-        "began": work.began,
-    }
+    dim, counts = 0, list[int]()
     if work.values is not None:
         given = frames.pack(work.values)
     elif work.op == PREDICT:
         given = frames.pack(cast("list[bytes]", work.rows))
     else:
         rows = cast("list[Vector]", work.rows)
-        told["dim"] = rows[0].shape[-1]
+        dim = rows[0].shape[-1]
         if work.op == EMBED_ALL:
-            told["counts"] = [len(row) for row in rows]
+            counts = [len(row) for row in rows]
         given = rows[0].tobytes() if len(rows) == 1 else b"".join([row.tobytes() for row in rows])
-    told["bytes"] = len(given)
-    return told, given
+    began = cast("float", work.began)  # what is done has begun
+    return EntryResult(work.key, len(given), dim, counts, work.tokens, work.read_s, work.read_at, began), given

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuworker.policy.composition import WaitingInput
-from shared.messages import EMBED, PLAIN, Input, Options
+from shared.messages import EMBED, DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded, Output
 
 
-USUAL = (EMBED, PLAIN.prompt_name, PLAIN.truncate)
+USUAL = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate)
 """How inputs are read for whom it does not matter."""
 
 
@@ -32,7 +32,7 @@ class EntryTask:
     deadline: float
     attempts: int = 0
     bulk: bool = False
-    options: Options = PLAIN
+    options: Options = DEFAULT_OPTIONS
     op: str = EMBED
     read_as: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class EntryTask:
     over: bool = False
 
     def __post_init__(self) -> None:
-        usual = self.options is PLAIN and self.op == EMBED
+        usual = self.options is DEFAULT_OPTIONS and self.op == EMBED
         self.read_as = USUAL if usual else (self.op, self.options.prompt_name, self.options.truncate)
         self.rows = [None] * len(self.inputs)
         self.left = len(self.inputs)

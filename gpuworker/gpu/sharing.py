@@ -11,10 +11,10 @@ import structlog
 from gpuworker.gpu.devices import Gpu
 from gpuworker.gpu.lease import GpuLease
 from gpuworker.gpu.slots import device_of, lock_of
-from gpuworker.ipc.frames import Header
+from gpuworker.ipc.messages import GrantTurn, Message, TurnReport, TurnRequested, TurnStarted
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
-from shared.process.tasks import end
+from shared.process.tasks import cancel_and_wait
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class LeaseCallbacks(NamedTuple):
     """
 
     until: Callable[[float], None]
-    send: Callable[[Header], None]
+    send: Callable[[Message], None]
     lost: Callable[[], None]
     stands_by: Callable[[], None]
     granted: Callable[[], None]
@@ -53,8 +53,8 @@ class GpuSharing(Protocol):
     async def run(self) -> None:
         """Works until cancelled."""
 
-    def heard(self, kind: str) -> None:
-        """The engine wants a turn (`want`), has it (`has`), or has had it (`done`)."""
+    def heard(self, report: TurnReport) -> None:
+        """The engine wants a turn (TurnRequested), has it (TurnStarted), or has left the GPU (TurnEnded)."""
 
     def died(self) -> bool:
         """The engine is gone. Returns whether it had to: its time on the GPU was over."""
@@ -79,7 +79,7 @@ class Unshared:
         """Has nothing to do."""
         await asyncio.Event().wait()
 
-    def heard(self, kind: str) -> None:
+    def heard(self, report: TurnReport) -> None:
         """Never happens."""
 
     def died(self) -> bool:
@@ -132,7 +132,7 @@ class Exclusive:
             self._holder.lose(why)
             self._told.lost()
 
-    def heard(self, kind: str) -> None:
+    def heard(self, report: TurnReport) -> None:
         """Never happens."""
 
     def died(self) -> bool:
@@ -185,7 +185,7 @@ class TimeShared:
             self._done.clear()
             self._has = False
             lock = lock_of(self._holder.slot, self._device, self._pool, self._seen)
-            self._told.send({"kind": "turn", "lock": lock})
+            self._told.send(GrantTurn(lock))
             await self._have()
 
     async def _have(self) -> None:
@@ -194,18 +194,18 @@ class TimeShared:
             await asyncio.wait([keeping, done], return_when=asyncio.FIRST_COMPLETED)
             over, why = self._done.is_set(), keeping.result() if keeping.done() else ""
         finally:
-            await end([keeping, done])
+            await cancel_and_wait([keeping, done])
         if over:
             await self._holder.release()
         else:
             self._holder.lose(why)
             self._told.lost()
 
-    def heard(self, kind: str) -> None:
+    def heard(self, report: TurnReport) -> None:
         """The engine wants a turn, has it, or has had it."""
-        self._has = kind == "has"
+        self._has = isinstance(report, TurnStarted)
         if not self._has:
-            (self._wanted if kind == "want" else self._done).set()
+            (self._wanted if isinstance(report, TurnRequested) else self._done).set()
 
     def died(self) -> bool:
         """It neither waits nor runs any more."""

@@ -19,8 +19,17 @@ from gpuworker import metrics
 from gpuworker.gpu.sharing import Grant
 from gpuworker.ipc import frames
 from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.messages import (
+    LoadFailed,
+    Message,
+    Ready,
+    SharedMessage,
+    SharedMessageRead,
+    StartEngine,
+    encode_message,
+)
 from gpuworker.ipc.shared_memory import LARGE_BYTES, SharedMemoryWriter
-from shared.process.tasks import end
+from shared.process.tasks import cancel_and_wait
 
 log = structlog.get_logger()
 
@@ -62,8 +71,9 @@ class EngineProcess:
     Args:
         options: what the engine is told.
         granted: waits until an engine may start, and says where.
-        on_frame: called with each frame of a living engine but ready and failed.
-        on_ready: called when an engine is ready for work, with its ready frame.
+        on_frame: called with each message of a living engine and its payload; not with those that are handled here
+            (Ready, LoadFailed, SharedMessageRead).
+        on_ready: called when an engine is ready for work, with its message.
         on_death: called when an engine has died, with the number of deaths since one was last ready; another is
             started after it.
     """
@@ -72,8 +82,8 @@ class EngineProcess:
         self,
         options: EngineOptions,
         granted: Callable[[], Awaitable[Grant]],
-        on_frame: Callable[[frames.Header, bytes], None],
-        on_ready: Callable[[frames.Header], None],
+        on_frame: Callable[[Message, bytes], None],
+        on_ready: Callable[[Ready], None],
         on_death: Callable[[int], None],
     ) -> None:
         self._options = options
@@ -110,13 +120,13 @@ class EngineProcess:
             if deaths > 1:
                 await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not burn the host
 
-    def send(self, header: frames.Header) -> None:
-        """Sends a frame to a ready engine; without one, nothing: what is held is sent when the next is ready."""
+    def send(self, message: Message) -> None:
+        """Sends a message to a ready engine; without one, nothing: what is held is sent when the next is ready."""
         if self._frames is None or not self.ready:
             return
-        packed = frames.packed(header)
+        packed = encode_message(message)
         if len(packed) >= LARGE_BYTES and self._arena is not None and (at := self._arena.put(packed)) is not None:
-            packed = frames.packed({"kind": "shared", "at": at, "size": len(packed)})
+            packed = encode_message(SharedMessage(at, len(packed)))
         self._frames.write(frames.framed(packed))
 
     def grant(self, until: float) -> None:
@@ -156,12 +166,12 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
         protocol = self._frames = _FrameProtocol(self._handle, loop.create_future())
         await loop.create_connection(lambda: protocol, sock=ours)
-        protocol.write(frames.encode({"kind": "start", "device": grant.device, "lock": grant.lock}))
+        protocol.write(frames.encode(StartEngine(grant.device, grant.lock)))
         telling = asyncio.create_task(self._tell_loading())
         try:
             await protocol.ended
         finally:
-            await end([telling])
+            await cancel_and_wait([telling])
             protocol.close()
 
     async def _tell_loading(self) -> None:
@@ -193,19 +203,19 @@ class EngineProcess:
                 else:
                     return ours
 
-    def _handle(self, header: frames.Header, payload: bytes) -> None:
+    def _handle(self, message: Message, payload: bytes) -> None:
         self.heard = time.monotonic()
-        kind = header["kind"]
-        if kind == "failed":
-            raise EngineFailedError(str(header["message"]))
-        if kind == "read":
-            if self._arena is not None:
-                self._arena.free(header["at"])
-        elif kind == "ready":
-            self.ready = self._was_ready = True
-            self._on_ready(header)
-        else:
-            self._on_frame(header, payload)
+        match message:
+            case LoadFailed():
+                raise EngineFailedError(message.message)
+            case SharedMessageRead():
+                if self._arena is not None:
+                    self._arena.free(message.at)
+            case Ready():
+                self.ready = self._was_ready = True
+                self._on_ready(message)
+            case _:
+                self._on_frame(message, payload)
 
     async def _fork_server(self) -> socket.socket:
         """Returns the socket of a living fork server, started now if there is none."""
@@ -245,7 +255,7 @@ class _FrameProtocol(asyncio.Protocol):
     `ended` is done when the engine is gone, with the error if a frame could not be handled.
     """
 
-    def __init__(self, handle: Callable[[frames.Header, bytes], None], ended: asyncio.Future[None]) -> None:
+    def __init__(self, handle: Callable[[Message, bytes], None], ended: asyncio.Future[None]) -> None:
         self._handle = handle
         self._reader = frames.Reader()
         self._transport: asyncio.Transport | None = None

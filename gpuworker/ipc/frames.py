@@ -1,19 +1,7 @@
-"""Messages between the worker and its engine: a msgpack map and, after it, raw bytes. Nothing is pickled.
+"""Frames between the worker and its engine: two lengths, a message, and a payload of raw bytes. Nothing is pickled.
 
-From the worker:  start {device, lock}: the first frame of all · turn {lock}
-                  shared {at, size}: the header of a frame stands there in the arena, until `read {at}`
-                  add {entries: [{key, op, inputs, options, since, deadline, attempts, bulk}]} · drop {keys} · drain {}
-From the engine:  ready {model, dim, device, revision, commit, dtype, pooling, max_input_tokens,
-                         max_batch_tokens}
-                  begun {keys} · unbegun {keys} · want {} · has {} · done {} · read {at}
-                  ran {more, size, inputs, tokens, padded, seconds, gap, busy_s, ended, behind, full,
-                       full_s, max_batch_tokens, done: [{key, bytes, dim, counts, tokens, read_s, read_at, began}],
-                       paused: [key], failed: [{key, code, message}]}
-                       + for each of `done`, in order, so many bytes: vectors as float32, or a msgpack list of JSON
-                  failed {message}: the model cannot be loaded
-Of a long `ran` what is done goes in several frames; those with `more` to follow are not measured.
-Options are those of shared.messages, in their order, or nil. `dim` is not there for values, and `counts` only if an
-input may have several vectors. Times are seconds of the monotonic clock, which processes of one host share.
+The payload of BatchCompleted holds, for each of its `done` entries in order, vectors as float32 or packed values; the
+other messages have none. A message of LARGE_BYTES or more goes through shared memory, and its frame says where.
 """
 
 from __future__ import annotations
@@ -21,9 +9,10 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgpack
+
+from gpuworker.ipc.messages import FrameError, Message, decode_message, encode_message
 
 _HEAD = struct.Struct("!II")
 _RECEIVED_BYTES = 256 * 2**10
@@ -32,12 +21,7 @@ MAX_FRAME_BYTES = 1 << 30
 FORK, KILL = b"f", b"k"
 """What a fork server is told: to start an engine on the socket that comes with it, or to kill those that it has."""
 
-Header = dict[str, Any]
-Frame = tuple[Header, bytes]
-
-
-class FrameError(ValueError):
-    """What came over the socket is not a frame."""
+Frame = tuple[Message, bytes]
 
 
 def pack(values: Sequence[bytes]) -> bytes:
@@ -51,19 +35,13 @@ def unpack(data: bytes) -> tuple[bytes, ...]:
     return tuple(msgpack.unpackb(data, max_bin_len=len(data)))
 
 
-def packed(header: Header) -> bytes:
-    """Returns the header of a frame alone."""
-    told: bytes = msgpack.packb(header)
-    return told
-
-
-def encode(header: Header, payload: bytes = b"") -> bytes:
+def encode(message: Message, payload: bytes = b"") -> bytes:
     """Returns a frame."""
-    return framed(packed(header), payload)
+    return framed(encode_message(message), payload)
 
 
 def framed(packed: bytes, payload: bytes = b"") -> bytes:
-    """Returns a frame with a header that is packed."""
+    """Returns a frame with a message that is packed already."""
     return b"".join((_HEAD.pack(len(packed), len(payload)), packed, payload))
 
 
@@ -91,7 +69,7 @@ class Reader:
             middle, end = start + header_size, start + header_size + payload_size
             if len(buffer) < end:
                 break
-            found.append((unpacked(buffer[start:middle]), bytes(buffer[middle:end])))
+            found.append((decode_message(buffer[start:middle]), bytes(buffer[middle:end])))
             at = end
         del buffer[:at]
         return found
@@ -108,14 +86,3 @@ def receive(sock: socket.socket) -> Iterator[Frame]:
         if not data:
             return
         yield from reader.feed(data)
-
-
-def unpacked(packed: bytes | bytearray | memoryview) -> Header:
-    """Returns the header that was packed. Raises FrameError."""
-    try:
-        header = msgpack.unpackb(packed, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"a header is not msgpack: {type(error).__name__}") from None
-    if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
-        raise FrameError("a frame is a map with a kind")
-    return header

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -14,12 +15,13 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from structlog.testing import capture_logs
 
 from gpuworker.consumer.inflight import InFlightEntries, key_of
+from gpuworker.ipc.messages import BatchCompleted, EntryFailure, EntryResult
 from gpuworker.settings import WorkerSettings
 from gpuworker.tracing import MAX_LINKS, MAX_READS, Spans
 from gpuworker.worker import Worker
 from shared.messages import Entry, Ref
-from shared.process.tracing import tracing_of
-from shared.process.tracing.provider import bare_provider
+from shared.process.tracing import create_tracing
+from shared.process.tracing.provider import create_bare_provider
 
 BATCH = "process minilm"
 OPERATION = ("messaging.operation.name", "messaging.operation.type")
@@ -35,10 +37,10 @@ class Played:
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
-        provider = bare_provider("worker")
+        provider = create_bare_provider("worker")
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.in_flight = InFlightEntries()
-        self.spans = Spans(tracing_of(provider).tracer, "minilm", "w", self.in_flight)
+        self.spans = Spans(create_tracing(provider).tracer, "minilm", "w", self.in_flight)
         self.now = time.monotonic()
 
     def take(self, numbers: Sequence[int], flags: str | None = "01") -> list[Entry]:
@@ -51,22 +53,22 @@ class Played:
             self.in_flight.take(entry, ("text",))
         return entries
 
-    def done(self, entries: Sequence[Entry], read_at: float = 1.0) -> list[dict[str, Any]]:
+    def done(self, entries: Sequence[Entry], read_at: float = 1.0) -> list[EntryResult]:
         """Returns what an engine says of entries that are done; their tokenizer took 0.25 s, up to `read_at`."""
-        return [{"key": key_of(each), "read_at": self.now + read_at, "read_s": 0.25} for each in entries]
+        return [EntryResult(key_of(each), 4, 1, (), (1,), 0.25, self.now + read_at, self.now + 1.5) for each in entries]
 
-    def ran(self, done: list[dict[str, Any]], **told: Any) -> None:  # noqa: ANN401 - what a frame may hold
+    def ran(self, done: list[EntryResult], **told: Any) -> None:  # noqa: ANN401 - what a frame may hold
         """Has the engine tell of a batch that ran for 0.5 s, up to 2 s from the start."""
-        frame = {
-            "batch": 0,
-            "more": False,
-            "size": len(done),
-            "inputs": len(done) + 1,
-            "tokens": 3,
-            "padded": 4,
-            "seconds": 0.5,
-        }
-        self.spans.ran(frame | {"ended": self.now + 2, "done": done, "paused": [], "failed": []} | told)
+        completed = BatchCompleted(
+            size=len(done),
+            inputs=len(done) + 1,
+            tokens=3,
+            padded=4,
+            seconds=0.5,
+            ended=self.now + 2,
+            done=done,
+        )
+        self.spans.ran(replace(completed, **told))
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Has Redis take the answers."""
@@ -180,9 +182,9 @@ def test_a_batch_of_an_engine_that_dies_is_forgotten() -> None:
 async def test_a_worker_says_when_its_engine_dies() -> None:
     """Or the next one's first batch would have the links of the last."""
     settings = WorkerSettings(model="null", device="cpu")
-    worker = Worker(settings, "w", [], asyncio.Event(), tracing_of(bare_provider("worker")))
+    worker = Worker(settings, "w", [], asyncio.Event(), create_tracing(create_bare_provider("worker")))
     assert worker._context.spans is not None
-    worker._context.spans.ran({"batch": 0, "more": True, "done": [], "paused": [], "failed": []})
+    worker._context.spans.ran(BatchCompleted(more=True))
     worker._on_death(1)
     assert worker._context.spans._batches == {}
 
@@ -212,7 +214,7 @@ def test_an_entry_that_fails_marks_its_batch() -> None:
     """By its code; the others of the batch are linked too."""
     played = Played()
     entries = played.take([1, 2])
-    failed = [{"key": key_of(entries[1]), "code": "input_failed", "message": "of which nothing is told"}]
+    failed = [EntryFailure(key_of(entries[1]), "input_failed", "of which nothing is told")]
     played.ran(played.done(entries[:1]), failed=failed)
     played.spans.failed(key_of(entries[1]), "input_failed")  # as the committer says of each
     played.commit(entries)

@@ -13,9 +13,10 @@ from prometheus_client import REGISTRY
 from gpuworker.consumer import heartbeat
 from gpuworker.consumer.heartbeat import HeartbeatSender
 from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.ipc.messages import Ready
 from gpuworker.settings import WorkerSettings
 from shared.keys import Keys
-from shared.process.tasks import end
+from shared.process.tasks import cancel_and_wait
 
 MODEL = "null"
 TICK_S, STUCK_S = 0.01, 0.2
@@ -57,14 +58,14 @@ def test_a_worker_is_not_up_from_its_first_moment_on() -> None:
     assert up("new") is None
     pace = made("new")
     assert up("new") == 0
-    pace.ready({})
+    pace.ready(Ready())
     assert up("new") == 1
     pace.loading()
     assert up("new") == 0
-    pace.ready({})
+    pace.ready(Ready())
     pace.stand_by()
     assert up("new") == 0
-    pace.ready({})
+    pace.ready(Ready())
     made("new")  # in the place of one that failed
     assert up("new") == 0
 
@@ -82,7 +83,7 @@ async def test_redis_that_hangs_leaves_a_worker_alive() -> None:
         assert pace.alive()
         await asyncio.sleep(TICK_S)
     assert pace.missing() == ["redis", "engine"]
-    await end(tasks)
+    await cancel_and_wait(tasks)
 
 
 @pytest.mark.asyncio
@@ -99,4 +100,4 @@ async def test_an_event_loop_that_is_blocked_is_not_alive() -> None:
     assert seen == [False]
     await asyncio.sleep(2 * TICK_S)
     assert pace.alive()
-    await end([ticking])
+    await cancel_and_wait([ticking])

@@ -12,6 +12,7 @@ from gpuworker.consumer.inflight import InFlightEntries, InFlightEntry
 from gpuworker.consumer.redis_clock import RedisClock
 from gpuworker.consumer.result_handler import ResultHandler
 from gpuworker.consumer.worker_state import WorkerState
+from gpuworker.ipc.messages import BatchCompleted, EntryResult
 from shared.messages import Entry, Ref, Reply, Vectors
 
 SIZE = 3
@@ -52,28 +53,21 @@ class Told:
             ref = Ref(0, f"{self.number}-0".encode(), 1, cost)
             self.context.in_flight.take(Entry(ref, 1, f"r{self.number}", 0, 10**12, "", "", b""), ("text",))
             done.append(
-                {
-                    "key": f"0/{self.number}-0",
-                    "bytes": 4,
-                    "dim": 1,
-                    "tokens": [1],
-                    "read_s": 0.0,
-                    "began": ended - seconds,
-                }
+                EntryResult(f"0/{self.number}-0", 4, 1, (), (1,), read_s=0.0, read_at=0.0, began=ended - seconds)
             )
-        measures = {
-            "size": SIZE,
-            "inputs": SIZE,
-            "tokens": 1,
-            "padded": 1,
-            "gap": gap,
-            "busy_s": 0.0,
-            "failed": [],
-            "done": done,
-            "more": False,
-        }
-        measures |= {"seconds": seconds, "ended": ended, "behind": behind, "full": self.full}
-        self.results.take(measures, bytes(4 * entries))
+        completed = BatchCompleted(
+            size=SIZE,
+            inputs=SIZE,
+            tokens=1,
+            padded=1,
+            seconds=seconds,
+            gap=gap,
+            ended=ended,
+            behind=behind,
+            full=self.full,
+            done=done,
+        )
+        self.results.take(completed, bytes(4 * entries))
         return self.context.tokens_per_s
 
 

@@ -16,7 +16,7 @@ from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.policy.limits import Limits
 from shared.codec import decode_ids
-from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
+from shared.messages import EMBED, EMBED_ALL, DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
@@ -77,7 +77,7 @@ class Scripted:
     def __post_init__(self) -> None:
         self.free.set()
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Text]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Text]:
         """Wraps each text, behind the prompt's name if there is one; there is none named `missing`."""
         texts = [str(each) for each in inputs]
         if any("!token" in text for text in texts):

@@ -16,6 +16,7 @@ import pytest
 from gpuworker.engine.gpu_turn import SharedTurn
 from gpuworker.engine.host_lock import HostLock
 from gpuworker.engine.lease_guard import OVER, LeaseGuard
+from gpuworker.ipc.messages import TurnEnded, TurnRequested, TurnStarted
 
 SOON_S = 5.0
 
@@ -24,7 +25,7 @@ class Worker:
     """What a worker and an engine's watch hear of turns."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.heard: list[object] = []
         watch = cast("LeaseGuard", SimpleNamespace(begin=self._hears("begin"), end=self._hears("end")))
         self.turn = SharedTurn(watch, HostLock(None), self.heard.append)
 
@@ -38,14 +39,14 @@ def test_a_turn_is_asked_for_and_given_back() -> None:
     taking = threading.Thread(target=worker.turn.take)
     taking.start()
     time.sleep(0.05)
-    assert (taking.is_alive(), worker.heard) == (True, ["want"])
+    assert (taking.is_alive(), worker.heard) == (True, [TurnRequested()])
     worker.turn.grant("0.0")
     taking.join(SOON_S)
     assert not taking.is_alive()
     worker.turn.take()
     worker.turn.give()
     worker.turn.give()
-    assert worker.heard == ["want", "begin", "has", "end", "done"]
+    assert worker.heard == [TurnRequested(), "begin", TurnStarted(), "end", TurnEnded()]
 
 
 def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.result_frames import reports_of
 from gpuworker.engine.work import BatchResult, EntryTask, Failed
 from gpuworker.ipc import frames
+from gpuworker.ipc.messages import BatchCompleted, EntriesStarted, EntryFailure, EntryResult
 from tests.waiting import wait_until
 
 SENDERS = 4
@@ -47,9 +48,14 @@ def ends() -> Iterator[tuple[Outbox, socket.socket]]:
         yield outbox, theirs
 
 
-def read(theirs: socket.socket, number: int) -> list[tuple[frames.Header, bytes]]:
+def read(theirs: socket.socket, number: int) -> list[frames.Frame]:
     """Reads so many frames, as a worker does."""
     return list(islice(frames.receive(theirs), number))
+
+
+def completed(found: list[frames.Frame]) -> list[tuple[BatchCompleted, bytes]]:
+    """Returns frames that are all of batches."""
+    return [(message, payload) for message, payload in found if isinstance(message, BatchCompleted)]
 
 
 def test_frames_of_several_threads_come_whole_and_in_order() -> None:
@@ -59,14 +65,14 @@ def test_frames_of_several_threads_come_whole_and_in_order() -> None:
         def send(sender: int) -> None:
             for number in range(FRAMES):
                 payload = LONG if number % 3 == 0 else SHORT
-                outbox.put(frames.encode({"kind": "ran", "from": sender, "number": number}, payload))
+                outbox.put(frames.encode(BatchCompleted(sender, size=number), payload))
 
         senders = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(SENDERS)]
         for each in senders:
             each.start()
         found = read(theirs, SENDERS * FRAMES)
     for sender in range(SENDERS):
-        mine = [(header["number"], payload) for header, payload in found if header["from"] == sender]
+        mine = [(ran.size, payload) for ran, payload in completed(found) if ran.batch == sender]
         short = [number for number, payload in mine if payload == SHORT]
         long = [number for number, payload in mine if payload == LONG]
         assert short == [number for number in range(FRAMES) if number % 3]
@@ -77,7 +83,7 @@ async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
     """While nobody reads, one is on its way and so many wait; the next takes its turn, and none is lost."""
 
     def put(number: int) -> None:
-        outbox.put(frames.encode({"kind": "ran", "number": number}, LONG))
+        outbox.put(frames.encode(BatchCompleted(number), LONG))
 
     with ends() as (outbox, theirs):
         for number in range(1 + OUTBOX_FRAMES):
@@ -89,7 +95,7 @@ async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
         assert held_up.is_alive()
         found = read(theirs, 2 + OUTBOX_FRAMES)
         held_up.join(LONG_S)
-    assert [header["number"] for header, _ in found] == list(range(2 + OUTBOX_FRAMES))
+    assert [ran.batch for ran, _ in completed(found)] == list(range(2 + OUTBOX_FRAMES))
     assert all(payload == LONG for _, payload in found)
 
 
@@ -98,8 +104,8 @@ def test_what_is_sent_at_once_is_there_when_it_returns() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            Outbox(ours).send({"kind": "begun", "keys": ["a"]})
-        assert list(frames.receive(theirs)) == [({"kind": "begun", "keys": ["a"]}, b"")]
+            Outbox(ours).send(EntriesStarted(["a"]))
+        assert list(frames.receive(theirs)) == [(EntriesStarted(("a",)), b"")]
 
 
 def test_an_engine_without_a_worker_ends() -> None:
@@ -107,7 +113,7 @@ def test_an_engine_without_a_worker_ends() -> None:
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(SystemExit) as ended:
-        Outbox(ours).send({"kind": "begun", "keys": ["a"]})
+        Outbox(ours).send(EntriesStarted(["a"]))
     assert ended.value.code == 0
 
 
@@ -117,39 +123,28 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     short = vectors[1, :3]
     one, two = (EntryTask(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
     one.rows[:], two.rows[:] = list(vectors), [short]
-    one_said = {"tokens": [4, 3], "read_s": 0.125, "read_at": 0.5, "began": 1.0}
-    two_said = {"tokens": [2], "read_s": 0.25, "read_at": 1.5, "began": 2.0}
-    for entry, said in ((one, one_said), (two, two_said)):
-        for name, value in said.items():
-            setattr(entry, name, value)
+    one.tokens, one.read_s, one.read_at, one.began = [4, 3], 0.125, 0.5, 1.0
+    two.tokens, two.read_s, two.read_at, two.began = [2], 0.25, 1.5, 2.0
     ran = BatchResult(
         3, 5, 30, 36, 0.5, 0.25, 0.125, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")]
     )
-    [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
+    [(message, payload)] = completed(frames.Reader().feed(b"".join(reports_of(ran))))
     assert payload == vectors.tobytes() + short.tobytes()
-    assert header == {
-        "kind": "ran",
-        "batch": header["batch"],
-        "more": False,
-        "size": 3,
-        "inputs": 5,
-        "tokens": 30,
-        "padded": 36,
-        "seconds": 0.5,
-        "gap": 0.25,
-        "busy_s": 0.125,
-        "ended": 0.0,
-        "behind": False,
-        "full": False,
-        "full_s": 0.0,
-        "max_batch_tokens": 0,
-        "done": [
-            {"key": "a", "bytes": 32, "dim": 4, **one_said},
-            {"key": "b", "bytes": 12, "dim": 3, **two_said},
-        ],
-        "paused": [],
-        "failed": [{"key": "c", "code": "input_failed", "message": "It failed."}],
-    }
+    assert message == BatchCompleted(
+        message.batch,
+        size=3,
+        inputs=5,
+        tokens=30,
+        padded=36,
+        seconds=0.5,
+        gap=0.25,
+        busy_s=0.125,
+        done=(
+            EntryResult("a", 32, 4, (), (4, 3), 0.125, 0.5, 1.0),
+            EntryResult("b", 12, 3, (), (2,), 0.25, 1.5, 2.0),
+        ),
+        failed=(EntryFailure("c", "input_failed", "It failed."),),
+    )
 
 
 def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +152,9 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(result_frames, "MAX_REPORT_BYTES", 1)
     works = [EntryTask(key, ("x",), 0.0, 9.0) for key in "abc"]
     for each in works:
-        each.rows[:] = [np.zeros(4, np.float32)]
+        each.rows[:], each.began = [np.zeros(4, np.float32)], 1.0
     sent = [frames.Reader().feed(b"".join(reports_of(BatchResult(3, done=works)))) for _ in range(2)]
-    (first, *others), again = ([header["batch"] for header, _ in told] for told in sent)
+    (first, *others), again = ([ran.batch for ran, _ in completed(found)] for found in sent)
     assert others == [first] * 2
     assert again == [first + 1] * 3
 
@@ -167,5 +162,5 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
 def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
     """Its frame says so, and is read."""
     ran = BatchResult(failed=[Failed("c", "input_failed", "It failed.")])
-    [(header, payload)] = frames.Reader().feed(b"".join(reports_of(ran)))
-    assert (header["done"], payload) == ([], b"")
+    [(message, payload)] = completed(frames.Reader().feed(b"".join(reports_of(ran))))
+    assert (message.done, payload) == ((), b"")

@@ -10,7 +10,7 @@ import pytest
 
 from gpuworker.engine.work import EntryTask
 from gpuworker.policy.limits import Limits
-from shared.messages import PLAIN, PREDICT, Input, Options
+from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, Text, work
 from tests.waiting import wait_until
 
@@ -22,7 +22,7 @@ class Function(Scripted):
     read: list[str] = field(default_factory=list)
     reads: threading.Event = field(default_factory=threading.Event)
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Text]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Text]:
         """Notes them."""
         self.read += [str(each) for each in inputs]
         assert self.reads.wait(LONG_S)

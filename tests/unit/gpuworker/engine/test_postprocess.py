@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gpuworker.engine.postprocess import finish
-from shared.messages import PLAIN, Options
+from shared.messages import DEFAULT_OPTIONS, Options
 
 NUMBERS = st.floats(-8, 8, width=32)
 VECTORS = st.lists(NUMBERS, min_size=2, max_size=12).map(lambda numbers: np.array(numbers, dtype="<f4"))
@@ -24,7 +24,7 @@ def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
 @given(VECTORS, st.booleans())
 def test_without_options_it_is_the_models(vector: NDArray[np.float32], normalizes: bool) -> None:
     """To the last bit."""
-    assert finish(vector, PLAIN, normalizes=normalizes, raw=False).tobytes() == vector.tobytes()
+    assert finish(vector, DEFAULT_OPTIONS, normalizes=normalizes, raw=False).tobytes() == vector.tobytes()
 
 
 @given(VECTORS, st.booleans(), st.booleans())

@@ -9,6 +9,7 @@ from typing import Any, cast
 import uvloop
 
 from gpuworker.ipc.engine_process import EngineProcess, _FrameProtocol
+from gpuworker.ipc.messages import DropEntries
 
 
 def test_what_is_sent_to_an_engine_that_has_just_died_is_dropped() -> None:
@@ -23,7 +24,7 @@ def test_what_is_sent_to_an_engine_that_has_just_died_is_dropped() -> None:
         host.ready = True
         theirs.close()
         for _ in range(20):
-            host.send({"kind": "drop", "keys": []})
+            host.send(DropEntries([]))
             await asyncio.sleep(0.001)
         assert transport.is_closing()
         assert protocol.ended.done()

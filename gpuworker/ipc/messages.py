@@ -1,0 +1,336 @@
+"""The messages between a worker and its engine process, as values that do not change, and their one codec. Pure.
+
+A message is the header of a frame. On the wire it is a msgpack array: the name of its class, then its fields in the
+order of the class. Nothing is pickled. Most of what each entry has is a named tuple: it is made in a third of the time
+of a frozen dataclass, and packs as an array.
+
+The worker sends StartEngine, GrantTurn, SharedMessage, AddEntries, DropEntries and Drain; the engine sends the rest.
+Times are seconds of the monotonic clock, which the processes of one host share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
+
+import msgpack
+
+from shared.messages import Input, Options
+
+
+class FrameError(ValueError):
+    """The bytes that came over the socket are no frame, or its header is no message."""
+
+
+class EngineEntry(NamedTuple):
+    """An entry on its way to the engine. `options` is None for shared.messages.PLAIN.
+
+    A suspect has its number of `attempts`; every other entry has 0.
+    """
+
+    key: str
+    op: str
+    inputs: Sequence[Input]
+    options: Options | None
+    since: float
+    deadline: float
+    attempts: int
+    bulk: bool
+
+
+class EntryResult(NamedTuple):
+    """A completed entry. Its part of the payload has `size` bytes.
+
+    The payload holds vectors of `dim` float32 numbers; if `dim` is 0, a msgpack list of JSON values. `counts` has the
+    number of vectors of each input, and is empty unless an input may have several. `tokens` has the number of tokens of
+    each input. The tokenizer call that read the inputs took `read_s` and ended at `read_at`; the entry's first batch
+    began at `began`.
+    """
+
+    key: str
+    size: int
+    dim: int
+    counts: Sequence[int]
+    tokens: Sequence[int]
+    read_s: float
+    read_at: float
+    began: float
+
+
+class EntryFailure(NamedTuple):
+    """An entry that gets an error: a code of shared.errors and a message for the client."""
+
+    key: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartEngine:
+    """The first message of all: the device to run on, and the name of the lock to take on this host."""
+
+    device: str
+    lock: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantTurn:
+    """The engine may use the GPU, after it has taken this lock on its host."""
+
+    lock: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMessage:
+    """A packed message of `size` bytes is in shared memory at offset `at`, until SharedMessageRead."""
+
+    at: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddEntries:
+    """Entries to run."""
+
+    entries: Sequence[EngineEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class DropEntries:
+    """Keys of entries that need no answer any more."""
+
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The engine gives up the entries that it has not started; it replies with EntriesReturned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine has loaded the model and takes entries. The fields are those of the backend."""
+
+    model: str = ""
+    dim: int = 0
+    device: str = ""
+    revision: str = ""
+    commit: str = ""
+    dtype: str = ""
+    pooling: str = ""
+    max_input_tokens: int = 0
+    max_batch_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The model cannot be loaded, for the reason in `message`."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesStarted:
+    """Keys of entries that start to run, or start again after a pause; sent before they do."""
+
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesReturned:
+    """Keys of the entries that the engine had not started when it received Drain."""
+
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequested:
+    """The engine has work and waits for its turn on the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """The engine has its turn, and the lock of its host."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The engine has left the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMessageRead:
+    """The engine has read the message in shared memory at offset `at`: the worker may use the memory again."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCompleted:
+    """The result of a batch. The payload has the outputs of each entry in `done`, in order.
+
+    A long result takes several messages with the same number in `batch`. All but the last have `more`: their measures
+    do not count, and `paused` and `failed` come with the last. The measures are those of engine.work.BatchResult, with
+    `max_batch_tokens` for its `max_tokens`.
+    """
+
+    batch: int = 0
+    more: bool = False
+    size: int = 0
+    inputs: int = 0
+    tokens: int = 0
+    padded: int = 0
+    seconds: float = 0.0
+    gap: float = 0.0
+    busy_s: float = 0.0
+    ended: float = 0.0
+    behind: bool = False
+    full: bool = False
+    full_s: float = 0.0
+    max_batch_tokens: int = 0
+    done: Sequence[EntryResult] = ()
+    paused: Sequence[str] = ()
+    failed: Sequence[EntryFailure] = ()
+
+
+TurnReport: TypeAlias = TurnRequested | TurnStarted | TurnEnded
+Message: TypeAlias = (
+    StartEngine
+    | GrantTurn
+    | SharedMessage
+    | AddEntries
+    | DropEntries
+    | Drain
+    | Ready
+    | LoadFailed
+    | EntriesStarted
+    | EntriesReturned
+    | TurnRequested
+    | TurnStarted
+    | TurnEnded
+    | SharedMessageRead
+    | BatchCompleted
+)
+
+
+def encode_message(message: Message) -> bytes:
+    """Returns a message as bytes."""
+    kind = type(message).__name__
+    packed: bytes = msgpack.packb([kind, *(getattr(message, name) for name in _NAMES[kind])])
+    return packed
+
+
+def decode_message(data: bytes | bytearray | memoryview) -> Message:
+    """Returns the message that was encoded.
+
+    Raises:
+        FrameError: the bytes are not msgpack within its limits, name no message, or a field is missing or malformed.
+    """
+    try:
+        values = msgpack.unpackb(data, use_list=False, max_ext_len=0)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"a header is not msgpack: {type(error).__name__}") from None
+    if type(values) is not tuple or not values or type(values[0]) is not str:
+        raise FrameError("a header is not an array that begins with the kind of its message")
+    kind, *values = values
+    if kind not in _CLASSES:
+        raise FrameError(f"a message of unknown kind {kind!r}")
+    decoders = _DECODERS[kind]
+    if len(values) != len(decoders):
+        raise FrameError(f"{kind} has {len(decoders)} fields, not {len(values)}")
+    decoded = []
+    for name, decode, value in zip(_NAMES[kind], decoders, values, strict=True):
+        try:
+            decoded.append(decode(value))
+        except (TypeError, ValueError):
+            raise FrameError(f"field {name!r} of {kind} is malformed") from None
+    return _CLASSES[kind](*decoded)
+
+
+Check = Callable[[Sequence[Any]], bool]
+"""Whether all of some values of one field have the field's type: a column of rows is checked at once."""
+
+
+def _are(*types: type) -> Check:
+    return lambda values: set(map(type, values)).issubset(types)
+
+
+def _are_tuples_of(*types: type) -> Check:
+    are_tuples = _are(tuple)
+    return lambda values: are_tuples(values) and set(map(type, chain.from_iterable(values))).issubset(types)
+
+
+def _are_options(values: Sequence[Any]) -> bool:
+    return all(value is None or _is_options(value) for value in values)
+
+
+def _is_options(value: object) -> bool:
+    return (
+        type(value) is tuple
+        and len(value) == len(_OPTIONS_CHECKS)
+        and all(check((each,)) for check, each in zip(_OPTIONS_CHECKS, value, strict=True))
+    )
+
+
+_MAYBE_TEXT = _are(str, type(None))
+_OPTIONS_CHECKS: tuple[Check, ...] = (_MAYBE_TEXT, _are(bool, type(None)), _are(int, type(None)), _are(str), _are(bool))
+_CHECKS: dict[Any, Check] = {
+    str: _are(str),
+    int: _are(int),
+    float: _are(float, int),
+    bool: _are(bool),
+    Sequence[str]: _are_tuples_of(str),
+    Sequence[int]: _are_tuples_of(int),
+    Sequence[Input]: _are_tuples_of(str, bytes),
+    Options | None: _are_options,
+}
+"""By type of the field. A float may be an int on the wire; a bool is no int."""
+
+Decoder = Callable[[Any], Any]
+"""Returns a field from its value on the wire. Raises TypeError or ValueError: it is malformed."""
+
+
+def _decode_checked(check: Check) -> Decoder:
+    def decode(value: object) -> object:
+        if not check((value,)):
+            raise TypeError
+        return value
+
+    return decode
+
+
+def _decode_rows(row_class: type, make: Callable[[Any], tuple[Any, ...]]) -> Decoder:
+    checks = [_CHECKS[annotation] for annotation in get_type_hints(row_class).values()]
+
+    def decode(rows: Any) -> tuple[Any, ...]:  # noqa: ANN401 - it is checked here
+        if type(rows) is not tuple or not set(map(type, rows)) <= {tuple}:
+            raise TypeError
+        columns = zip(*rows, strict=True)
+        if rows and not all(check(column) for check, column in zip(checks, columns, strict=True)):
+            raise TypeError
+        return tuple(map(make, rows))
+
+    return decode
+
+
+def _entry(row: tuple[Any, ...]) -> EngineEntry:
+    entry = EngineEntry._make(row)
+    return entry if entry.options is None else entry._replace(options=Options._make(entry.options))
+
+
+_FIELD_DECODERS: dict[Any, Decoder] = {
+    **{annotation: _decode_checked(check) for annotation, check in _CHECKS.items()},
+    Sequence[EngineEntry]: _decode_rows(EngineEntry, _entry),
+    # Not `_make`, which counts the fields again and takes a third longer.
+    Sequence[EntryResult]: _decode_rows(EntryResult, partial(tuple.__new__, EntryResult)),
+    Sequence[EntryFailure]: _decode_rows(EntryFailure, partial(tuple.__new__, EntryFailure)),
+}
+_CLASSES: dict[str, Callable[..., Message]] = {each.__name__: each for each in get_args(Message)}
+_NAMES = {each.__name__: list(get_type_hints(each)) for each in get_args(Message)}
+_DECODERS = {
+    each.__name__: [_FIELD_DECODERS[annotation] for annotation in get_type_hints(each).values()]
+    for each in get_args(Message)
+}

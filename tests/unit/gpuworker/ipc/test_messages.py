@@ -1,0 +1,198 @@
+"""The messages between a worker and its engine: each comes back as it was sent, and nothing else is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, get_args
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuworker.ipc.messages import (
+    AddEntries,
+    BatchCompleted,
+    EngineEntry,
+    EntriesStarted,
+    EntryFailure,
+    EntryResult,
+    FrameError,
+    GrantTurn,
+    Message,
+    Ready,
+    SharedMessage,
+    decode_message,
+    encode_message,
+)
+from shared.messages import PLAIN, Options
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+FLOATS = st.floats(allow_nan=False)
+
+
+def tuples_of(items: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Returns a strategy for short tuples of any length."""
+    return st.lists(items, max_size=3).map(tuple)
+
+
+st.register_type_strategy(int, INTEGERS)
+st.register_type_strategy(float, FLOATS)
+OPTIONS = st.builds(Options, truncate=st.sampled_from(["right", "left", "no"]))
+ENTRIES = st.builds(EngineEntry, inputs=tuples_of(st.text() | st.binary()), options=st.none() | OPTIONS)
+RESULTS = st.builds(EntryResult, counts=tuples_of(INTEGERS), tokens=tuples_of(INTEGERS))
+SEQUENCES = {
+    "entries": tuples_of(ENTRIES),
+    "keys": tuples_of(st.text()),
+    "paused": tuples_of(st.text()),
+    "done": tuples_of(RESULTS),
+    "failed": tuples_of(st.builds(EntryFailure)),
+}
+"""Of the fields that hold several values: tuples, as which they come back."""
+
+RESULT = EntryResult("0/1-0", 4, 1, (), (1,), 0.5, 1.5, 2.5)
+ENTRY = EngineEntry("0/1-0", "embed", ("text",), None, 0.5, 1.5, 0, False)
+
+
+def messages_of(kind: type) -> st.SearchStrategy[Message]:
+    """Returns a strategy for the messages of a kind."""
+    names = {field.name for field in fields(kind)}
+    return st.builds(kind, **{name: values for name, values in SEQUENCES.items() if name in names})
+
+
+def encode_raw(*values: object) -> bytes:
+    """Returns an array on the wire that need not be a message."""
+    packed: bytes = msgpack.packb(values)
+    return packed
+
+
+@pytest.mark.parametrize("kind", get_args(Message), ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_each_kind_comes_back_as_it_was_sent(kind: type, data: st.DataObject) -> None:
+    """All fields are equal, and of the same types."""
+    message = data.draw(messages_of(kind))
+    decoded = decode_message(encode_message(message))
+    assert decoded == message
+    assert repr(decoded) == repr(message)
+
+
+def test_lists_come_back_as_tuples() -> None:
+    """A decoded message cannot change, whatever its sender had."""
+    assert decode_message(encode_message(EntriesStarted(["a", "b"]))) == EntriesStarted(("a", "b"))
+    sent = BatchCompleted(done=[RESULT._replace(tokens=[1, 2])])
+    assert decode_message(encode_message(sent)) == BatchCompleted(done=(RESULT._replace(tokens=(1, 2)),))
+
+
+def test_options_come_back_as_options() -> None:
+    """Rows hold named tuples at every depth."""
+    sent = AddEntries((ENTRY, ENTRY._replace(options=PLAIN._replace(dimensions=8))))
+    decoded = decode_message(encode_message(sent))
+    assert isinstance(decoded, AddEntries)
+    assert [type(each.options) for each in decoded.entries] == [type(None), Options]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x93\x01",
+        encode_raw(),
+        encode_raw(1),
+        encode_raw(b"Drain"),
+        encode_raw(["Drain"]),
+        msgpack.packb({"kind": "Drain"}),
+        msgpack.packb("Drain"),
+        encode_raw("Drain") + b"x",
+        encode_raw("GrantTurn", msgpack.ExtType(5, b"12")),
+        b"\x91\xa1\xff",
+        b"\x91" * 2_000,
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    """Only an array that begins with a kind is a message; nothing else is guessed at."""
+    with pytest.raises(FrameError, match="header"):
+        decode_message(data)
+
+
+@pytest.mark.parametrize("kind", ["", "drain", "Message", "EntryResult", "FrameError"])
+def test_an_unknown_kind_is_refused(kind: str) -> None:
+    """Other names of the module are no kinds."""
+    with pytest.raises(FrameError, match="unknown kind"):
+        decode_message(encode_raw(kind))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (("Drain", 1), "Drain has 0 fields, not 1"),
+        (("SharedMessage", 1), "SharedMessage has 2 fields, not 1"),
+        (("SharedMessage", 1, "2"), "'size' of SharedMessage"),
+        (("SharedMessage", True, 2), "'at' of SharedMessage"),
+        (("SharedMessage", 1, 2.0), "'size' of SharedMessage"),
+        (("GrantTurn", None), "'lock' of GrantTurn"),
+        (("GrantTurn", b"0.0"), "'lock' of GrantTurn"),
+        (("DropEntries", "ab"), "'keys' of DropEntries"),
+        (("DropEntries", ["a", 1]), "'keys' of DropEntries"),
+        (("DropEntries", {"a": 1}), "'keys' of DropEntries"),
+    ],
+)
+def test_a_malformed_field_is_refused_by_name(values: Sequence[object], reason: str) -> None:
+    """Types are exact: a bool is no int, bytes are no text."""
+    with pytest.raises(FrameError, match=reason):
+        decode_message(encode_raw(*values))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        1,
+        "text",
+        [1],
+        ["12345678"],
+        [b"12345678"],
+        [RESULT[:-1]],
+        [(*RESULT, 1)],
+        [RESULT, RESULT[:-1]],
+        [dict.fromkeys("abcdefgh", 1)],
+        *(
+            [RESULT, (*RESULT[:at], value, *RESULT[at + 1 :])]
+            for at in range(8)
+            for value in (None, True, b"x", [None])
+        ),
+    ],
+)
+def test_a_malformed_row_is_refused(rows: object) -> None:
+    """One wrong value is enough, in any row and at any place."""
+    values = [getattr(BatchCompleted(), name) for name in BatchCompleted.__slots__]
+    values[BatchCompleted.__slots__.index("done")] = rows
+    with pytest.raises(FrameError, match="'done' of BatchCompleted"):
+        decode_message(encode_raw("BatchCompleted", *values))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [1, "right", [], PLAIN[:-1], (*PLAIN, 1), (1, *PLAIN[1:]), (*PLAIN[:-1], None), (*PLAIN[:2], 8.0, *PLAIN[3:])],
+)
+def test_malformed_options_are_refused(options: object) -> None:
+    """They are checked field by field."""
+    row = (*ENTRY[:3], options, *ENTRY[4:])
+    with pytest.raises(FrameError, match="'entries' of AddEntries"):
+        decode_message(encode_raw("AddEntries", [row]))
+
+
+@given(st.binary(max_size=64))
+def test_noise_is_a_message_or_an_error(noise: bytes) -> None:
+    """Whatever bytes come, decoding fails in no other way."""
+    try:
+        message = decode_message(noise)
+    except FrameError:
+        return
+    assert isinstance(message, get_args(Message))
+
+
+def test_a_message_may_be_read_from_shared_memory() -> None:
+    """A view of the memory is decoded without a copy of its bytes."""
+    for message in (SharedMessage(1, 2), GrantTurn("0.0"), Ready("model", 384)):
+        assert decode_message(memoryview(encode_message(message))) == message
