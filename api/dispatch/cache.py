@@ -115,7 +115,7 @@ class VectorCache:
             some = dict(list(self._kept.items())[:MAX_NAMES])
             for name in some:
                 del self._kept[name]
-            await cache.keep(self._connection, self._keys, self._bound, some)
+            await cache.store(self._connection, self._keys, self._bound, some)
 
     def _give_up(self) -> None:
         """Has those who wait compute."""
@@ -147,7 +147,7 @@ class CachingDispatcher:
     async def answer(self, asked: InferenceRequest, request_id: str = "") -> InferenceResult:
         """Returns what comes of a request. Raises as the dispatcher does, where something has to be computed."""
         revision = self._revision()
-        if asked.op != EMBED or revision is None or asked.refused:
+        if asked.op != EMBED or revision is None or asked.input_errors:
             return await self._dispatcher.answer(asked, request_id)
         try:
             names = [cache_key(revision, asked.options, each) for each in asked.inputs]

@@ -26,8 +26,8 @@ from shared.connection import QueueConnections
 from shared.errors import DeadlineExceededError, TooLargeError
 from shared.keys import INTERACTIVE
 from shared.messages import EMBED, Failure, NewEntry, Reply
-from shared.process.tasks import end
-from shared.producer import BULK_FILLS, QueueBound
+from shared.process.tasks import cancel_and_wait
+from shared.producer import MAX_BULK_SHARE, QueueBound
 
 log = structlog.get_logger()
 
@@ -92,7 +92,7 @@ class Dispatcher:
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
         await self._replies.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_CANCELS_S):
@@ -144,7 +144,7 @@ class Dispatcher:
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
         """Sees that an empty queue would take a request. Raises TooLargeError: trying again would never help."""
-        share = 1.0 if lane == INTERACTIVE else BULK_FILLS
+        share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
         inputs, tokens = (
             sum([new_entry.n for new_entry in new_entries]),
             sum([new_entry.cost for new_entry in new_entries]),

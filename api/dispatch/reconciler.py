@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import structlog
 
@@ -14,13 +15,14 @@ from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.process.backoff import Backoff
 from shared.producer import OutstandingRequest
 
 log = structlog.get_logger()
 
 CHUNK = 64
-RETRY_FIRST_S = 0.01
-RETRY_MOST_S = 0.5
+FIRST_RETRY_S = 0.01
+MAX_RETRY_S = 0.5
 
 
 class Reconciler:
@@ -58,10 +60,10 @@ class Reconciler:
         that collected them, or the one that settles: these are killed first.
         """
         connections = [*broken, self._connection]
-        pause = RETRY_FIRST_S
+        backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
         while True:
-            await asyncio.sleep(pause)  # always: whoever calls this tries its connection again right after it
-            try:
+            await backoff.wait()  # always: whoever calls this tries its connection again right after it
+            with suppress(RedisUnreachableError):
                 await self._connection.ping()
                 for connection in connections:
                     await self._connection.kill(connection)
@@ -69,9 +71,6 @@ class Reconciler:
                 for request in waiting:
                     request.missed = request.missed or request.unplaced
                 await self.settle(waiting, cause="connection")
-            except RedisUnreachableError:
-                pause = min(2 * pause, RETRY_MOST_S)
-            else:
                 return
 
     async def settle(self, requests: Iterable[InFlight], cause: str) -> None:

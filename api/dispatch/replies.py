@@ -19,8 +19,8 @@ from shared.codec import CodecError, decode_reply
 from shared.connection import BLOCK_S, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.process.tasks import end
-from shared.producer import Bell, announced
+from shared.process.tasks import cancel_and_wait
+from shared.producer import Bell, parse_bell_element
 
 log = structlog.get_logger()
 
@@ -93,7 +93,7 @@ class Replies:
 
     async def stop(self) -> None:
         """Ends every wait. Only for the end of a gateway: a reply that is on its way is read by nobody."""
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
 
     def deliver(self, data: bytes) -> None:
         """Brings one reply to its request. What nobody waits for, or is no reply, is dropped."""
@@ -132,7 +132,7 @@ class Replies:
             try:
                 rung = await self._bell.pop(bell, BLOCK_S)
                 if rung is not None:
-                    await self._collect(announced(rung), keys, Bell(gateway, COLLECT_RINGS))
+                    await self._collect(parse_bell_element(rung), keys, Bell(gateway, COLLECT_RINGS))
             except RedisUnreachableError:
                 await self._look_after_bell()
 
@@ -167,7 +167,7 @@ class Replies:
                 for replies in collected.replies:
                     for data in replies:
                         self.deliver(data)
-            wanted += self._known(collected.announced)
+            wanted += self._known(collected.request_ids)
 
     def _known(self, ids: list[str]) -> list[str]:
         """Returns those that still wait, once each: a request of several entries is announced for each."""

@@ -75,7 +75,7 @@ def split(asked: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], list
     inputs = asked.inputs
     size = per_entry if asked.op in SHORT and not asked.partial else 1
     for start in range(0, len(inputs), size):
-        fault: RequestError | None = asked.refused.get(start)
+        fault: RequestError | None = asked.input_errors.get(start)
         if fault is None:
             part = inputs[start : start + size]
             try:

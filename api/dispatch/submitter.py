@@ -22,6 +22,7 @@ from shared.connection import RedisConnection
 from shared.errors import DeadlineExceededError, InternalError, RedbatchError, RedisUnreachableError
 from shared.keys import Keys
 from shared.messages import NewEntry, Ref
+from shared.process.backoff import Backoff
 from shared.producer import QueueBound, Submission, SubmitOutcome, SubmitReply
 from shared.tenants import Limits
 
@@ -29,8 +30,8 @@ log = structlog.get_logger()
 
 MAX_REQUESTS = 256
 MAX_BYTES = 4 * 2**20
-RETRY_FIRST_S = 0.02
-RETRY_MOST_S = 0.5
+FIRST_RETRY_S = 0.02
+MAX_RETRY_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -123,14 +124,13 @@ class Submitter:
     async def run(self) -> None:
         """Works until cancelled."""
         while True:
-            pause = RETRY_FIRST_S
+            backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
             while self._orders or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
                 await self._submit(self._next_orders())
                 if await self.flush_cancels():
-                    pause = RETRY_FIRST_S
+                    backoff.reset()
                 else:
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, RETRY_MOST_S)
+                    await backoff.wait()
             self._wake.clear()
             await self._wake.wait()
 
@@ -164,7 +164,7 @@ class Submitter:
 
     async def _until_answered(self, orders: Sequence[PendingSubmit]) -> SubmitReply:
         """Repeats one submit until Redis has answered. What is too late by then, Redis does not add."""
-        pause = RETRY_FIRST_S
+        backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
         while True:
             now = asyncio.get_running_loop().time()
             submissions = [self._submission(order, now) for order in orders]
@@ -178,8 +178,7 @@ class Submitter:
             else:
                 self.repeating_since = None
                 return reply
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, RETRY_MOST_S)
+            await backoff.wait()
 
     def _submission(self, order: PendingSubmit, now: float) -> Submission:
         request = order.request

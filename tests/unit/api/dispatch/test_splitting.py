@@ -49,8 +49,8 @@ def test_a_lone_surrogate_is_the_clients_fault() -> None:
 
 def test_a_partial_request_has_an_entry_for_each_input_that_can_have_one() -> None:
     """At its index; of the others it is said what is wrong, and nothing of their text."""
-    refused = {1: InvalidRequestError("texts[1] is empty.")}
-    whole = InferenceRequest(("a", "", "secret \ud800", "b"), 1_000, partial=True, refused=refused)
+    input_errors = {1: InvalidRequestError("texts[1] is empty.")}
+    whole = InferenceRequest(("a", "", "secret \ud800", "b"), 1_000, partial=True, input_errors=input_errors)
     new_entries, failures = split(whole, 32)
     assert [(new_entry.position, new_entry.n, decode_body(new_entry.body).inputs) for new_entry in new_entries] == [
         (0, 1, ("a",)),
