@@ -20,7 +20,7 @@ from shared import producer
 from shared.connection import RedisConnection
 from shared.errors import JobsFullError, ModelNotFoundError, NoWorkerError, RedisUnreachableError
 from shared.messages import Heartbeat
-from shared.process.tasks import end
+from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
 from shared.settings import queue_slug
 
@@ -74,7 +74,7 @@ class ServedQueue:
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
         await self.job_store.stop()
         await self.dispatcher.stop()
         metrics.remove_queue(self.name)
@@ -127,7 +127,7 @@ class Queues:
 
     async def stop(self) -> None:
         """Stops all of them."""
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
         await asyncio.gather(*(each.stop() for each in self._served.values()))
 
     @property
@@ -187,7 +187,7 @@ class Queues:
     async def _look(self) -> None:
         """Takes up what is announced, and lets go of what is no more."""
         try:
-            names = await producer.queues(self._connection)
+            names = await producer.list_queues(self._connection)
         except RedisUnreachableError:  # the monitors say so
             return
         now = time.monotonic()

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api.dialects import tei
-from api.dialects.base import Dialect
+from api.dialects.base import BaseDialect
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
 from api.dialects.openapi import (
@@ -27,13 +27,13 @@ from api.dialects.request import MODEL_HEADER
 from api.http.handler import error_response, request_id_of, respond
 from api.jobs.routes import router as job_router
 from shared.errors import ModelNotFoundError, NoWorkerError, UnavailableError
-from shared.process.admin_server import wanted
+from shared.process.admin_server import without_excluded
 
 if TYPE_CHECKING:
     from api.state import State
 
 NATIVE, OPENAI = Native(), OpenAI()
-DIALECTS: dict[str, Dialect] = {
+DIALECTS: dict[str, BaseDialect] = {
     dialect.route: dialect
     for dialect in (
         NATIVE,
@@ -57,14 +57,14 @@ router = APIRouter()
 router.include_router(job_router)
 
 
-def dialect_of(path: str) -> Dialect:
+def dialect_of(path: str) -> BaseDialect:
     """Returns whose words an error under this path is told in."""
     if path in ("/info", "/ping"):
         return DIALECTS["/"]
     return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
 
-def _describe(dialect: Dialect) -> None:
+def _describe(dialect: BaseDialect) -> None:
     async def asked(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
@@ -143,7 +143,7 @@ async def livez(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Redis answers, a live worker is ready, and this gateway is not about to leave; `exclude` leaves one out."""
     state: State = request.app.state.redbatch
-    missing = wanted(state.missing(), request.url.query)
+    missing = without_excluded(state.missing(), request.url.query)
     return _status(503, "unavailable", missing) if missing else _status(200, "ok", [])
 
 

@@ -1,16 +1,69 @@
-"""Settings of a gateway."""
+"""Settings of a gateway: flat for flags and environment variables, in groups for the code that uses them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
+Durability = Literal["none", "aof", "replicas"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Bounds of one request: inputs, characters of an input, bytes of a body, and its default time."""
+
+    max_inputs: int
+    max_input_chars: int
+    max_body_bytes: int
+    max_v1_body_bytes: int
+    body_timeout_s: float
+    timeout_ms: int
+    timeout_per_input_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of the whole queue, waiting and running; `max_tokens` are estimated."""
+
+    max_inputs: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSettings:
+    """Default rate limit of a tenant. `tokens_per_s` 0: no limit; `burst_tokens` 0: derived from the rate."""
+
+    tokens_per_s: float
+    burst_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """The cache of vectors in Redis. `max_bytes` 0: no cache."""
+
+    max_bytes: int
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """Bounds and durability of jobs. `max_owed_inputs` counts the inputs of all jobs that have no result yet."""
+
+    timeout_s: float
+    ttl_s: float
+    max_inputs: int
+    max_body_bytes: int
+    max_owed_inputs: int
+    durability: Durability
+    durable_s: float
+
 
 class GatewaySettings(QueueSettings):
-    """What a gateway reads once at start, from `REDBATCH_*` variables and command-line flags."""
+    """Settings that a gateway reads once at start, from `REDBATCH_*` variables and command-line flags."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port of the API; 0 takes a free one.")
@@ -20,8 +73,8 @@ class GatewaySettings(QueueSettings):
     )
     auth: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Whether clients need a key (redbatch keys create): auto asks for one unless host is the loopback, "
-        "and does not start while there is none; on starts anyway.",
+        description="Whether clients need an API key (redbatch keys create). auto requires one unless host is the "
+        "loopback, and does not start while no key exists; on requires one and starts anyway.",
     )
     queue: QueueName = Field(
         default=queue_slug(DEFAULT_MODEL),
@@ -32,83 +85,158 @@ class GatewaySettings(QueueSettings):
         description="Whether requests may name the model of another queue that workers of this Redis serve.",
     )
     request_timeout_ms: int = Field(
-        default=10_000, ge=1, le=300_000, description="Time for a request whose client names none."
+        default=10_000, ge=1, le=300_000, description="Timeout of a request whose client sets none."
     )
     request_timeout_per_input_ms: int = Field(
-        default=50, ge=0, le=10_000, description="Time added to it for each input."
+        default=50, ge=0, le=10_000, description="Time added to that default for each input."
     )
-    max_inputs: int = Field(default=2_048, ge=1, le=1_000_000, description="Most inputs in one request.")
-    max_body_bytes: int = Field(default=2_000_000, ge=1, description="Largest body of a request to /embed.")
+    max_inputs: int = Field(default=2_048, ge=1, le=1_000_000, description="Maximum number of inputs in one request.")
+    max_body_bytes: int = Field(default=2_000_000, ge=1, description="Maximum body size of a request to /embed.")
     max_v1_body_bytes: int = Field(
-        default=32 * 2**20,
-        ge=1,
-        description="Largest body of a request to /v1/embeddings.",
+        default=32 * 2**20, ge=1, description="Maximum body size of a request to /v1/embeddings."
     )
     max_bodies_bytes: int = Field(
-        default=256 * 2**20, ge=1, description="Bytes of all bodies over 64 KiB that come in at a time; beyond: 429."
+        default=256 * 2**20,
+        ge=1,
+        description="Maximum total size of all bodies over 64 KiB that are received at a time; above it: 429.",
     )
-    body_timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Time for a request's body to arrive.")
-    max_input_chars: int = Field(default=122_880, ge=1, description="Longest input, in characters.")
+    body_timeout_s: float = Field(
+        default=30.0, gt=0, le=3600, description="Maximum time for a request's body to arrive."
+    )
+    max_input_chars: int = Field(default=122_880, ge=1, description="Maximum length of an input, in characters.")
     inputs_per_entry: int = Field(
-        default=32, ge=1, le=1_024, description="Inputs in one stream entry; a larger request becomes several."
+        default=32,
+        ge=1,
+        le=1_024,
+        description="Maximum number of inputs in one stream entry; a larger request is split into several.",
     )
     max_queue_inputs: int = Field(
-        default=20_000, ge=1, description="Inputs that may wait or run in the whole queue; beyond them: 429."
+        default=20_000,
+        ge=1,
+        description="Maximum number of inputs that wait or run in the whole queue; above it: 429.",
     )
     max_queue_tokens: int = Field(
-        default=2_000_000, ge=1, description="The same in tokens, as estimated from the length of inputs."
+        default=2_000_000, ge=1, description="The same bound in tokens, estimated from the length of inputs."
     )
     reply_connections: int = Field(
-        default=8, ge=2, le=64, description="Redis connections that wait for replies, however many requests there are."
+        default=8,
+        ge=2,
+        le=64,
+        description="Redis connections that wait for replies, regardless of the number of requests.",
     )
     cache_bytes: int = Field(
         default=0,
         ge=0,
-        description="Bytes of Redis for vectors that were computed before, shared by all gateways of a queue; 0: none.",
+        description="Maximum bytes of Redis for cached vectors, shared by all gateways of a queue; 0: no cache.",
     )
     cache_ttl_s: float = Field(
-        default=86_400.0, gt=0, le=31_536_000, description="How long a vector is kept there at most."
+        default=86_400.0, gt=0, le=31_536_000, description="Maximum time that a vector stays in the cache."
     )
     tenant_tokens_per_s: float = Field(
         default=0.0,
         ge=0,
         le=1e9,
-        description="Tokens a second that a tenant may have whose key says nothing of it; beyond: 429. 0: no limit.",
+        description="Default rate limit of a tenant, in tokens per second, where its key sets none; above it: 429. "
+        "0: no limit.",
     )
     tenant_burst_tokens: int = Field(
-        default=0, ge=0, le=10**12, description="So many of them at once; 0: as many as come in ten seconds."
+        default=0,
+        ge=0,
+        le=10**12,
+        description="Maximum tokens that a tenant may use at once; 0: ten seconds' worth of its rate.",
     )
     job_timeout_s: float = Field(
-        default=86_400.0, gt=0, le=604_800, description="Time for a job, after which it expires with what it has."
+        default=86_400.0,
+        gt=0,
+        le=604_800,
+        description="Timeout of a job; then it expires and keeps the results that it has.",
     )
     job_ttl_s: float = Field(
-        default=3_600.0, gt=0, le=604_800, description="How long a job and its results are kept after it has ended."
+        default=3_600.0, gt=0, le=604_800, description="How long a job and its results are kept after the job ends."
     )
-    max_job_inputs: int = Field(default=1_000_000, ge=1, le=10_000_000, description="Most inputs in one job.")
+    max_job_inputs: int = Field(
+        default=1_000_000, ge=1, le=10_000_000, description="Maximum number of inputs in one job."
+    )
     max_job_body_bytes: int = Field(
-        default=256 * 10**6, ge=1, description="Largest body of a job that comes as lines (application/x-ndjson)."
+        default=256 * 10**6,
+        ge=1,
+        description="Maximum body size of a job that is sent as lines (application/x-ndjson).",
     )
     max_owed_inputs: int = Field(
-        default=2_000_000, ge=1, description="Inputs of all jobs that may be without a result; beyond them: 503."
+        default=2_000_000,
+        ge=1,
+        description="Maximum number of inputs without a result, over all jobs; above it: 503.",
     )
-    job_durability: Literal["none", "aof", "replicas"] = Field(
+    job_durability: Durability = Field(
         default="none",
-        description="What a job has to have reached before it is accepted: Redis' memory; its append-only file, "
-        "written to disk; or a replica.",
+        description="What must hold a job before it is accepted: the memory of Redis (none), its append-only file, "
+        "written to disk (aof), or a replica (replicas).",
     )
-    job_durable_s: float = Field(default=2.0, gt=0, le=60, description="Time for that; beyond: 503.")
+    job_durable_s: float = Field(
+        default=2.0, gt=0, le=60, description="Maximum time to reach that durability; after it: 503."
+    )
     worker_grace_s: float = Field(
-        default=60.0, ge=0, le=3600, description="How long requests are taken after the last worker was seen."
+        default=60.0,
+        ge=0,
+        le=3600,
+        description="How long requests are accepted after the last live worker disappeared.",
     )
     redis_grace_s: float = Field(
-        default=5.0, ge=0, le=300, description="How long new requests are still taken while Redis is out of reach."
+        default=5.0, ge=0, le=300, description="How long new requests are accepted while Redis is unreachable."
     )
     redis_memory_ratio: float = Field(
-        default=0.7, gt=0, le=1, description="Share of Redis' maxmemory above which nothing new is taken: 429."
+        default=0.7,
+        gt=0,
+        le=1,
+        description="Fraction of Redis' maxmemory above which new requests are rejected: 429.",
     )
     drain_delay_s: float = Field(
-        default=5.0, ge=0, le=300, description="After SIGTERM: time to serve while load balancers look away."
+        default=5.0,
+        ge=0,
+        le=300,
+        description="After SIGTERM: time to keep serving while load balancers take the gateway out.",
     )
     drain_grace_s: float = Field(
-        default=30.0, ge=0, le=600, description="After that: time for the requests in flight to finish."
+        default=30.0, ge=0, le=600, description="After that: maximum time for requests in flight to finish."
     )
+
+    @property
+    def requests(self) -> RequestLimits:
+        """Bounds of one request."""
+        return RequestLimits(
+            max_inputs=self.max_inputs,
+            max_input_chars=self.max_input_chars,
+            max_body_bytes=self.max_body_bytes,
+            max_v1_body_bytes=self.max_v1_body_bytes,
+            body_timeout_s=self.body_timeout_s,
+            timeout_ms=self.request_timeout_ms,
+            timeout_per_input_ms=self.request_timeout_per_input_ms,
+        )
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        """Bounds of the whole queue."""
+        return QueueLimits(self.max_queue_inputs, self.max_queue_tokens)
+
+    @property
+    def tenants(self) -> TenantSettings:
+        """Default rate limit of a tenant."""
+        return TenantSettings(self.tenant_tokens_per_s, self.tenant_burst_tokens)
+
+    @property
+    def cache(self) -> CacheSettings:
+        """The cache of vectors."""
+        return CacheSettings(self.cache_bytes, self.cache_ttl_s)
+
+    @property
+    def jobs(self) -> JobSettings:
+        """Bounds and durability of jobs."""
+        return JobSettings(
+            timeout_s=self.job_timeout_s,
+            ttl_s=self.job_ttl_s,
+            max_inputs=self.max_job_inputs,
+            max_body_bytes=self.max_job_body_bytes,
+            max_owed_inputs=self.max_owed_inputs,
+            durability=self.job_durability,
+            durable_s=self.job_durable_s,
+        )

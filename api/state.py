@@ -1,4 +1,4 @@
-"""What the routes of one gateway share."""
+"""The state that the routes of one gateway share, and its reports about models and workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from api.http.auth import ApiKeyAuthenticator
 from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
-from api.settings import GatewaySettings
+from api.settings import GatewaySettings, RequestLimits, TenantSettings
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
@@ -19,9 +19,16 @@ from shared.process.version import __version__
 
 @dataclass(slots=True)
 class State:
-    """The settings, the queues, whether this gateway is on its way out, room for bodies, and who parses a large one.
+    """The state of one gateway.
 
-    So many `uploads` of jobs as lines come in. Without a `authenticator` everybody may ask.
+    Attributes:
+        settings: all of them; `limits` and `tenants` are groups of these, built once.
+        queues: the queues that it serves.
+        authenticator: checks API keys; None if every client is admitted.
+        draining: whether the gateway is shutting down.
+        uploads: number of jobs whose lines are being received.
+        body_budget: bounds the bytes of large bodies.
+        parse_lock: held while a large body is parsed.
     """
 
     settings: GatewaySettings
@@ -29,10 +36,13 @@ class State:
     authenticator: ApiKeyAuthenticator | None = None
     draining: bool = False
     uploads: int = 0
+    limits: RequestLimits = field(init=False)
+    tenants: TenantSettings = field(init=False)
     body_budget: BodyBudget = field(init=False)
     parse_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
+        self.limits, self.tenants = self.settings.requests, self.settings.tenants
         self.body_budget = BodyBudget(self.settings.max_bodies_bytes)
 
     async def authenticate(self, headers: Mapping[str, str], address: str, scope: Scope) -> Tenant:
@@ -43,51 +53,50 @@ class State:
             RedbatchError: the key is not accepted: see `ApiKeyAuthenticator.admit`.
         """
         if self.authenticator is None:
-            return tenant_from_header(headers, self.settings)
-        return tenant_from_key(await self.authenticator.admit(headers, address, scope), self.settings)
+            return tenant_from_header(headers, self.tenants)
+        return tenant_from_key(await self.authenticator.admit(headers, address, scope), self.tenants)
 
     def missing(self) -> list[str]:
-        """Returns what keeps this gateway from serving."""
+        """Returns the reasons why this gateway cannot serve: draining, redis, worker; an empty list if it can."""
         return ["draining"] if self.draining else self.queues.missing()
 
     def models(self) -> list[dict[str, object]]:
-        """Returns the models that live workers serve, as OpenAI lists them, by the names of their queues."""
+        """Returns the models that live workers serve, in OpenAI's format, by the names of their queues."""
         return [_model(queue, queue.name) for queue in self.queues.live()]
 
     def model(self, name: str) -> dict[str, object]:
-        """Returns one of them under any of its names. Raises ModelNotFoundError: no live worker serves it."""
+        """Returns one model, by any of its names. Raises ModelNotFoundError: no live worker serves it."""
         try:
             queue = self.queues.of_model(name)
         except NoWorkerError as error:
             raise ModelNotFoundError(error.message, param="model") from None
         if not queue.workers():
-            raise ModelNotFoundError("No worker serves it now.", param="model")
+            raise ModelNotFoundError("No worker serves this model now.", param="model")
         return _model(queue, name)
 
     def info(self, model: str | None) -> dict[str, object]:
-        """Returns what TEI tells of itself and a model; of the gateway's own for None.
+        """Returns TEI's description of the server and a model; of the gateway's own model for None.
 
         Raises:
             ModelNotFoundError: there is no such model.
-            NoWorkerError: nobody is there to ask.
+            NoWorkerError: no worker of the model has loaded it.
         """
         queue = self.queues.of_model(model)
         workers = queue.workers()
-        told = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
-        if told is None:
+        loaded = next((each for each in workers if each.state not in (STANDBY, LOADING)), None)
+        if loaded is None:
             raise NoWorkerError("No worker serves this model now.")
-        settings = self.settings
         return {
-            "model_id": told.model,
-            "model_sha": told.commit or None,
-            "model_dtype": told.dtype,
+            "model_id": loaded.model,
+            "model_sha": loaded.commit or None,
+            "model_dtype": loaded.dtype,
             "served_model_name": queue.name,
-            "model_type": {"embedding": {"pooling": told.pooling}},
-            "max_concurrent_requests": settings.max_queue_inputs,
-            "max_input_length": told.max_input_tokens,
-            "max_batch_tokens": told.max_batch_tokens,
-            "max_batch_requests": told.max_batch_size,
-            "max_client_batch_size": settings.max_inputs,
+            "model_type": {"embedding": {"pooling": loaded.pooling}},
+            "max_concurrent_requests": self.settings.max_queue_inputs,
+            "max_input_length": loaded.max_input_tokens,
+            "max_batch_tokens": loaded.max_batch_tokens,
+            "max_batch_requests": loaded.max_batch_size,
+            "max_client_batch_size": self.limits.max_inputs,
             "auto_truncate": True,
             "tokenization_workers": len(workers),
             "version": __version__,
@@ -96,15 +105,15 @@ class State:
         }
 
     def compute_type(self, model: str | None) -> str:
-        """Returns what the workers of a model compute on, in TEI's words."""
+        """Returns the kind of device that the workers of a model compute on, as TEI names it."""
         workers = self.queues.of_model(model).workers()
         return "cpu" if all(each.device in ("", "cpu") for each in workers) else "gpu+optimized"
 
     def alive(self) -> bool:
-        """Whether the process works at all."""
+        """Whether the gateway's background work makes progress."""
         return self.queues.alive()
 
 
 def _model(queue: ServedQueue, name: str) -> dict[str, object]:
-    created = min(each.started_ms for each in queue.workers()) // 1000
-    return {"id": name, "object": "model", "created": created, "owned_by": "redbatch"}
+    created_s = min(each.started_ms for each in queue.workers()) // 1000
+    return {"id": name, "object": "model", "created": created_s, "owned_by": "redbatch"}

@@ -1,7 +1,7 @@
-"""Whose a request is, and what these may have. Pure.
+"""The tenant of a request, and its limits. Pure.
 
-A tenant that asks for more than its share of what the fleet gets done goes on in the bulk lane with the rest: there it
-has whatever the others leave, and cannot hold them up.
+A tenant that requests more than its share of the fleet's throughput continues in the bulk lane: there it uses the
+capacity that other tenants leave, and cannot delay them.
 """
 
 from __future__ import annotations
@@ -14,65 +14,65 @@ from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, TENANT, ActiveTenants, Limits, Quota
 
 if TYPE_CHECKING:
-    from api.settings import GatewaySettings
-    from shared.api_keys import AccessKey
+    from api.settings import TenantSettings
+    from shared.api_keys import ApiKey
 
 TENANT_HEADER = "x-tenant"
 INTERACTIVE_SHARE = 0.8
-"""So much of what the fleet gets done tenants have between them in the first lane. Of the rest bulk has a part of its
-own; and where a lane is used to the full, its queue is long."""
+"""Fraction of the fleet's throughput that tenants share in the interactive lane.
+
+The rest is headroom: bulk has a guaranteed share, and a saturated lane builds a long queue.
+"""
 
 BURST_S = 10.0
-"""A bucket holds what flows into it in so long, unless its size is set."""
+"""Default size of a token bucket: the tokens that flow into it in this time (s)."""
 
 
 class Tenant(NamedTuple):
-    """Who asks, and what it may have. Those who say no name are one."""
+    """The API client that a request counts for, and its quota. All clients without a name are one tenant."""
 
     name: str = ""
     quota: Quota = NO_QUOTA
 
 
 ANONYMOUS = Tenant()
-"""Who says no name and may have anything."""
+"""The tenant of requests without a name, while there is no default limit."""
 
 
-def tenant_from_header(headers: Mapping[str, str], settings: GatewaySettings) -> Tenant:
-    """Returns the tenant that a request without a key names. Raises InvalidRequestError: that is no name."""
+def tenant_from_header(headers: Mapping[str, str], defaults: TenantSettings) -> Tenant:
+    """Returns the tenant that X-Tenant names. Raises InvalidRequestError: the name is not valid."""
     name = headers.get(TENANT_HEADER)
     if name is None:
-        return Tenant("", _whole(NO_QUOTA, settings)) if settings.tenant_tokens_per_s else ANONYMOUS
+        return Tenant("", _with_defaults(NO_QUOTA, defaults)) if defaults.tokens_per_s else ANONYMOUS
     if not TENANT.fullmatch(name):
         raise InvalidRequestError("X-Tenant: send up to 64 letters, digits, dots, dashes and underscores.")
-    return Tenant(name, _whole(NO_QUOTA, settings))
+    return Tenant(name, _with_defaults(NO_QUOTA, defaults))
 
 
-def tenant_from_key(key: AccessKey, settings: GatewaySettings) -> Tenant:
-    """Returns the tenant of a key. One without a tenant stands for itself."""
-    return Tenant(key.tenant or key.key_id, _whole(key.quota, settings))
+def tenant_from_key(key: ApiKey, defaults: TenantSettings) -> Tenant:
+    """Returns the tenant of an API key. A key that names no tenant is a tenant itself."""
+    return Tenant(key.tenant or key.key_id, _with_defaults(key.quota, defaults))
 
 
 def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, max_bulk_tokens: int) -> Limits | None:
-    """Returns what a tenant is held to; None for nobody as long as nobody has a name.
+    """Returns the limits of a tenant; None for the anonymous tenant while no named tenant is active.
 
     Args:
-        tenant: who asks.
-        active: who else has had something lately.
-        fleet_tokens_per_s: what the fleet gets done; 0 while unknown.
-        max_bulk_tokens: may be in the bulk lane with its request.
+        tenant: of the request.
+        active: the tenants that were served recently.
+        fleet_tokens_per_s: throughput of the fleet; 0 while unknown.
+        max_bulk_tokens: maximum tokens in the bulk lane, with this request, for the request to end in time.
     """
     if tenant == ANONYMOUS and not active.named:
         return None
     weight = tenant.quota.weight
-    beside = weight if tenant.name else active.named + weight
-    return Limits(
-        tenant.quota, INTERACTIVE_SHARE * fleet_tokens_per_s * weight / max(active.weights, beside), max_bulk_tokens
-    )
+    total = max(active.weights, weight if tenant.name else active.named + weight)
+    return Limits(tenant.quota, INTERACTIVE_SHARE * fleet_tokens_per_s * weight / total, max_bulk_tokens)
 
 
-def _whole(quota: Quota, settings: GatewaySettings) -> Quota:
-    """Returns a quota with what holds for everyone, where it is silent."""
+def _with_defaults(quota: Quota, defaults: TenantSettings) -> Quota:
+    """Returns a quota with the default rate limit, if the quota sets no rate."""
     rate, burst = quota.tokens_per_s, quota.burst_tokens
     if not rate:
-        rate, burst = settings.tenant_tokens_per_s, settings.tenant_burst_tokens
+        rate, burst = defaults.tokens_per_s, defaults.burst_tokens
     return replace(quota, tokens_per_s=rate, burst_tokens=burst or int(rate * BURST_S)) if rate else quota

@@ -18,7 +18,7 @@ from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply
 from shared.process.tracing.harmless import harmless
-from shared.process.tracing.traceparent import parent_in, traceparent_of
+from shared.process.tracing.traceparent import format_traceparent, parse_parent
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -85,7 +85,7 @@ def _headers(scope: Scope, wanted: bytes) -> list[str]:
 
 
 def _parent(scope: Scope) -> Context:
-    return parent_in(_headers(scope, b"traceparent"), _headers(scope, b"tracestate"))
+    return parse_parent(_headers(scope, b"traceparent"), _headers(scope, b"tracestate"))
 
 
 def _asked(method: str, scope: Scope) -> dict[str, AttributeValue]:
@@ -151,7 +151,7 @@ class OtelProducerSpans:
             | ({"messaging.batch.message_count": len(new_entries)} if len(new_entries) > 1 else {})
             | {"redbatch.inputs": sum(new_entry.n for new_entry in new_entries)},
         )
-        request.traceparent = traceparent_of(span)
+        request.traceparent = format_traceparent(span)
         self._open[request.request_id] = span
         request.answer.add_done_callback(partial(self._done, request.request_id, get_current_span()))
 
@@ -172,7 +172,7 @@ class OtelProducerSpans:
             set_status_on_exception=False,
         ) as span:
             try:
-                yield traceparent_of(span)
+                yield format_traceparent(span)
             except Exception as error:
                 _failed(span, error)
                 raise

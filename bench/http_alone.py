@@ -37,7 +37,7 @@ class Constant:
     async def stop(self) -> None:
         """Does nothing."""
 
-    def named(self, _model: str | None) -> Constant:
+    def of_model(self, _model: str | None) -> Constant:
         """Returns itself, for any model."""
         return self
 

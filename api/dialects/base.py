@@ -1,47 +1,71 @@
-"""How clients of one kind ask, and how they are answered: what the gateway wants of each API."""
+"""The base class of all dialects: a client API as the gateway sees it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from api.dialects.vectors import timing_headers
+from api.errors import error_body, status_of
 from shared.errors import RedbatchError
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceRequest, InferenceResult
-    from api.settings import GatewaySettings
+    from api.settings import RequestLimits
 
 
 class DeviceInfo(Protocol):
-    """What a dialect may report of the workers of a model."""
+    """What a dialect may report about the workers of a model."""
 
     def compute_type(self, model: str | None) -> str:
-        """Returns what they compute on, in TEI's words."""
+        """Returns the kind of device that the workers compute on, as TEI names it."""
 
 
-class Dialect(Protocol):
-    """How clients of one kind ask, and how they are answered. `route` names them in metrics."""
+class BaseDialect(ABC):
+    """The request and response formats of one client API, with the defaults of Redbatch's own API.
 
-    @property
-    def route(self) -> str:
-        """Where they ask."""
+    Attributes:
+        route: the path that clients call; also the label of these requests in metrics.
+    """
 
-    def for_body(self, body: bytes) -> Dialect:
-        """Returns whose words this body is in, where some may ask in others."""
+    route: str
 
-    def max_bytes(self, settings: GatewaySettings) -> int:
-        """Returns how long a body may be."""
+    def __init__(self, route: str | None = None) -> None:
+        if route is not None:
+            self.route = route
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
+    def for_body(self, body: bytes) -> BaseDialect:  # noqa: ARG002 - for a route that takes several dialects
+        """Returns the dialect of a body. Raises InvalidRequestError: the body mixes two."""
+        return self
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
-        """Returns the body of an answer with what was asked for."""
+    def max_bytes(self, limits: RequestLimits) -> int:
+        """Returns the maximum size of a body."""
+        return limits.max_body_bytes
+
+    @abstractmethod
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; fields that the body lacks come from the headers.
+
+        Raises:
+            InvalidRequestError: the body is malformed, or has no inputs.
+            TooLargeError: it exceeds the limits.
+        """
+
+    @abstractmethod
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
+        """Returns the body of an answer."""
 
     def headers(
-        self, workers: DeviceInfo, asked: InferenceRequest, answered: InferenceResult, took_s: float
+        self,
+        workers: DeviceInfo,  # noqa: ARG002 - for dialects that report the device
+        request: InferenceRequest,  # noqa: ARG002 - for dialects that report its size
+        result: InferenceResult,
+        took_s: float,  # noqa: ARG002 - for dialects that report the whole time
     ) -> dict[str, str]:
-        """Returns what is told beside it."""
+        """Returns the headers of an answer. `took_s` is the time since the request arrived."""
+        return timing_headers(result)
 
-    def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
+    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:
         """Returns status and body of an answer with an error."""
+        return status_of(error), error_body(error.code, error.message, request_id)

@@ -1,9 +1,9 @@
-"""OpenAI's words for a request: POST /v1/embeddings, as its clients send it and read the answer.
+"""OpenAI's dialect: POST /v1/embeddings, as OpenAI's clients send the request and read the answer.
 
-Its contract is OpenAI's OpenAPI description (2.0.0) and what openai-python does with it: a client that names no
-`encoding_format` gets base64, since the library asks for that by itself; an error has all four keys; and what is wrong
-with a field is a 400, never a 422. Beyond the contract are `prompt_name`, `normalize`, `truncate` and
-`truncation_direction`, named as Hugging Face's Text Embeddings Inference has them, `timeout_ms` and `priority`.
+The contract is OpenAI's OpenAPI description (2.0.0) and what openai-python does with it: a client that sets no
+`encoding_format` gets base64, because the library requests it by default; an error has all four keys; and an invalid
+field is a 400, never a 422. Fields beyond the contract are `prompt_name`, `normalize`, `truncate` and
+`truncation_direction`, named as in Hugging Face's Text Embeddings Inference, and `timeout_ms` and `priority`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from api.dialects.base import BaseDialect
 from api.dialects.parsing import INPUTS, parse_fields, parse_inputs
 from api.dialects.request import (
     MAX_MODEL,
@@ -26,16 +27,15 @@ from api.dialects.request import (
     parse_lane,
     resolve_timeout_ms,
 )
-from api.dialects.vectors import dump_json, errors_of, rows_of, timing_headers
+from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import OverloadedError, RedbatchError, RequestError
 from shared.messages import Options
 
 if TYPE_CHECKING:
-    from api.dialects.base import DeviceInfo, Dialect
     from api.dialects.request import InferenceResult
-    from api.settings import GatewaySettings
+    from api.settings import RequestLimits
 
 
 class EmbeddingsBody(BaseModel):
@@ -43,97 +43,82 @@ class EmbeddingsBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    input: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # read by hand
-    model: str = Field(max_length=MAX_MODEL, description="One of those that /v1/models lists.")
+    input: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # parsed by parse_inputs
+    model: str = Field(max_length=MAX_MODEL, description="A model that /v1/models lists.")
     encoding_format: Literal["float", "base64"] = Field(default="float", description="Numbers, or float32 in base64.")
-    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIM, description="So many of the first numbers alone.")
-    user: str | None = Field(default=None, description="Taken for the sake of clients, and not looked at.")
+    dimensions: int | None = Field(
+        default=None, ge=1, le=MAX_DIM, description="Truncate vectors to this many dimensions."
+    )
+    user: str | None = Field(default=None, description="Accepted for compatibility; ignored.")
     prompt_name: str | None = Field(
         default=None, max_length=MAX_PROMPT_NAME, description="One of the model's prompts, as query or document."
     )
-    normalize: bool = Field(default=True, description="Whether vectors have length 1.")
-    truncate: bool = Field(default=True, description="Whether to cut a text that is too long for the model.")
-    truncation_direction: Literal["left", "right"] = Field(default="right", description="At which end to cut it.")
-    timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Time for the answer.")
-    priority: Literal["interactive", "bulk"] | None = Field(default=None, description="Whether somebody waits for it.")
+    normalize: bool = Field(default=True, description="Whether to normalize vectors to length 1.")
+    truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")
+    truncation_direction: Literal["left", "right"] = Field(default="right", description="Side from which to truncate.")
+    timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS, description="Maximum time for the answer.")
+    priority: Literal["interactive", "bulk"] | None = Field(
+        default=None, description="bulk for requests that no user waits for; interactive by default."
+    )
     on_error: Literal["fail", "null"] = Field(
-        default="fail", description="null: an input that fails has null for its embedding, and stands in `errors`."
+        default="fail",
+        description="null: an input that fails has null as its embedding, and is listed in `errors`.",
     )
 
 
-class OpenAI:
+class OpenAI(BaseDialect):
     """The dialect of POST /v1/embeddings."""
 
-    def __init__(self, route: str = "/v1/embeddings") -> None:
-        self.route = route
+    route = "/v1/embeddings"
 
-    def for_body(self, body: bytes) -> Dialect:  # noqa: ARG002 - it has no other words
-        """Returns whose words a body is in."""
-        return self
+    def max_bytes(self, limits: RequestLimits) -> int:
+        """Returns the maximum size of a body."""
+        return limits.max_v1_body_bytes
 
-    def max_bytes(self, settings: GatewaySettings) -> int:
-        """Returns how long a body may be."""
-        return settings.max_v1_body_bytes
-
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers.
-
-        Raises:
-            InvalidRequest: it is malformed, or asks for nothing.
-            TooLarge: it asks for too much.
-        """
-        given = parse_fields(body)
-        partial = given.get("on_error") == "null"
-        inputs = parse_inputs(given.pop("input", None), settings.max_inputs, "input", partial=partial)
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        partial = values.get("on_error") == "null"
+        inputs = parse_inputs(values.pop("input", None), limits.max_inputs, "input", partial=partial)
         try:
-            parsed = EmbeddingsBody.model_validate(given)
+            fields = EmbeddingsBody.model_validate(values)
         except ValidationError as error:
             raise invalid_body_error(error) from None
         return InferenceRequest(
             inputs,
-            resolve_timeout_ms(parsed.timeout_ms, headers, len(inputs), settings),
-            parse_lane(parsed.priority or headers.get(PRIORITY_HEADER)),
+            resolve_timeout_ms(fields.timeout_ms, headers, len(inputs), limits),
+            parse_lane(fields.priority or headers.get(PRIORITY_HEADER)),
             Options(
-                parsed.prompt_name,
-                parsed.normalize,
-                parsed.dimensions,
-                parsed.truncation_direction if parsed.truncate else "no",
+                fields.prompt_name,
+                fields.normalize,
+                fields.dimensions,
+                fields.truncation_direction if fields.truncate else "no",
             ),
             partial=partial,
-            refused=check_inputs(inputs, settings, "input[{}]", partial=partial),
-            base64=parsed.encoding_format == "base64",
-            model=parsed.model,
+            input_errors=check_inputs(inputs, limits, "input[{}]", partial=partial),
+            base64=fields.encoding_format == "base64",
+            model=fields.model,
         )
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with vectors."""
-        rows: Any = rows_of(answered)
-        if asked.base64:
-            rows = [None if each is None else base64.b64encode(each.tobytes()).decode() for each in rows]
-        told = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
-        usage = {"prompt_tokens": answered.tokens, "total_tokens": answered.tokens}
-        whole = {"object": "list", "data": told, "model": asked.model, "usage": usage}
-        return dump_json(whole | {"errors": errors_of(answered.parts)} if asked.partial else whole)
+        rows: Any = rows_of(result)
+        if request.base64:
+            rows = [None if row is None else base64.b64encode(row.tobytes()).decode() for row in rows]
+        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
+        usage = {"prompt_tokens": result.tokens, "total_tokens": result.tokens}
+        answer = {"object": "list", "data": data, "model": request.model, "usage": usage}
+        return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
-    def headers(
-        self,
-        workers: DeviceInfo,  # noqa: ARG002
-        asked: InferenceRequest,  # noqa: ARG002
-        answered: InferenceResult,
-        took_s: float,  # noqa: ARG002
-    ) -> dict[str, str]:
-        """Returns what is told beside an answer."""
-        return timing_headers(answered)
-
-    def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - it is in a header
+    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - in a header only
         """Returns status and body of an answer with an error."""
         param = error.param if isinstance(error, RequestError) else None
-        told = {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
-        return status_of(error), orjson.dumps({"error": told})
+        fields = {"message": error.message, "type": error_type(error), "param": param, "code": error.code}
+        return status_of(error), orjson.dumps({"error": fields})
 
 
 def error_type(error: RedbatchError) -> str:
-    """Returns what OpenAI would call this kind of error."""
+    """Returns OpenAI's type of an error."""
     if isinstance(error, RequestError):
         return "invalid_request_error"
     return "rate_limit_error" if isinstance(error, OverloadedError) else "server_error"

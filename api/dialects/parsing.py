@@ -1,4 +1,4 @@
-"""Bodies as values, for the dialects whose inputs may be texts or token ids."""
+"""Parses bodies into values, for the dialects whose inputs may be texts or token ids. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import Input
 
 MAX_PARTS = 500_000
-"""Most lists, objects, fields, texts and numbers in a body, by its punctuation, which counts within texts as well."""
+"""Maximum number of lists, objects, fields, texts and numbers in a body.
+
+The parts are counted by the body's punctuation, which counts within texts as well.
+"""
 
 PIECE_BYTES = 2**20
 DIGITS, COMMA, BLANK = 10, ord(","), ord(" ")
@@ -26,42 +29,42 @@ IDS: dict[str, Any] = {
 }
 _TEXT = {"type": "string", "minLength": 1}
 INPUTS: dict[str, Any] = {
-    "description": "A text, the token ids of one, or a list of such.",
+    "description": "A text, the token ids of one text, or a list of texts and lists of token ids.",
     "anyOf": [_TEXT, IDS, {"type": "array", "items": {"anyOf": [_TEXT, IDS]}, "minItems": 1}],
 }
-"""JSON schema of what `parse_inputs` takes."""
+"""JSON schema of the field that `parse_inputs` takes."""
 
 
 def parse_fields(body: bytes) -> dict[str, Any]:
-    """Returns the fields of a body; null stands for one that is left out. Raises as `parse_object` does."""
+    """Returns the fields of a body without those that are null. Raises as `parse_object` does."""
     return {name: value for name, value in parse_object(body).items() if value is not None}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Returns the object that a body is.
+    """Returns the object in a body.
 
-    orjson is the fastest to make values of 32 MB of texts: a tenth of a second. Numbers would take it a second, lists
-    and objects several, and a gigabyte; there are no more of them than in any sensible body.
+    orjson is the fastest parser for 32 MB of texts: a tenth of a second. Numbers would take it a second, lists and
+    objects several seconds and a gigabyte. MAX_PARTS bounds these; no sensible body has more.
 
     Raises:
-        InvalidRequestError: it is no JSON object.
-        TooLargeError: it holds too much.
+        InvalidRequestError: the body is not a JSON object.
+        TooLargeError: it holds too many parts.
     """
     if not _is_sensible(body):
         raise TooLargeError("The body holds too many token ids, texts or lists: send fewer at once.")
     try:
-        given = orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error.msg}.") from None
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise InvalidRequestError("body: send an object.")
-    return given
+    return value
 
 
 def _is_sensible(body: bytes) -> bool:
-    """Whether there are no more lists, objects, fields, texts and numbers in a body than MOST_PARTS.
+    """Whether a body has at most MAX_PARTS lists, objects, fields, texts and numbers.
 
-    It is looked at piece by piece: counting takes longest where there is most to count.
+    Counts piece by piece and stops at the limit: counting takes longest where there are most parts.
     """
     parts = 0
     for start in range(0, len(body) if len(body) > MAX_PARTS else 0, PIECE_BYTES):
@@ -76,41 +79,43 @@ def _is_sensible(body: bytes) -> bool:
     return True
 
 
-def parse_inputs(given: object, most: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:
-    """Returns the inputs; a list of numbers is the ids of one text's tokens. A long list is not looked at in vain.
+def parse_inputs(value: object, max_inputs: int, name: str, *, partial: bool = False) -> tuple[Input, ...]:
+    """Returns the inputs in a field; a list of numbers is the token ids of one text.
+
+    A list that is too long is rejected before its items are read.
 
     Args:
-        given: what the field holds.
-        most: so many inputs are allowed.
+        value: of the field.
+        max_inputs: maximum number of inputs.
         name: of the field.
-        partial: whether the others go on without an empty text.
+        partial: whether an empty text is allowed among others, because the answer may lack its result.
 
     Raises:
-        InvalidRequestError: these are no inputs.
-        TooLargeError: there are more than `most`.
+        InvalidRequestError: the value holds no inputs, or something that is no input.
+        TooLargeError: there are more than `max_inputs`.
     """
     inputs: tuple[Input | None, ...] = ()
-    if isinstance(given, list) and given and type(given[0]) is not int:
-        if len(given) > most:
-            raise too_many_inputs_error(len(given), most)
-        inputs = tuple(map(_input, given))
-    elif given:
-        inputs = (_input(given),)
-    found = tuple(each for each in inputs if each or (partial and each == "" and len(inputs) > 1))
-    if not found or len(found) < len(inputs):
+    if isinstance(value, list) and value and type(value[0]) is not int:
+        if len(value) > max_inputs:
+            raise too_many_inputs_error(len(value), max_inputs)
+        inputs = tuple(map(_input, value))
+    elif value:
+        inputs = (_input(value),)
+    valid = tuple(each for each in inputs if each or (partial and each == "" and len(inputs) > 1))
+    if not valid or len(valid) < len(inputs):
         message = (
             f"{name}: send a text, a list of texts, a list of token ids, or a list of such lists; none of them empty."
         )
         raise InvalidRequestError(message, param=name)
-    return found
+    return valid
 
 
-def _input(given: object) -> Input | None:
-    if isinstance(given, str):
-        return given
-    if not (isinstance(given, list) and given and all(type(each) is int for each in given)):  # True is an int too
+def _input(value: object) -> Input | None:
+    if isinstance(value, str):
+        return value
+    if not (isinstance(value, list) and value and all(type(each) is int for each in value)):  # True is an int too
         return None
     try:
-        return encode_ids(given)
+        return encode_ids(value)
     except struct.error:
         return None

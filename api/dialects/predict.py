@@ -1,4 +1,4 @@
-"""The words for a function of the user's own: POST /predict with `input` or `inputs`, each whatever JSON can hold."""
+"""The dialect for user-defined functions: POST /predict with `input` or `inputs`, each any JSON value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import Field, ValidationError
 
-from api.dialects.native import Native, RequestOptions
+from api.dialects.base import BaseDialect
+from api.dialects.native import RequestOptions
 from api.dialects.parsing import parse_object
 from api.dialects.request import (
     MODEL_HEADER,
@@ -20,87 +21,77 @@ from api.dialects.request import (
     resolve_timeout_ms,
     too_many_inputs_error,
 )
-from api.dialects.vectors import dump_json, errors_of
+from api.dialects.vectors import dump_json, encode_failures
 from shared.errors import InvalidRequestError
 from shared.messages import PREDICT, Values
 
 if TYPE_CHECKING:
-    from api.dialects.base import Dialect
     from api.dialects.request import InferenceResult
-    from api.settings import GatewaySettings
+    from api.settings import RequestLimits
 
 NULL = orjson.Fragment(b"null")
 
 
 class PredictBody(RequestOptions):
-    """Body of POST /predict: `input` for one output, or `inputs` for many."""
+    """Body of POST /predict: `input` for one output, or `inputs` for several."""
 
-    input: Any = Field(default=None, description="One input: any JSON, null as well.", examples=[7])
-    inputs: list[Any] | None = Field(default=None, description="Some inputs.", json_schema_extra={"minItems": 1})
+    input: Any = Field(default=None, description="One input: any JSON value, also null.", examples=[7])
+    inputs: list[Any] | None = Field(default=None, description="Several inputs.", json_schema_extra={"minItems": 1})
 
 
-class Predict(Native):
-    """The dialect of POST /predict: told of times and errors as POST /embed is."""
+class Predict(BaseDialect):
+    """The dialect of POST /predict: times and errors are reported as on /embed."""
 
     route = "/predict"
 
-    def for_body(self, body: bytes) -> Dialect:  # noqa: ARG002 - it has no other words
-        """Returns whose words a body is in."""
-        return self
-
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers.
-
-        Raises:
-            InvalidRequestError: it is malformed, or asks for nothing.
-            TooLarge: it asks for too much.
-        """
-        given = parse_object(body)
-        single = "input" in given
-        values = _values(given, settings)
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        fields = parse_object(body)
+        single = "input" in fields
+        values = _pop_inputs(fields, limits)
         try:
-            how = RequestOptions.model_validate(given)
+            options = RequestOptions.model_validate(fields)
         except ValidationError as error:
             raise invalid_body_error(error) from None
-        inputs = tuple(_told(each) for each in values)
-        partial = how.on_error == "null"
+        inputs = tuple(_encode_input(value) for value in values)
+        partial = options.on_error == "null"
         return InferenceRequest(
             inputs,
-            resolve_timeout_ms(how.timeout_ms, headers, len(inputs), settings),
-            parse_lane(how.priority or headers.get(PRIORITY_HEADER)),
+            resolve_timeout_ms(options.timeout_ms, headers, len(inputs), limits),
+            parse_lane(options.priority or headers.get(PRIORITY_HEADER)),
             op=PREDICT,
             partial=partial,
-            refused=check_inputs(inputs, settings, "input" if single else "inputs[{}]", partial=partial),
+            input_errors=check_inputs(inputs, limits, "input" if single else "inputs[{}]", partial=partial),
             single=single,
-            model=how.model or headers.get(MODEL_HEADER),
+            model=options.model or headers.get(MODEL_HEADER),
         )
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:
         """Returns the body of an answer with outputs."""
         outputs: list[orjson.Fragment] = []
-        for part in answered.parts:
+        for part in result.parts:
             outputs += map(orjson.Fragment, part.values) if isinstance(part, Values) else [NULL] * part.n
-        told: dict[str, Any] = {"output": outputs[0]} if asked.single else {"outputs": outputs}
-        return dump_json(told | {"errors": errors_of(answered.parts)} if asked.partial else told)
+        answer: dict[str, Any] = {"output": outputs[0]} if request.single else {"outputs": outputs}
+        return dump_json(answer | {"errors": encode_failures(result.parts)} if request.partial else answer)
 
 
-def _values(given: dict[str, Any], settings: GatewaySettings) -> list[Any]:
-    """Takes the inputs out of a body. Raises InvalidRequestError, or TooLarge."""
-    if ("input" in given) == ("inputs" in given):
+def _pop_inputs(fields: dict[str, Any], limits: RequestLimits) -> list[Any]:
+    """Removes the inputs from the fields of a body and returns them. Raises InvalidRequestError, or TooLargeError."""
+    if ("input" in fields) == ("inputs" in fields):
         raise InvalidRequestError('Send either {"input": ...} or {"inputs": [..., ...]}.')
-    if "input" in given:
-        return [given.pop("input")]
-    values = given.pop("inputs")
+    if "input" in fields:
+        return [fields.pop("input")]
+    values = fields.pop("inputs")
     if not isinstance(values, list) or not values:
         raise InvalidRequestError("inputs: send a list with at least one input.", param="inputs")
-    if len(values) > settings.max_inputs:
-        raise too_many_inputs_error(len(values), settings.max_inputs)
+    if len(values) > limits.max_inputs:
+        raise too_many_inputs_error(len(values), limits.max_inputs)
     return values
 
 
-def _told(value: Any) -> str:  # noqa: ANN401 - whatever JSON holds
-    """Returns an input as it goes to the engine. Raises InvalidRequestError."""
+def _encode_input(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Returns an input in the form that the engine takes. Raises InvalidRequestError."""
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # the parser goes deeper than what writes it, and reads lone surrogates
-        raise InvalidRequestError("An input is nested too deep, or holds a lone surrogate.") from None
+    except orjson.JSONEncodeError:  # the parser allows deeper nesting than the encoder, and lone surrogates
+        raise InvalidRequestError("An input is nested too deeply, or holds a lone surrogate.") from None

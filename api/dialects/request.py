@@ -1,4 +1,8 @@
-"""What a client asks for, whatever its words for it; and the bounds that hold for all of them."""
+"""A client's request and its result, independent of the dialect; and the checks that all dialects share. Pure.
+
+A dialect builds an `InferenceRequest`: it takes the inputs from its fields, calls `check_inputs`, and reads time and
+lane with `resolve_timeout_ms` and `parse_lane`. The dispatcher turns the request into an `InferenceResult`.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +13,37 @@ from typing import TYPE_CHECKING, NamedTuple
 from api.tenants import ANONYMOUS, Tenant
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import INTERACTIVE, LANES
-from shared.messages import EMBED, PLAIN, Input, Options, Reply
+from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options, Reply
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from api.settings import GatewaySettings
+    from api.settings import RequestLimits
 
 MAX_TIMEOUT_MS = 300_000
 MAX_DIGITS = 10
 TIMEOUT_HEADER, PRIORITY_HEADER, MODEL_HEADER = "x-timeout-ms", "x-priority", "x-model"
 MAX_MODEL = 256
-"""Characters of a model's name."""
+"""Maximum length of a model's name, in characters."""
 
 NO_INPUT_ERRORS: Mapping[int, RequestError] = MappingProxyType({})
 
 
 class InferenceRequest(NamedTuple):
-    """What a client asks for.
+    """A client's request.
 
-    `op` is one of messages.OPS, and `lane` an index of keys.LANES. A `partial` answer may do without inputs that fail;
-    `refused` are those that need not be tried, by index. `single` and `base64` say in which form the vectors go back,
-    `model` what the client calls it, if it names one. `tenant` is whoever asks.
+    `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
+    fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
+    `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
     """
 
     inputs: tuple[Input, ...]
     timeout_ms: int
     lane: int = INTERACTIVE
-    options: Options = PLAIN
+    options: Options = DEFAULT_OPTIONS
     op: str = EMBED
     partial: bool = False
-    refused: Mapping[int, RequestError] = NO_INPUT_ERRORS
+    input_errors: Mapping[int, RequestError] = NO_INPUT_ERRORS
     single: bool = False
     base64: bool = False
     model: str | None = None
@@ -47,9 +51,9 @@ class InferenceRequest(NamedTuple):
 
 
 class InferenceResult(NamedTuple):
-    """What came of a request, as entries in order, with means over its entries of their times (ms).
+    """The result of a request: a reply for each entry, in order, and the means of the entries' times (ms).
 
-    `tokens` are those that the model has read. An entry of a `partial` request that failed has no times.
+    `tokens` counts the tokens that the model has read. A failed entry of a `partial` request has no times.
     """
 
     parts: Sequence[Reply]
@@ -61,7 +65,7 @@ class InferenceResult(NamedTuple):
 
 
 def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:
-    """Returns the lane of that name. Raises InvalidRequestError: there is none."""
+    """Returns the lane that a priority names, or the default for None. Raises InvalidRequestError: no such lane."""
     if priority is None:
         return default
     if priority not in LANES:
@@ -70,44 +74,44 @@ def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:
 
 
 def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequestError:
-    """Returns the error of a client whose body is not what it should be: names what and where, never the text."""
+    """Returns the client's error for a body that is invalid: it says which field and why, never repeats the text."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
-    where = ".".join(str(part) for part in fault["loc"])
-    return InvalidRequestError(f"{where or 'body'}: {fault['msg']}." + (hint if not where else ""), param=where or None)
+    field = ".".join(str(part) for part in fault["loc"])
+    return InvalidRequestError(f"{field or 'body'}: {fault['msg']}." + (hint if not field else ""), param=field or None)
 
 
 def check_inputs(
-    inputs: Sequence[Input], settings: GatewaySettings, name: str, *, partial: bool = False
+    inputs: Sequence[Input], limits: RequestLimits, name: str, *, partial: bool = False
 ) -> Mapping[int, RequestError]:
-    """Returns what is wrong with inputs, by index: in a `partial` answer the others go on without them.
+    """Returns the errors of invalid inputs by index, if `partial`: the answer then goes on without them.
 
     Args:
-        inputs: what is to be embedded.
-        settings: have the bounds.
-        name: of the field that they came in, with {} where the index goes.
-        partial: see InferenceRequest.
+        inputs: all inputs of the request.
+        limits: the bounds.
+        name: of the field that holds the inputs, with {} for the index.
+        partial: see InferenceRequest; otherwise the first error is raised.
 
     Raises:
-        InvalidRequestError: one is empty.
-        TooLargeError: these are too many, or one is too long.
+        InvalidRequestError: an input is empty.
+        TooLargeError: there are too many inputs, or one is too long.
     """
-    if len(inputs) > settings.max_inputs:
-        raise too_many_inputs_error(len(inputs), settings.max_inputs)
-    most = settings.max_input_chars
-    if all([0 < len(each) <= most for each in inputs]):  # noqa: C419 - a generator takes three times as long
+    if len(inputs) > limits.max_inputs:
+        raise too_many_inputs_error(len(inputs), limits.max_inputs)
+    max_chars = limits.max_input_chars
+    if all([0 < len(each) <= max_chars for each in inputs]):  # noqa: C419 - a generator takes three times as long
         return NO_INPUT_ERRORS
-    faults = {index: fault for index, each in enumerate(inputs) if (fault := _fault(index, each, most, name))}
-    if faults and not partial:
-        raise next(iter(faults.values()))
-    return faults
+    errors = {i: error for i, each in enumerate(inputs) if (error := _input_error(i, each, max_chars, name))}
+    if errors and not partial:
+        raise next(iter(errors.values()))
+    return errors
 
 
-def _fault(index: int, given: Input, most: int, name: str) -> RequestError | None:
-    length, what = (len(given) // 4, "token ids") if isinstance(given, bytes) else (len(given), "characters")
-    if length > most:
-        return TooLargeError(f"Input {index} has {length} {what}, over the limit of {most}: cut it.")
+def _input_error(index: int, value: Input, max_chars: int, name: str) -> RequestError | None:
+    length, unit = (len(value) // 4, "token ids") if isinstance(value, bytes) else (len(value), "characters")
+    if length > max_chars:
+        return TooLargeError(f"Input {index} has {length} {unit}, over the limit of {max_chars}: shorten it.")
     return None if length else InvalidRequestError(f"{name.format(index)} is empty.", param=name.partition("[")[0])
 
 
@@ -126,21 +130,23 @@ def texts_of(text: str | None, texts: list[str] | None) -> list[str]:
     return texts
 
 
-def too_many_inputs_error(inputs: int, most: int) -> TooLargeError:
-    """Returns the error for so many inputs."""
-    return TooLargeError(f"{inputs} inputs are over the limit of {most}: send fewer at once.")
+def too_many_inputs_error(num_inputs: int, max_inputs: int) -> TooLargeError:
+    """Returns the error for a request with more inputs than allowed."""
+    return TooLargeError(f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once.")
 
 
-def resolve_timeout_ms(given: int | None, headers: Mapping[str, str], inputs: int, settings: GatewaySettings) -> int:
-    """Returns the time (ms) for the answer: that of the body, of the header, or the default for so many inputs.
+def resolve_timeout_ms(
+    timeout_ms: int | None, headers: Mapping[str, str], num_inputs: int, limits: RequestLimits
+) -> int:
+    """Returns the time for the answer: that of the body, else of the header, else the default for this many inputs.
 
     Raises:
-        InvalidRequestError: the header is no such number.
+        InvalidRequestError: the header is not a whole number from 1 to MAX_TIMEOUT_MS.
     """
-    return given or _header_timeout(headers) or _default_timeout(inputs, settings)
+    return timeout_ms or _header_timeout_ms(headers) or _default_timeout_ms(num_inputs, limits)
 
 
-def _header_timeout(headers: Mapping[str, str]) -> int | None:
+def _header_timeout_ms(headers: Mapping[str, str]) -> int | None:
     value = headers.get(TIMEOUT_HEADER)
     if value is None:
         return None
@@ -149,5 +155,5 @@ def _header_timeout(headers: Mapping[str, str]) -> int | None:
     return int(value)
 
 
-def _default_timeout(inputs: int, settings: GatewaySettings) -> int:
-    return min(MAX_TIMEOUT_MS, settings.request_timeout_ms + settings.request_timeout_per_input_ms * inputs)
+def _default_timeout_ms(num_inputs: int, limits: RequestLimits) -> int:
+    return min(MAX_TIMEOUT_MS, limits.timeout_ms + limits.timeout_per_input_ms * num_inputs)

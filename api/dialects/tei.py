@@ -1,8 +1,8 @@
-"""The words of Hugging Face's Text Embeddings Inference (TEI), version 1.9: its routes for embedding models.
+"""The dialect of Hugging Face's Text Embeddings Inference (TEI), version 1.9: its routes for embedding models.
 
-Its contract is what its code does, where its OpenAPI page says otherwise: a body that is understood and wrong is a 422,
-an error is `{"error", "error_type"}` with the type in PascalCase, and even one text gives a list of vectors. `inputs`
-may be a text, the token ids of one, or a list that mixes both. Time, lane and request id are asked for by headers.
+The contract is what TEI's code does, where its OpenAPI page differs: a body that is valid JSON with invalid fields is a
+422, an error is `{"error", "error_type"}` with the type in PascalCase, and even one text gives a list of vectors.
+`inputs` may be a text, the token ids of one, or a list that mixes both. Headers set time, lane and request id.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from api.dialects.base import BaseDialect
 from api.dialects.parsing import IDS, INPUTS, parse_fields, parse_inputs
 from api.dialects.request import (
     MODEL_HEADER,
@@ -46,10 +47,9 @@ from shared.errors import (
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Values, Vectors
 
 if TYPE_CHECKING:
-    from api.dialects.base import DeviceInfo, Dialect
+    from api.dialects.base import DeviceInfo
     from api.dialects.request import InferenceResult
-    from api.settings import GatewaySettings
-
+    from api.settings import RequestLimits
 
 B = TypeVar("B", bound=BaseModel)
 ERROR_TYPES: dict[type[RedbatchError], tuple[int, str]] = {
@@ -68,7 +68,7 @@ ERROR_TYPES: dict[type[RedbatchError], tuple[int, str]] = {
     DeadlineExceededError: (504, "Backend"),
     RedbatchError: (500, "Backend"),
 }
-"""Status and kind of each branch of the error tree. TEI itself has no timeouts."""
+"""Status and `error_type` of each branch of the error tree. TEI itself has no timeouts."""
 
 _TEXTS = {
     "description": "A text, or a list of texts.",
@@ -77,7 +77,10 @@ _TEXTS = {
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
     ],
 }
-_IDS = {"description": "Token ids, or a list of such.", "anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}]}
+_IDS = {
+    "description": "Token ids, or a list of lists of token ids.",
+    "anyOf": [IDS, {"type": "array", "items": IDS, "minItems": 1}],
+}
 _PROMPT = Field(default=None, max_length=MAX_PROMPT_NAME, description="One of the model's prompts, as query.")
 
 
@@ -86,15 +89,17 @@ class _Body(BaseModel):
 
 
 class TruncationFields(_Body):
-    """Whether and how a text that is too long is cut, and which prompt it gets."""
+    """Whether and how to truncate a text that is too long, and the prompt of the text."""
 
-    truncate: bool = Field(default=True, description="Whether to cut a text that is too long for the model.")
-    truncation_direction: Literal["Left", "left", "Right", "right"] = Field(default="right", description="Where to.")
+    truncate: bool = Field(default=True, description="Whether to truncate a text that is too long for the model.")
+    truncation_direction: Literal["Left", "left", "Right", "right"] = Field(
+        default="right", description="Side from which to truncate."
+    )
     prompt_name: str | None = _PROMPT
 
     @property
-    def cut(self) -> Literal["right", "left", "no"]:
-        """Where a text that is too long is cut."""
+    def truncate_side(self) -> Literal["right", "left", "no"]:
+        """The side from which to truncate a text that is too long."""
         if not self.truncate:
             return "no"
         return "left" if self.truncation_direction.lower() == "left" else "right"
@@ -103,18 +108,20 @@ class TruncationFields(_Body):
 class EmbedAllBody(TruncationFields):
     """Body of POST /embed_all."""
 
-    inputs: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # read by hand
+    inputs: Annotated[Any, WithJsonSchema(INPUTS)] = Field(default=None)  # parsed by parse_inputs
 
 
 class TeiBody(EmbedAllBody):
-    """Body of POST /embed in TEI's words."""
+    """Body of POST /embed in TEI's dialect."""
 
-    normalize: bool = Field(default=True, description="Whether vectors have length 1.")
-    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIM, description="So many of the first numbers alone.")
+    normalize: bool = Field(default=True, description="Whether to normalize vectors to length 1.")
+    dimensions: int | None = Field(
+        default=None, ge=1, le=MAX_DIM, description="Truncate vectors to this many dimensions."
+    )
 
 
 class SimilarityInputs(_Body):
-    """What POST /similarity compares."""
+    """The texts that POST /similarity compares."""
 
     source_sentence: str = Field(json_schema_extra={"minLength": 1})
     sentences: list[str] = Field(fail_fast=True, json_schema_extra={"minItems": 1})
@@ -130,199 +137,181 @@ class SimilarityBody(_Body):
 class TokenizeBody(_Body):
     """Body of POST /tokenize."""
 
-    inputs: Annotated[Any, WithJsonSchema(_TEXTS)] = Field(default=None)  # read by hand
-    add_special_tokens: bool = Field(default=True, description="Whether to add those that the model reads.")
+    inputs: Annotated[Any, WithJsonSchema(_TEXTS)] = Field(default=None)  # parsed by parse_inputs
+    add_special_tokens: bool = Field(
+        default=True, description="Whether to add the special tokens that the model reads."
+    )
     prompt_name: str | None = _PROMPT
 
 
 class DecodeBody(_Body):
     """Body of POST /decode."""
 
-    ids: Annotated[Any, WithJsonSchema(_IDS)] = Field(default=None)  # read by hand
-    skip_special_tokens: bool = Field(default=True, description="Whether to leave them out of the text.")
+    ids: Annotated[Any, WithJsonSchema(_IDS)] = Field(default=None)  # parsed by parse_inputs
+    skip_special_tokens: bool = Field(default=True, description="Whether to leave special tokens out of the text.")
 
 
 def is_tei(body: bytes) -> bool:
-    """Whether a body of POST /embed is in TEI's words: an object with `inputs`.
+    """Whether a body of POST /embed is in TEI's dialect: an object with `inputs`.
 
     Raises:
-        InvalidRequestError: it has Redbatch's own `text` or `texts` as well.
+        InvalidRequestError: the body also has `text` or `texts`, of Redbatch's own dialect.
     """
     if b'"inputs"' not in body:
         return False
     try:
-        given = parse_fields(body)
+        fields = parse_fields(body)
     except RequestError:
         return False
-    if "inputs" in given and ("text" in given or "texts" in given):
+    if "inputs" in fields and ("text" in fields or "texts" in fields):
         raise InvalidRequestError("Send inputs, text or texts: one of them.")
-    return "inputs" in given
+    return "inputs" in fields
 
 
-class _Tei:
-    """What its routes have in common."""
-
-    def __init__(self, route: str) -> None:
-        self.route = route
-
-    def for_body(self, body: bytes) -> Dialect:  # noqa: ARG002 - it has no other words
-        """Returns whose words a body is in."""
-        return self
-
-    def max_bytes(self, settings: GatewaySettings) -> int:
-        """Returns how long a body may be."""
-        return settings.max_body_bytes
-
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        raise NotImplementedError
-
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:
-        """Returns the body of an answer."""
-        raise NotImplementedError
+class _TeiDialect(BaseDialect):
+    """The headers and errors that TEI's routes have in common."""
 
     def headers(
-        self, workers: DeviceInfo, asked: InferenceRequest, answered: InferenceResult, took_s: float
+        self, workers: DeviceInfo, request: InferenceRequest, result: InferenceResult, took_s: float
     ) -> dict[str, str]:
-        """Returns TEI's measures: whole ms, characters and tokens of all inputs, and what kind of device computed."""
-        took = str(round(took_s * 1000))
+        """Returns TEI's measures: whole ms, characters and tokens of all inputs, and the kind of device."""
+        took_ms = str(round(took_s * 1000))
         return {
-            "x-compute-type": workers.compute_type(asked.model),
-            "x-compute-time": took,
-            "x-compute-characters": str(sum(len(each) for each in asked.inputs if isinstance(each, str))),
-            "x-compute-tokens": str(answered.tokens),
-            "x-total-time": took,
-            "x-tokenization-time": str(round(answered.tokenize_ms)),
-            "x-queue-time": str(round(answered.queue_ms)),
-            "x-inference-time": str(round(answered.inference_ms)),
+            "x-compute-type": workers.compute_type(request.model),
+            "x-compute-time": took_ms,
+            "x-compute-characters": str(sum(len(each) for each in request.inputs if isinstance(each, str))),
+            "x-compute-tokens": str(result.tokens),
+            "x-total-time": took_ms,
+            "x-tokenization-time": str(round(result.tokenize_ms)),
+            "x-queue-time": str(round(result.queue_ms)),
+            "x-inference-time": str(round(result.inference_ms)),
         }
 
-    def refusal(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - it is in a header
+    def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:  # noqa: ARG002 - in a header only
         """Returns status and body of an answer with an error."""
-        status, kind = next(ERROR_TYPES[each] for each in type(error).__mro__ if each in ERROR_TYPES)
-        return status, orjson.dumps({"error": error.message, "error_type": kind})
+        status, error_type = next(ERROR_TYPES[each] for each in type(error).__mro__ if each in ERROR_TYPES)
+        return status, orjson.dumps({"error": error.message, "error_type": error_type})
 
 
-class Embed(_Tei):
+class Embed(_TeiDialect):
     """The dialect of POST /embed, of POST / and of POST /invocations."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = parse_fields(body)
-        inputs = _inputs(given.pop("inputs", None), settings)
-        parsed = _validated(TeiBody, given)
-        options = Options(parsed.prompt_name, parsed.normalize, parsed.dimensions, parsed.cut)
-        return _asked(inputs, EMBED, options, headers, settings)
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        inputs = _inputs(values.pop("inputs", None), limits)
+        fields = _validate(TeiBody, values)
+        options = Options(fields.prompt_name, fields.normalize, fields.dimensions, fields.truncate_side)
+        return _request(inputs, EMBED, options, headers, limits)
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - always a list
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with vectors."""
-        return dump_json(list(rows_of(answered)))
+        return dump_json(list(rows_of(result)))
 
 
-class EmbedAll(_Tei):
+class EmbedAll(_TeiDialect):
     """The dialect of POST /embed_all: a vector for each token."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = parse_fields(body)
-        inputs = _inputs(given.pop("inputs", None), settings)
-        parsed = _validated(EmbedAllBody, given)
-        return _asked(inputs, EMBED_ALL, Options(parsed.prompt_name, truncate=parsed.cut), headers, settings)
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        inputs = _inputs(values.pop("inputs", None), limits)
+        fields = _validate(EmbedAllBody, values)
+        return _request(inputs, EMBED_ALL, Options(fields.prompt_name, truncate=fields.truncate_side), headers, limits)
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the vectors of each input's tokens."""
-        told = []
-        for part in answered.parts:
+        answer = []
+        for part in result.parts:
             if isinstance(part, Vectors):
                 vectors = np.frombuffer(part.data, dtype="<f4").reshape(-1, part.dim)
-                told += np.split(vectors, np.cumsum(part.counts)[:-1])
-        return dump_json(told)
+                answer += np.split(vectors, np.cumsum(part.counts)[:-1])
+        return dump_json(answer)
 
 
-class Similarity(_Tei):
-    """The dialect of POST /similarity: cosines."""
+class Similarity(_TeiDialect):
+    """The dialect of POST /similarity: cosines of vectors."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = parse_fields(body)
-        how_given = given.get("parameters")
-        if isinstance(how_given, dict):
-            given["parameters"] = {name: value for name, value in how_given.items() if value is not None}
-        parsed = _validated(SimilarityBody, given)
-        inputs = (parsed.inputs.source_sentence, *parsed.inputs.sentences)
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        parameters = values.get("parameters")
+        if isinstance(parameters, dict):
+            values["parameters"] = {name: value for name, value in parameters.items() if value is not None}
+        fields = _validate(SimilarityBody, values)
+        inputs = (fields.inputs.source_sentence, *fields.inputs.sentences)
         if len(inputs) == 1 or "" in inputs:
             raise EmptyInputsError("`inputs` cannot be empty", param="inputs")
-        check_inputs(inputs, settings, "inputs[{}]")
-        how = parsed.parameters
-        return _asked(inputs, EMBED, Options(how.prompt_name, normalize=True, truncate=how.cut), headers, settings)
+        check_inputs(inputs, limits, "inputs[{}]")
+        truncation = fields.parameters
+        options = Options(truncation.prompt_name, normalize=True, truncate=truncation.truncate_side)
+        return _request(inputs, EMBED, options, headers, limits)
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
-        """Returns the body of an answer: how like the first input each of the others is."""
-        rows = np.asarray(rows_of(answered))
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
+        """Returns the body of an answer: the cosine of the first input with each of the others."""
+        rows = np.asarray(rows_of(result))
         return dump_json(np.clip(rows[1:] @ rows[0], -1.0, 1.0))
 
 
-class Tokenize(_Tei):
+class Tokenize(_TeiDialect):
     """The dialect of POST /tokenize."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = parse_fields(body)
-        inputs = _inputs(given.pop("inputs", None), settings)
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        inputs = _inputs(values.pop("inputs", None), limits)
         if not all(isinstance(each, str) for each in inputs):
             raise InvalidRequestError("inputs: send a text, or a list of texts.", param="inputs")
-        parsed = _validated(TokenizeBody, given)
-        options = Options(parsed.prompt_name, special_tokens=parsed.add_special_tokens)
-        return _asked(inputs, TOKENIZE, options, headers, settings)
+        fields = _validate(TokenizeBody, values)
+        options = Options(fields.prompt_name, special_tokens=fields.add_special_tokens)
+        return _request(inputs, TOKENIZE, options, headers, limits)
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the tokens of each input."""
-        return _joined(answered)
+        return _join(result)
 
 
-class Decode(_Tei):
+class Decode(_TeiDialect):
     """The dialect of POST /decode."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str], settings: GatewaySettings) -> InferenceRequest:
-        """Returns what a body asks for, and where it is silent, the headers. Raises RequestError."""
-        given = parse_fields(body)
-        inputs = _inputs(given.pop("ids", None), settings, "ids")
+    def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+        """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        values = parse_fields(body)
+        inputs = _inputs(values.pop("ids", None), limits, "ids")
         if not all(isinstance(each, bytes) for each in inputs):
-            raise InvalidRequestError("ids: send token ids, or a list of such lists.", param="ids")
-        parsed = _validated(DecodeBody, given)
-        return _asked(inputs, DECODE, Options(special_tokens=not parsed.skip_special_tokens), headers, settings)
+            raise InvalidRequestError("ids: send token ids, or a list of lists of token ids.", param="ids")
+        fields = _validate(DecodeBody, values)
+        return _request(inputs, DECODE, Options(special_tokens=not fields.skip_special_tokens), headers, limits)
 
-    def answer(self, asked: InferenceRequest, answered: InferenceResult) -> bytes:  # noqa: ARG002 - see above
+    def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the text of each input."""
-        return _joined(answered)
+        return _join(result)
 
 
-def _validated(kind: type[B], given: dict[str, Any]) -> B:
+def _validate(model: type[B], values: dict[str, Any]) -> B:
     try:
-        return kind.model_validate(given)
+        return model.model_validate(values)
     except ValidationError as error:
         raise invalid_body_error(error) from None
 
 
-def _inputs(given: object, settings: GatewaySettings, name: str = "inputs") -> Sequence[str | bytes]:
-    several = isinstance(given, list) and given and type(given[0]) is not int and len(given) <= settings.max_inputs
-    if given in ("", []) or (several and ("" in given or [] in given)):  # type: ignore[operator]
+def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Sequence[str | bytes]:
+    is_list = isinstance(value, list) and value and type(value[0]) is not int and len(value) <= limits.max_inputs
+    if value in ("", []) or (is_list and ("" in value or [] in value)):  # type: ignore[operator]
         raise EmptyInputsError(f"`{name}` cannot be empty", param=name)
-    inputs = parse_inputs(given, settings.max_inputs, name)
-    check_inputs(inputs, settings, name + "[{}]")
+    inputs = parse_inputs(value, limits.max_inputs, name)
+    check_inputs(inputs, limits, name + "[{}]")
     return inputs
 
 
-def _asked(
-    inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], settings: GatewaySettings
+def _request(
+    inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], limits: RequestLimits
 ) -> InferenceRequest:
-    timeout_ms = resolve_timeout_ms(None, headers, len(inputs), settings)
+    timeout_ms = resolve_timeout_ms(None, headers, len(inputs), limits)
     lane = parse_lane(headers.get(PRIORITY_HEADER))
     return InferenceRequest(tuple(inputs), timeout_ms, lane, options, op, model=headers.get(MODEL_HEADER))
 
 
-def _joined(answered: InferenceResult) -> bytes:
-    """Returns the arrays of all parts as one."""
-    return (
-        b"[" + b",".join([each for part in answered.parts if isinstance(part, Values) for each in part.values]) + b"]"
-    )
+def _join(result: InferenceResult) -> bytes:
+    """Returns the values of all parts as one JSON array."""
+    return b"[" + b",".join([each for part in result.parts if isinstance(part, Values) for each in part.values]) + b"]"

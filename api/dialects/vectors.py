@@ -1,4 +1,4 @@
-"""Vectors as JSON and headers. Numbers are float32 in the shortest decimal form that reads back the same."""
+"""Results as JSON and headers. Numbers are float32 in the shortest decimal form that reads back the same."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ Rows = Sequence["NDArray[np.float32] | None"]
 """A vector for each input, or None for one that failed."""
 
 
-def dump_json(whole: dict[str, Any] | list[Any] | NDArray[np.float32]) -> bytes:
+def dump_json(value: dict[str, Any] | list[Any] | NDArray[np.float32]) -> bytes:
     """Returns JSON; vectors may be arrays."""
-    return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def rows_of(answered: InferenceResult) -> Rows | NDArray[np.float32]:
-    """Returns what there is for each input of a request: an array of shape (inputs, dim) where none has failed."""
-    parts = answered.parts
-    found = [each for each in parts if isinstance(each, Vectors)]
-    if len(found) == len(parts):
-        return np.frombuffer(b"".join([each.data for each in found]), dtype="<f4").reshape(-1, found[0].dim)
-    return [np.frombuffer(each.data, dtype="<f4") if isinstance(each, Vectors) else None for each in parts]
+def rows_of(result: InferenceResult) -> Rows | NDArray[np.float32]:
+    """Returns the vector of each input: an array of shape (inputs, dim) if no input failed."""
+    parts = result.parts
+    vectors = [part for part in parts if isinstance(part, Vectors)]
+    if len(vectors) == len(parts):
+        return np.frombuffer(b"".join([each.data for each in vectors]), dtype="<f4").reshape(-1, vectors[0].dim)
+    return [np.frombuffer(part.data, dtype="<f4") if isinstance(part, Vectors) else None for part in parts]
 
 
-def errors_of(parts: Iterable[Reply]) -> list[dict[str, object]]:
-    """Returns what is said of the inputs that failed: which, the code and the message."""
+def encode_failures(parts: Iterable[Reply]) -> list[dict[str, object]]:
+    """Returns the inputs that failed: index, code and message of each."""
     failures = (each for each in parts if isinstance(each, Failure))
     return [{"index": each.position, "code": each.code, "message": each.message} for each in failures]
 
 
-def timing_headers(answered: InferenceResult) -> dict[str, str]:
+def timing_headers(result: InferenceResult) -> dict[str, str]:
     """Returns the times of a request, in ms, and the size of the batch that it ran in."""
     return {
-        "x-queue-time": f"{answered.queue_ms:.1f}",
-        "x-inference-time": f"{answered.inference_ms:.1f}",
-        "x-batch-size": str(answered.batch_size),
+        "x-queue-time": f"{result.queue_ms:.1f}",
+        "x-inference-time": f"{result.inference_ms:.1f}",
+        "x-batch-size": str(result.batch_size),
     }

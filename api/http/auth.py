@@ -21,7 +21,7 @@ import structlog
 
 from api.settings import GatewaySettings
 from shared import api_keys
-from shared.api_keys import AccessKey, Scope
+from shared.api_keys import ApiKey, Scope
 from shared.connection import RedisConnection
 from shared.errors import ForbiddenError, RedisUnreachableError, TooManyFailuresError, UnauthorizedError
 
@@ -47,7 +47,7 @@ class NoKeysError(Exception):
 class _CachedKey(NamedTuple):
     """What Redis said of a key: None, that there is none. It was `asked` last, and said so (`seen`), at these times."""
 
-    key: AccessKey | None
+    key: ApiKey | None
     asked: float
     seen: float
 
@@ -87,7 +87,7 @@ class ApiKeyAuthenticator:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._failures = FailureLimiter()
 
-    async def admit(self, headers: Mapping[str, str], address: str, scope: Scope | None) -> AccessKey:
+    async def admit(self, headers: Mapping[str, str], address: str, scope: Scope | None) -> ApiKey:
         """Returns the key that a request comes with.
 
         Args:
@@ -167,7 +167,7 @@ async def create_authenticator(settings: GatewaySettings, connection: RedisConne
     except RedisUnreachableError as error:
         log.warning("cannot look for keys", reason=error.message)
     else:
-        if not any(key.live(time.time() * 1000) for key in keys):
+        if not any(key.is_live(time.time() * 1000) for key in keys):
             _nobody_has_one(settings)
     return ApiKeyAuthenticator(connection)
 
@@ -207,6 +207,6 @@ def _given(headers: Mapping[str, str]) -> str:
     return given
 
 
-def _opens(key: AccessKey, secret: str) -> bool:
+def _opens(key: ApiKey, secret: str) -> bool:
     """Whether a secret is that of a key that has not expired."""
-    return hmac.compare_digest(api_keys.digest_of(secret), key.digest) and key.live(time.time() * 1000)
+    return hmac.compare_digest(api_keys.digest_of(secret), key.digest) and key.is_live(time.time() * 1000)

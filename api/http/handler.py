@@ -1,4 +1,4 @@
-"""The way of one request through a gateway: read, parse, embed, answer, in the words of whoever asks."""
+"""Handles one request: reads the body, parses it, has it embedded, and answers in the client's dialect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
 from api import metrics
-from api.dialects.base import Dialect
+from api.dialects.base import BaseDialect
 from api.dialects.openapi import JSON
 from api.errors import headers_of
 from api.http.body import BodyLimits, BodyUnreadError, read_body
@@ -35,43 +35,53 @@ log = structlog.get_logger()
 
 CLIENT_CLOSED_REQUEST = 499
 LARGE_BODY_BYTES = 64 * 1024
-"""To join and parse larger ones may take tens of milliseconds: one has its turn, and then as long all others."""
+"""To join and parse larger bodies may take tens of milliseconds.
+
+They are parsed one at a time; after each, other work gets as much time as the parsing took.
+"""
 
 LEAVING_RETRY_S = 0.1
-"""Another gateway can take it at once."""
+"""Short, because another gateway can take the request at once."""
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and how a gateway answers it: under `redis_id` in Redis, under the client's `request_id` in logs.
+    """A request while the gateway answers it.
 
-    `headers` are those of the request, by names in lower case: to look one up in the framework's takes longer.
+    Attributes:
+        request: the framework's request.
+        state: of the gateway.
+        headers: of the request, by names in lower case: a look-up in the framework's headers takes longer.
+        dialect: of the route, and after parsing of the body.
+        request_id: the client's, for logs and for the answer's header.
+        redis_id: the request's id in Redis.
+        start: when the request arrived, monotonic (s).
     """
 
     request: Request
     state: State
     headers: Mapping[str, str]
-    dialect: Dialect
+    dialect: BaseDialect
     request_id: str
     redis_id: str
-    began: float
+    start: float
 
 
-def request_id_of(headers: Mapping[str, str], own: str = "") -> str:
-    """Returns the client's X-Request-Id if it is well formed, else `own` or a new one. It is for logs alone."""
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.match(given) else own or secrets.token_hex(16)
+def request_id_of(headers: Mapping[str, str], default: str = "") -> str:
+    """Returns the client's X-Request-Id if it is well formed, else `default` or a new id. It is only for logs."""
+    request_id = headers.get("x-request-id", "")
+    return request_id if _REQUEST_ID.match(request_id) else default or secrets.token_hex(16)
 
 
-async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialect: Dialect) -> None:
-    """Answers one request, as ASGI. What took so long is counted after the answer, for which nobody waits."""
-    began = time.monotonic()
+async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialect: BaseDialect) -> None:
+    """Answers one request, as ASGI. Metrics are counted after the answer, so that no client waits for them."""
+    start = time.monotonic()
     response = await respond(Request(scope, receive, send), state, dialect)
-    if state.draining:  # perhaps only since it was asked
+    if state.draining:  # the drain may have begun after the request arrived
         response.headers["connection"] = "close"
-    took_s = time.monotonic() - began
+    took_s = time.monotonic() - start
     try:
         await response(scope, receive, send)
     finally:
@@ -79,16 +89,16 @@ async def serve(scope: Scope, receive: Receive, send: Send, state: State, dialec
         metrics.DURATION.observe(took_s)
 
 
-async def respond(request: Request, state: State, dialect: Dialect) -> Response:
-    """Returns the answer to a request, whatever comes of it."""
+async def respond(request: Request, state: State, dialect: BaseDialect) -> Response:
+    """Returns the answer to a request; errors become answers too."""
     redis_id = secrets.token_hex(16)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.scope["headers"])}
     exchange = Exchange(request, state, headers, dialect, request_id_of(headers, redis_id), redis_id, time.monotonic())
-    return await answer_errors(_uncancelled(exchange), request, exchange.request_id, lambda: exchange.dialect)
+    return await answer_errors(_translate_cancel(exchange), request, exchange.request_id, lambda: exchange.dialect)
 
 
 async def answer_errors(
-    answer: Awaitable[Response], request: Request, request_id: str, dialect: Callable[[], Dialect]
+    answer: Awaitable[Response], request: Request, request_id: str, dialect: Callable[[], BaseDialect]
 ) -> Response:
     """Returns the response of `answer`; if it raises an error, the error as a response, which is counted and logged.
 
@@ -108,15 +118,15 @@ async def answer_errors(
 
 
 def error_response(
-    dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+    dialect: BaseDialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
 ) -> Response:
-    """Returns an error in the shape that these clients know."""
-    status, body = dialect.refusal(error, request_id)
+    """Returns an error in the format of a dialect."""
+    status, body = dialect.encode_error(error, request_id)
     return kind(body, status, {"x-request-id": request_id, **headers_of(error)}, JSON)
 
 
 def _counted_error(
-    request: Request, dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+    request: Request, dialect: BaseDialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
 ) -> Response:
     """Returns an error as `error_response` does, and counts it: for the routes whose requests are counted."""
     metrics.ERRORS.labels(request.scope["state"].get(QUEUE, ""), error.code).inc()
@@ -124,7 +134,7 @@ def _counted_error(
 
 
 def _refuse(
-    request: Request, dialect: Dialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
+    request: Request, dialect: BaseDialect, error: RedbatchError, request_id: str, kind: type[Response] = Response
 ) -> Response:
     # Frames in the traceback refer to the error: such a cycle would keep the body in memory for long.
     error.__traceback__ = None
@@ -133,55 +143,60 @@ def _refuse(
     return response
 
 
-async def _uncancelled(exchange: Exchange) -> Response:
-    """Answers. A cancel says that the client has left, or that the grace of a gateway that drains is over."""
+async def _translate_cancel(exchange: Exchange) -> Response:
+    """Answers; raises an error that says why the task was cancelled.
+
+    Raises:
+        ClientDisconnect: the client has closed its connection.
+        UnavailableError: the gateway drains and its grace time is over.
+    """
     try:
         return await _answer(exchange)
     except asyncio.CancelledError:
         if exchange.request.scope["state"][CLIENT].gone:
             raise ClientDisconnect from None
         if exchange.state.draining:
-            raise UnavailableError("This gateway leaves: send it again.", retry_after_s=LEAVING_RETRY_S) from None
+            raise UnavailableError(
+                "This gateway is shutting down: send the request again.", retry_after_s=LEAVING_RETRY_S
+            ) from None
         raise
 
 
 async def _answer(exchange: Exchange) -> Response:
-    request, state = exchange.request, exchange.state
-    peer: Client = request.scope["state"][CLIENT]
+    scope, state = exchange.request.scope, exchange.state
+    client: Client = scope["state"][CLIENT]
     try:
-        tenant = await state.authenticate(exchange.headers, client_address(request.scope), "embed")
+        tenant = await state.authenticate(exchange.headers, client_address(scope), "embed")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
-    asked = await _asked(exchange, peer)
+    request = await _read_request(exchange, client)
     if tenant is not ANONYMOUS:
-        asked = asked._replace(tenant=tenant)
-    queue = state.queues.of_model(asked.model)
-    request.scope["state"][QUEUE] = queue.name
-    peer.watch()
+        request = request._replace(tenant=tenant)
+    queue = state.queues.of_model(request.model)
+    scope["state"][QUEUE] = queue.name
+    client.watch()
     try:
-        if peer.gone:
+        if client.gone:
             raise ClientDisconnect
-        answered = await queue.answer(asked, exchange.redis_id)
+        result = await queue.answer(request, exchange.redis_id)
     finally:
-        peer.unwatch()
-    headers = exchange.dialect.headers(state, asked, answered, time.monotonic() - exchange.began)
+        client.unwatch()
+    headers = exchange.dialect.headers(state, request, result, time.monotonic() - exchange.start)
     headers["x-request-id"] = exchange.request_id
-    return Response(exchange.dialect.answer(asked, answered), 200, headers, JSON)
+    return Response(exchange.dialect.encode_result(request, result), 200, headers, JSON)
 
 
-async def _asked(exchange: Exchange, peer: Client) -> InferenceRequest:
-    """Returns what a body asks for. Raises BodyUnreadError, or RequestError."""
-    state, settings = exchange.state, exchange.state.settings
-    most = exchange.dialect.max_bytes(settings)
-    pieces = await read_body(
-        exchange.request, exchange.headers, BodyLimits(most, settings.body_timeout_s, state.body_budget)
-    )
+async def _read_request(exchange: Exchange, client: Client) -> InferenceRequest:
+    """Returns the request in the body. Raises BodyUnreadError, or RequestError."""
+    state = exchange.state
+    limits = BodyLimits(exchange.dialect.max_bytes(state.limits), state.limits.body_timeout_s, state.body_budget)
+    pieces = await read_body(exchange.request, exchange.headers, limits)
     size = sum(map(len, pieces))
     try:
         if size < LARGE_BODY_BYTES:
             return _parse(exchange, pieces)
         async with state.parse_lock, yield_as_long():
-            if peer.gone:
+            if client.gone:
                 raise ClientDisconnect
             return _parse(exchange, pieces)
     finally:
@@ -189,23 +204,23 @@ async def _asked(exchange: Exchange, peer: Client) -> InferenceRequest:
 
 
 def client_address(scope: Scope) -> str:
-    """Returns where a request comes from."""
+    """Returns the IP address of the client; "" if there is none."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     body = b"".join(pieces)
-    pieces.clear()  # or a large one would be there twice
+    pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
-    return exchange.dialect.parse(body, exchange.headers, exchange.state.settings)
+    return exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
 
 
 @asynccontextmanager
 async def yield_as_long() -> AsyncIterator[None]:
-    """Leaves as much time to everybody else as the block has taken."""
-    began = time.monotonic()
+    """Sleeps after the block for as long as the block took, so that other tasks get the same time."""
+    start = time.monotonic()
     try:
         yield
     finally:
-        await asyncio.sleep(time.monotonic() - began)
+        await asyncio.sleep(time.monotonic() - start)

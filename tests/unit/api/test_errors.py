@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from api.dialects.base import Dialect
+from api.dialects.base import BaseDialect
 from api.dialects.openapi import PAGES
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
@@ -71,14 +71,14 @@ def test_no_row_of_the_table_is_idle() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.route)
-def test_the_documented_statuses_are_those_that_can_be_answered(dialect: Dialect) -> None:
+def test_the_documented_statuses_are_those_that_can_be_answered(dialect: BaseDialect) -> None:
     """The OpenAPI page tells of each status that an error has here, and of no other.
 
     Those of routing stand nowhere, and those of jobs elsewhere.
     """
     spoken = {dialect, dialect.for_body(b'{"inputs": "a"}')}
     errors = [cls("") for cls in set(error_tree()) - ELSEWHERE]
-    possible = {each.refusal(error, "")[0] for each in spoken for error in errors}
+    possible = {each.encode_error(error, "")[0] for each in spoken for error in errors}
     assert set(PAGES[dialect.route].answers) == {200} | possible
 
 

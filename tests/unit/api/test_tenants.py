@@ -10,8 +10,8 @@ from shared.api_keys import new_key
 from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, ActiveTenants, Limits, Quota
 
-FREE = GatewaySettings()
-BOUND = GatewaySettings(tenant_tokens_per_s=50.0)
+FREE = GatewaySettings().tenants
+BOUND = GatewaySettings(tenant_tokens_per_s=50.0).tenants
 
 
 def test_a_header_names_a_tenant() -> None:

@@ -20,9 +20,9 @@ from api.tracing import OtelProducerSpans, TracingMiddleware
 from shared.errors import DeadlineExceededError, JobsFullError, OverloadedError
 from shared.keys import BULK
 from shared.messages import NewEntry, Timing, Vectors
-from shared.process.tracing import tracing_of
-from shared.process.tracing.provider import bare_provider
-from shared.process.tracing.traceparent import context_of
+from shared.process.tracing import create_tracing
+from shared.process.tracing.provider import create_bare_provider
+from shared.process.tracing.traceparent import parse_span_context
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -40,9 +40,9 @@ def exporter() -> InMemorySpanExporter:
 @pytest.fixture
 def tracer(exporter: InMemorySpanExporter) -> Tracer:
     """Makes spans."""
-    provider = bare_provider("gateway")
+    provider = create_bare_provider("gateway")
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return tracing_of(provider).tracer
+    return create_tracing(provider).tracer
 
 
 def the_one(exporter: InMemorySpanExporter) -> ReadableSpan:
@@ -201,7 +201,7 @@ async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMe
         request.take(Vectors(ID, 2, 1, 1, b"1234", Timing(5.0, 6.0, 7, 8.0)))
         await asyncio.sleep(0)
     send, server = exporter.get_finished_spans()
-    context = context_of(request.traceparent)
+    context = parse_span_context(request.traceparent)
     assert context is not None
     assert context.span_id == send.context.span_id
     assert told(send) == {
@@ -225,7 +225,7 @@ async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMe
 async def test_entries_of_what_is_not_sampled_name_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker has to read what it would not tell."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    request = await in_flight(OtelProducerSpans(tracing_of(bare_provider("gateway")).tracer, "minilm"))
+    request = await in_flight(OtelProducerSpans(create_tracing(create_bare_provider("gateway")).tracer, "minilm"))
     assert request.traceparent == ""
     request.close()
 

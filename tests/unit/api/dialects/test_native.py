@@ -18,7 +18,7 @@ from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Failure, Reply, Vectors
 
-SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
+LIMITS = GatewaySettings(max_inputs=8, max_input_chars=50).requests
 MARK = "zqxjv"
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60)
@@ -38,7 +38,7 @@ headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
 
 def parse(body: object, **headers: str | None) -> InferenceRequest:
     """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
-    return Native().parse(json.dumps(body).encode(), named(headers), SETTINGS)
+    return Native().parse(json.dumps(body).encode(), named(headers), LIMITS)
 
 
 def named(headers: dict[str, str | None]) -> dict[str, str]:
@@ -50,11 +50,11 @@ def named(headers: dict[str, str | None]) -> dict[str, str]:
 def test_any_bytes_give_a_request_or_a_request_error(body: bytes, timeout: str | None, priority: str | None) -> None:
     """Nothing else is ever raised, and what is taken keeps to the limits."""
     try:
-        asked = Native().parse(body, named({"x_timeout_ms": timeout, "x_priority": priority}), SETTINGS)
+        asked = Native().parse(body, named({"x_timeout_ms": timeout, "x_priority": priority}), LIMITS)
     except RequestError:
         return
-    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
-    assert all(1 <= len(text) <= SETTINGS.max_input_chars for text in asked.inputs)
+    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
+    assert all(1 <= len(text) <= LIMITS.max_input_chars for text in asked.inputs)
     assert 1 <= asked.timeout_ms <= MAX_TIMEOUT_MS
     assert asked.lane in (INTERACTIVE, BULK)
 
@@ -78,7 +78,7 @@ def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
     said = ""
     try:
         marks = {name: data.draw(st.sampled_from([None, MARK])) for name in ("x_timeout_ms", "x_priority")}
-        Native().parse(text[:cut].encode(), named(marks), SETTINGS)
+        Native().parse(text[:cut].encode(), named(marks), LIMITS)
     except RequestError as error:
         said = error.message
     assert MARK not in said
@@ -147,7 +147,7 @@ def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, mes
 def test_malformed_json_is_refused(body: bytes) -> None:
     """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
     with pytest.raises(InvalidRequestError):
-        Native().parse(body, {}, SETTINGS)
+        Native().parse(body, {}, LIMITS)
 
 
 def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
@@ -215,7 +215,7 @@ def test_an_input_that_is_wrong_fails_alone_where_that_will_do() -> None:
     """An empty one, or one that is too long; too many are still too many, and a wrong type is no input."""
     asked = parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "null"})
     assert (asked.partial, asked.inputs) == (True, ("a", "", "x" * 51, "b"))
-    assert {index: error.code for index, error in asked.refused.items()} == {1: "invalid_request", 2: "too_large"}
+    assert {index: error.code for index, error in asked.input_errors.items()} == {1: "invalid_request", 2: "too_large"}
     with pytest.raises(InvalidRequestError, match=r"texts\[1\] is empty"):
         parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "fail"})
     with pytest.raises(TooLargeError):
@@ -230,21 +230,24 @@ def test_an_answer_tells_of_each_input_that_failed() -> None:
     failure = Failure("", 1, 1, "too_large", "cut it")
     parts: list[Reply] = [Vectors("r", 0, 1, 2, np.asarray([1, 2], dtype="<f4").tobytes()), failure]
     native, many = Native(), InferenceRequest(("a", "b"), 1_000, partial=True)
-    assert json.loads(native.answer(many, InferenceResult(parts))) == {
+    assert json.loads(native.encode_result(many, InferenceResult(parts))) == {
         "embeddings": [[1.0, 2.0], None],
         "errors": [{"index": 1, "code": "too_large", "message": "cut it"}],
     }
-    assert json.loads(native.answer(many, InferenceResult(parts[:1]))) == {"embeddings": [[1.0, 2.0]], "errors": []}
+    assert json.loads(native.encode_result(many, InferenceResult(parts[:1]))) == {
+        "embeddings": [[1.0, 2.0]],
+        "errors": [],
+    }
     one = InferenceRequest(("a",), 1_000, partial=True, single=True)
-    told = json.loads(native.answer(one, InferenceResult([Failure("", 0, 1, "too_large", "cut it")])))
+    told = json.loads(native.encode_result(one, InferenceResult([Failure("", 0, 1, "too_large", "cut it")])))
     assert told == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
 
 
 def test_a_batch_is_of_texts() -> None:
     """One text has a route of its own."""
     batch = NativeBatch()
-    assert batch.parse(b'{"texts": ["a", "b"]}', {}, SETTINGS).inputs == ("a", "b")
+    assert batch.parse(b'{"texts": ["a", "b"]}', {}, LIMITS).inputs == ("a", "b")
     for body in (b'{"text": "a"}', b"{}", b'{"texts": []}', b'{"inputs": ["a"]}'):
         assert batch.for_body(body) is batch
         with pytest.raises(InvalidRequestError):
-            batch.parse(body, {}, SETTINGS)
+            batch.parse(body, {}, LIMITS)

@@ -20,7 +20,7 @@ from shared.keys import BULK, INTERACTIVE
 from shared.messages import EMBED, Body, Options, Vectors
 from tests.unit.api.dialects.test_native import MARK, headers, jsonish, values
 
-SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
+LIMITS = GatewaySettings(max_inputs=8, max_input_chars=50).requests
 DIALECT = OpenAI()
 NAMES = ("input", "model", "encoding_format", "dimensions", "prompt_name", "normalize", "truncate", "timeout_ms")
 
@@ -36,7 +36,7 @@ def body(**fields: object) -> bytes:
 def fault(**fields: object) -> RequestError:
     """Returns the error that a body with these fields gives."""
     with pytest.raises(RequestError) as caught:
-        DIALECT.parse(body(**fields), {}, SETTINGS)
+        DIALECT.parse(body(**fields), {}, LIMITS)
     return caught.value
 
 
@@ -45,10 +45,10 @@ def test_any_bytes_give_a_request_or_a_request_error(data: bytes, timeout: str |
     """Nothing else is ever raised, and what is taken goes through the codec."""
     given = {"x-timeout-ms": timeout, "x-priority": priority}
     try:
-        asked = DIALECT.parse(data, {name: value for name, value in given.items() if value is not None}, SETTINGS)
+        asked = DIALECT.parse(data, {name: value for name, value in given.items() if value is not None}, LIMITS)
     except RequestError:
         return
-    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
+    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
     assert asked.lane in (INTERACTIVE, BULK)
     try:
         encoded = encode_body(Body(EMBED, asked.inputs, asked.options))
@@ -68,13 +68,13 @@ def test_any_bytes_give_a_request_or_a_request_error(data: bytes, timeout: str |
 )
 def test_an_input_has_four_forms(given: object, inputs: tuple[object, ...]) -> None:
     """A list of numbers is one input."""
-    assert DIALECT.parse(body(input=given), {}, SETTINGS).inputs == inputs
+    assert DIALECT.parse(body(input=given), {}, LIMITS).inputs == inputs
 
 
 @given(token_ids)
 def test_token_ids_are_what_was_sent(ids: list[int]) -> None:
     """All that uint32 can carry."""
-    [given] = DIALECT.parse(body(input=ids), {}, SETTINGS).inputs
+    [given] = DIALECT.parse(body(input=ids), {}, LIMITS).inputs
     assert isinstance(given, bytes)
     assert decode_ids(given) == ids
 
@@ -117,43 +117,43 @@ def test_a_field_with_a_wrong_value_is_named(name: str, value: object) -> None:
 
 def status_of_refusal(error: RedbatchError) -> int:
     """Returns the status with which an error is told."""
-    return DIALECT.refusal(error, "r")[0]
+    return DIALECT.encode_error(error, "r")[0]
 
 
 @pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},', b'"","",', b'"", "", ', b"17,"])
 def test_a_body_of_a_million_parts_is_not_looked_at(part: bytes) -> None:
     """To make them would take seconds and a gigabyte, in which nobody else is served."""
     with pytest.raises(TooLargeError, match="too many"):
-        DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, SETTINGS)
+        DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, LIMITS)
     fields = b",".join(b'"%d":1' % i for i in range(600_000))
     with pytest.raises(TooLargeError, match="too many"):
-        DIALECT.parse(b'{"model": "m", "input": "a", ' + fields + b"}", {}, SETTINGS)
+        DIALECT.parse(b'{"model": "m", "input": "a", ' + fields + b"}", {}, LIMITS)
 
 
 def test_texts_may_be_json_themselves() -> None:
     """What stands in quotes makes no values."""
     text = json.dumps([{f"key {i}": "value"} for i in range(40_000)])
-    asked = DIALECT.parse(body(input=[text] * 8), {}, GatewaySettings(max_input_chars=10**7))
+    asked = DIALECT.parse(body(input=[text] * 8), {}, GatewaySettings(max_input_chars=10**7).requests)
     assert asked.inputs == (text,) * 8
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("input", "model")])
 def test_null_is_as_good_as_nothing(name: str) -> None:
     """Wrappers of clients send it for what their users leave out."""
-    assert DIALECT.parse(body(**{name: None}), {}, SETTINGS) == DIALECT.parse(body(), {}, SETTINGS)
+    assert DIALECT.parse(body(**{name: None}), {}, LIMITS) == DIALECT.parse(body(), {}, LIMITS)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"input": NaN}', b'{"input": "\\ud800"}'])
 def test_what_is_no_object_is_told(data: bytes) -> None:
     """Also what Python's own parser would take: NaN, and a lone surrogate."""
     with pytest.raises(InvalidRequestError):
-        DIALECT.parse(data, {}, SETTINGS)
+        DIALECT.parse(data, {}, LIMITS)
 
 
 def test_a_missing_model_is_named() -> None:
     """OpenAI's clients always send one."""
     with pytest.raises(InvalidRequestError) as caught:
-        DIALECT.parse(b'{"input": "a"}', {}, SETTINGS)
+        DIALECT.parse(b'{"input": "a"}', {}, LIMITS)
     assert caught.value.param == "model"
 
 
@@ -162,7 +162,7 @@ def test_limits_are_those_of_the_gateway() -> None:
     for too_much in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
         assert isinstance(fault(input=too_much), TooLargeError)
     for just_enough in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
-        assert DIALECT.parse(body(input=just_enough), {}, SETTINGS).inputs
+        assert DIALECT.parse(body(input=just_enough), {}, LIMITS).inputs
 
 
 @pytest.mark.parametrize("text", [MARK * 20, {MARK: MARK}, [MARK, 1], [[MARK]]])
@@ -183,7 +183,7 @@ def test_errors_do_not_repeat_the_text(text: object) -> None:
 )
 def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None:
     """Vectors have length 1 unless asked otherwise."""
-    assert DIALECT.parse(body(**fields), {}, SETTINGS).options == options
+    assert DIALECT.parse(body(**fields), {}, LIMITS).options == options
 
 
 def answered(*rows: list[float], per_entry: int = 2) -> InferenceResult:
@@ -198,8 +198,8 @@ def answered(*rows: list[float], per_entry: int = 2) -> InferenceResult:
 def test_an_answer_has_all_that_the_contract_names(form: str) -> None:
     """In both forms the numbers are the model's, to the last bit, and in order."""
     rows = [[0.1, -1 / 3], [1e-45, 2.0], [3.4e38, -0.0]]
-    asked = DIALECT.parse(body(input=["a", "b", "c"], encoding_format=form, model="minilm"), {}, SETTINGS)
-    told = json.loads(DIALECT.answer(asked, answered(*rows)))
+    asked = DIALECT.parse(body(input=["a", "b", "c"], encoding_format=form, model="minilm"), {}, LIMITS)
+    told = json.loads(DIALECT.encode_result(asked, answered(*rows)))
     assert {name: told[name] for name in told if name != "data"} == {
         "object": "list",
         "model": "minilm",
@@ -215,7 +215,7 @@ def test_an_answer_has_all_that_the_contract_names(form: str) -> None:
 @pytest.mark.parametrize("kind", error_tree(), ids=lambda kind: kind.__name__)
 def test_every_error_has_all_four_keys(kind: type[RedbatchError]) -> None:
     """Clients read them without looking; the code is a string, and the request's id stands in a header alone."""
-    status, told = DIALECT.refusal(kind("It is so."), "r-1")
+    status, told = DIALECT.encode_error(kind("It is so."), "r-1")
     error = json.loads(told)["error"]
     assert sorted(error) == ["code", "message", "param", "type"]
     assert (error["message"], error["param"], error["code"]) == ("It is so.", None, kind.code)

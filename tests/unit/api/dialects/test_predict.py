@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from api.dialects.predict import Predict
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.settings import GatewaySettings
+from api.settings import GatewaySettings, RequestLimits
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK
 from shared.messages import PREDICT, Failure, Reply, Values
 
-SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
-WIDE = GatewaySettings()
+LIMITS = GatewaySettings(max_inputs=8, max_input_chars=50).requests
+WIDE = GatewaySettings().requests
 DEEPEST = 1_000
 
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
@@ -34,22 +34,22 @@ jsonish = st.one_of(
 )
 
 
-def parse(body: object, settings: GatewaySettings = SETTINGS, **headers: str) -> InferenceRequest:
+def parse(body: object, limits: RequestLimits = LIMITS, **headers: str) -> InferenceRequest:
     """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Predict().parse(json.dumps(body).encode(), named, settings)
+    return Predict().parse(json.dumps(body).encode(), named, limits)
 
 
 @given(jsonish)
 def test_any_bytes_give_a_request_or_a_request_error(body: bytes) -> None:
     """Nothing else is ever raised, and what is taken keeps to the limits."""
     try:
-        asked = Predict().parse(body, {}, SETTINGS)
+        asked = Predict().parse(body, {}, LIMITS)
     except RequestError:
         return
     assert asked.op == PREDICT
-    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
-    assert all(isinstance(each, str) and 1 <= len(each) <= SETTINGS.max_input_chars for each in asked.inputs)
+    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
+    assert all(isinstance(each, str) and 1 <= len(each) <= LIMITS.max_input_chars for each in asked.inputs)
 
 
 @given(values)
@@ -84,7 +84,7 @@ def test_too_many_or_too_long_ones_are_refused() -> None:
     with pytest.raises(TooLargeError, match="characters, over the limit of 50"):
         parse({"input": "x" * 50})
     asked = parse({"inputs": [1, "x" * 50], "on_error": "null"})
-    assert list(asked.refused) == [1]
+    assert list(asked.input_errors) == [1]
 
 
 def test_nesting_is_bounded() -> None:
@@ -106,8 +106,8 @@ def test_outputs_go_back_as_they_came() -> None:
     """The JSON of the engine is not read on its way; null stands for what has failed."""
     parts: list[Reply] = [Values("id", 0, 2, (b"[1,2]", b'"x"')), Failure("id", 2, 1, "input_failed", "no")]
     asked = parse({"inputs": [1, 2, 3], "on_error": "null"})
-    answer = orjson.loads(Predict().answer(asked, InferenceResult(parts)))
+    answer = orjson.loads(Predict().encode_result(asked, InferenceResult(parts)))
     assert answer["outputs"] == [[1, 2], "x", None]
     assert answer["errors"] == [{"index": 2, "code": "input_failed", "message": "no"}]
-    one = Predict().answer(parse({"input": 1}), InferenceResult(parts[:1]))
+    one = Predict().encode_result(parse({"input": 1}), InferenceResult(parts[:1]))
     assert one == b'{"output":[1,2]}'

@@ -29,7 +29,7 @@ from shared.errors import (
 )
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Timing, Values, Vectors
 
-SETTINGS = GatewaySettings(max_inputs=4, max_input_chars=50)
+LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
 DIALECTS = {each.route: each for each in (Embed("/"), EmbedAll("/all"), Similarity("/s"), Tokenize("/t"), Decode("/d"))}
 EMBEDS = DIALECTS["/"]
 
@@ -43,18 +43,18 @@ bodies = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, anything))
 
 def parse(body: object, route: str = "/", **headers: str) -> InferenceRequest:
     """Reads a body that is given as a value."""
-    return DIALECTS[route].parse(json.dumps(body).encode(), headers, SETTINGS)
+    return DIALECTS[route].parse(json.dumps(body).encode(), headers, LIMITS)
 
 
 @given(st.sampled_from(sorted(DIALECTS)), bodies.map(lambda body: json.dumps(body).encode()) | st.binary(max_size=40))
 def test_any_bytes_give_a_request_or_a_request_error(route: str, body: bytes) -> None:
     """Nothing else is ever raised, and what is taken keeps to the limits."""
     try:
-        asked = DIALECTS[route].parse(body, {}, SETTINGS)
+        asked = DIALECTS[route].parse(body, {}, LIMITS)
     except RequestError:
         return
-    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
-    assert all(1 <= len(each) <= 4 * SETTINGS.max_input_chars for each in asked.inputs)
+    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
+    assert all(1 <= len(each) <= 4 * LIMITS.max_input_chars for each in asked.inputs)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_is_empty_is_told_apart(route: str, inputs: object) -> None:
     """As TEI does, with a status of its own."""
     with pytest.raises(EmptyInputsError) as caught:
         parse({"inputs": inputs}, route)
-    status, body = EMBEDS.refusal(caught.value, "")
+    status, body = EMBEDS.encode_error(caught.value, "")
     assert (status, json.loads(body)) == (400, {"error": "`inputs` cannot be empty", "error_type": "Empty"})
 
 
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_a_422_that_says_where(route: str, body: object, said: 
     """In TEI's shape."""
     with pytest.raises(RequestError) as caught:
         parse(body, route)
-    status, answer = DIALECTS[route].refusal(caught.value, "")
+    status, answer = DIALECTS[route].encode_error(caught.value, "")
     assert (status, json.loads(answer)["error_type"]) == (422, "Validation")
     assert said in json.loads(answer)["error"]
 
@@ -168,7 +168,7 @@ def test_what_is_wrong_is_a_422_that_says_where(route: str, body: object, said: 
 )
 def test_other_errors_have_teis_statuses(error: RedbatchError, status: int, kind: str) -> None:
     """What went wrong with the model is none of the client's faults."""
-    found, body = EMBEDS.refusal(error, "")
+    found, body = EMBEDS.encode_error(error, "")
     assert (found, json.loads(body)) == (status, {"error": "x", "error_type": kind})
 
 
@@ -203,7 +203,7 @@ def test_vectors_are_always_in_a_list() -> None:
     """Of one text too."""
     row = np.asarray([[0.5, -1.0]], dtype="<f4")
     answered = InferenceResult([Vectors("r", 0, 1, 2, row.tobytes())])
-    assert json.loads(EMBEDS.answer(parse({"inputs": "a"}), answered)) == [[0.5, -1.0]]
+    assert json.loads(EMBEDS.encode_result(parse({"inputs": "a"}), answered)) == [[0.5, -1.0]]
 
 
 def test_the_vectors_of_tokens_go_back_by_input() -> None:
@@ -213,7 +213,9 @@ def test_the_vectors_of_tokens_go_back_by_input() -> None:
         Vectors("r", 0, 2, 2, numbers[:4].tobytes(), counts=(1, 3)),
         Vectors("r", 2, 1, 2, numbers[4:].tobytes(), counts=(2,)),
     ]
-    told = json.loads(DIALECTS["/all"].answer(parse({"inputs": ["a", "b", "c"]}, "/all"), InferenceResult(parts)))
+    told = json.loads(
+        DIALECTS["/all"].encode_result(parse({"inputs": ["a", "b", "c"]}, "/all"), InferenceResult(parts))
+    )
     assert told == [numbers[:1].tolist(), numbers[1:4].tolist(), numbers[4:].tolist()]
 
 
@@ -223,7 +225,7 @@ def test_cosines_are_those_of_the_vectors() -> None:
     rows = np.asarray([[0.6000001, 0.8], [0.6000001, 0.8], [0.8, -0.6], [0.0, 1.0]], dtype="<f4")
     assert float(rows[0] @ rows[1]) > 1
     asked = parse({"inputs": {"source_sentence": "a", "sentences": ["a", "b", "c"]}}, "/s")
-    told = json.loads(DIALECTS["/s"].answer(asked, InferenceResult([Vectors("r", 0, 4, 2, rows.tobytes())])))
+    told = json.loads(DIALECTS["/s"].encode_result(asked, InferenceResult([Vectors("r", 0, 4, 2, rows.tobytes())])))
     assert told == pytest.approx([1.0, 0.0, 0.8], abs=1e-6)
     assert max(told) <= 1.0
 
@@ -231,7 +233,11 @@ def test_cosines_are_those_of_the_vectors() -> None:
 def test_values_of_several_entries_are_one_list() -> None:
     """As they came."""
     parts = [Values("r", 0, 2, (b'"a"', b'"b, c"')), Values("r", 2, 1, (b'"]"',))]
-    assert json.loads(DIALECTS["/d"].answer(parse({"ids": [1]}, "/d"), InferenceResult(parts))) == ["a", "b, c", "]"]
+    assert json.loads(DIALECTS["/d"].encode_result(parse({"ids": [1]}, "/d"), InferenceResult(parts))) == [
+        "a",
+        "b, c",
+        "]",
+    ]
 
 
 def test_the_headers_tell_what_tei_tells() -> None:

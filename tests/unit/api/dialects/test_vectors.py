@@ -28,7 +28,7 @@ def answered(*rows: list[float], per_entry: int = 1) -> InferenceResult:
 
 def body(found: InferenceResult, *, single: bool) -> bytes:
     """Returns the body of an answer to POST /embed."""
-    return Native().answer(InferenceRequest((), 1_000, single=single), found)
+    return Native().encode_result(InferenceRequest((), 1_000, single=single), found)
 
 
 def bits(values: list[float]) -> bytes:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.http.auth import FAILURES_PER_S, MAX_ADDRESSES, MAX_FAILURES, FailureLimiter, is_loopback
-from shared.api_keys import AccessKey, digest_of, new_id, new_secret
+from shared.api_keys import ApiKey, digest_of, new_id, new_secret
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_keys_are_never_the_same_and_no_secret_is_in_its_digest() -> None:
 @pytest.mark.parametrize(("expires_ms", "now_ms", "expected"), [(None, 1e18, True), (5, 4.9, True), (5, 5.0, False)])
 def test_a_key_may_expire(expires_ms: int | None, now_ms: float, expected: bool) -> None:
     """To the millisecond."""
-    assert AccessKey("a", "", ("embed",), "", "", 0, expires_ms).live(now_ms) is expected
+    assert ApiKey("a", "", ("embed",), "", "", 0, expires_ms).is_live(now_ms) is expected
