@@ -18,21 +18,21 @@ import typer
 from rich.console import Console
 
 from bench import document, results
-from bench.autoscaling import jobs, picture, report, starts
+from bench.autoscaling import jobs, picture, report, startup_times
 from bench.autoscaling.cluster import NEVER, Scene, simulate
+from bench.autoscaling.experiments import Variant, variants
 from bench.autoscaling.figures import after_outage, figures
 from bench.autoscaling.jobs import Texts
 from bench.autoscaling.manifests import Autoscalers, from_manifests, on_cpus
-from bench.autoscaling.scenes import CPU, GPU, of_jobs, read_measured, scenes
+from bench.autoscaling.scenarios import CPU, GPU, of_jobs, read_measured, scenes
 from bench.autoscaling.traffic import Crowd, arrivals
-from bench.autoscaling.variants import Variant, variants
 from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
 from bench.machine import ROOT, machine, run_line, when_and_what
 from redbatch.progress import as_time
 
-PATH = ROOT / "bench" / "results" / "autoscaling.json"
+PATH = results.FOLDER / "autoscaling.json"
 DOCUMENT = ROOT / "docs" / "autoscaling.md"
 PICTURE = ROOT / "docs" / "images" / "autoscaling.png"
 SEEDS = 3
@@ -85,8 +85,8 @@ def _starts(console: Console, *, anew: bool, before: Mapping[str, Any]) -> dict[
     if not anew and "starts" in before:
         return dict(before["starts"])
     try:
-        with console.status(f"Starting {starts.RUNS} gateways and {starts.RUNS} workers, in turns ..."):
-            return {"machine": machine(), "seconds": starts.measure_all()}
+        with console.status(f"Starting {startup_times.RUNS} gateways and {startup_times.RUNS} workers, in turns ..."):
+            return {"machine": machine(), "seconds": startup_times.measure_all()}
     except ClusterError as error:
         sys.exit(f"bench.autoscaling: {error}")
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from api.admission import most_tokens
 from api.settings import GatewaySettings
+from bench.autoscaling.deployment import Fleet
+from bench.autoscaling.fifo_queue import Group, Line
 from bench.autoscaling.hpa import SYNC_S, by_utilization
 from bench.autoscaling.keda import Scaler
-from bench.autoscaling.line import Group, Line
 from bench.autoscaling.manifests import Autoscalers
-from bench.autoscaling.pods import Fleet
-from bench.autoscaling.station import Station
+from bench.autoscaling.metrics_server import Usage
 from bench.autoscaling.traffic import STEP_S
-from bench.autoscaling.usage import Usage
+from bench.autoscaling.worker_profile import Station
 
 MOST_LOAD = 0.95
 

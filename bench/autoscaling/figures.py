@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.autoscaling.cluster import Course, Scene
-from bench.autoscaling.station import QUANTILES, Floats
 from bench.autoscaling.traffic import HOUR_S, STEP_S
+from bench.autoscaling.worker_profile import QUANTILES, Floats
 
 SLOW_S = 1.0
 LEAST_S, MOST_S, BINS = 0.001, 100.0, 600

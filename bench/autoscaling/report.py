@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bench.autoscaling.cluster import Course, Scene
+from bench.autoscaling.experiments import TARGETS
 from bench.autoscaling.figures import p99_ms
 from bench.autoscaling.jobs import FLEETS
 from bench.autoscaling.keda import ScaledObject
-from bench.autoscaling.scenes import STARTS_S
-from bench.autoscaling.station import LOADS
+from bench.autoscaling.scenarios import STARTS_S
 from bench.autoscaling.traffic import STEP_S
-from bench.autoscaling.variants import TARGETS
+from bench.autoscaling.worker_profile import LOADS
 from bench.tables import markdown, middle, number, spread
 
 SPAN_S = 300.0

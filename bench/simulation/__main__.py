@@ -1,4 +1,4 @@
-"""`make bench-simulation`: the adaptive wait against all fixed ones, simulated; or the simulator against reality.
+"""`make bench-simulation`: the adaptive wait against all fixed ones, simulated; or the simulator against validation.
 
 python -m bench.simulation [--device gpu] [--load poisson] [--requests 8000] [--seeds 8]
 python -m bench.simulation --check-real
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import ClusterError
-from bench.simulation import picture, reality, results
+from bench.simulation import picture, results, validation
 from bench.simulation.comparison import CLOSED, JUDGES, REQUESTS, WITHIN, Effort, Result, Scene, compare, scenes
 from bench.simulation.setup import DEVICES
 from bench.simulation.traffic import LOADS
@@ -79,7 +79,7 @@ def _conclude(console: Console, found: Sequence[Result]) -> None:
 
 def _check_real(console: Console) -> None:
     try:
-        found = reality.check()
+        found = validation.check()
     except ClusterError as error:
         sys.exit(f"bench.simulation: {error}")
     table = Table(box=None, pad_edge=False)
@@ -88,13 +88,13 @@ def _check_real(console: Console) -> None:
     for head in ("real", "predicted", "error"):
         table.add_column(head, justify="right")
     for each in found:
-        colour = "red" if abs(each.error) > reality.TOLERANCE else "green"
+        colour = "red" if abs(each.error) > validation.TOLERANCE else "green"
         table.add_row(
             each.case, each.figure, f"{each.real:,.1f}", f"{each.predicted:,.1f}", f"[{colour}]{each.error:+.1%}"
         )
     console.print(table)
-    if any(abs(each.error) > reality.TOLERANCE for each in found):
-        sys.exit(f"bench.simulation: a prediction is off by more than {reality.TOLERANCE:.0%}")
+    if any(abs(each.error) > validation.TOLERANCE for each in found):
+        sys.exit(f"bench.simulation: a prediction is off by more than {validation.TOLERANCE:.0%}")
 
 
 if __name__ == "__main__":

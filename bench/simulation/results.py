@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
+from bench.results import FOLDER
 from bench.simulation.comparison import CLOSED, Effort, Result, Scene, mean
 
-PATH = Path(__file__).parents[1] / "results" / "simulation.json"
+PATH = FOLDER / "simulation.json"
 DECIMALS = 4
 
 

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from api.settings import GatewaySettings
 from bench.autoscaling import report
 from bench.autoscaling.cluster import Course, Scene, simulate
+from bench.autoscaling.deployment import Fleet
+from bench.autoscaling.experiments import variants
+from bench.autoscaling.fifo_queue import Group, Line
 from bench.autoscaling.figures import figures, p99_ms
 from bench.autoscaling.hpa import DEFAULT, Behaviour, Policy, Rules
 from bench.autoscaling.keda import ScaledObject
-from bench.autoscaling.line import Group, Line
 from bench.autoscaling.manifests import (
     CPU_WORKERS,
     K8S,
@@ -28,11 +30,9 @@ from bench.autoscaling.manifests import (
     on_cpus,
     scaled_object,
 )
-from bench.autoscaling.pods import Fleet
-from bench.autoscaling.scenes import as_fast, of_many
-from bench.autoscaling.station import Station, measure
+from bench.autoscaling.scenarios import as_fast, of_many
 from bench.autoscaling.traffic import DAY_S, HOUR_S, PEAK, Crowd, arrivals, levels
-from bench.autoscaling.variants import variants
+from bench.autoscaling.worker_profile import Station, measure
 from bench.simulation.cluster import simulate as simulate_batches
 from bench.simulation.comparison import capacity_of
 from bench.simulation.setup import DEVICES, Setup

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from bench.autoscaling.cluster import Course, Outage, Scene, in_lane, simulate
+from bench.autoscaling.deployment import Fleet
 from bench.autoscaling.figures import after_outage, figures
 from bench.autoscaling.hpa import SYNC_S, Behaviour, Pods, Policy, Rules
 from bench.autoscaling.keda import Fallback, ScaledObject
 from bench.autoscaling.manifests import Autoscalers, Utilization
-from bench.autoscaling.pods import Fleet
-from bench.autoscaling.scenes import of_many
-from bench.autoscaling.station import Station
-from bench.autoscaling.usage import LAG_S, WINDOW_S, Usage
+from bench.autoscaling.metrics_server import LAG_S, WINDOW_S, Usage
+from bench.autoscaling.scenarios import of_many
+from bench.autoscaling.worker_profile import Station
 
 AT_ONCE = Behaviour(Rules(0.0, (Policy("Percent", 1_000, 15.0),)), Rules(0.0, (Policy("Percent", 100, 15.0),)))
 HOLDS = Station.even(100.0, 0.4)

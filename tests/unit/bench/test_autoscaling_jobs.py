@@ -13,8 +13,8 @@ from bench.autoscaling.hpa import by_average
 from bench.autoscaling.jobs import FLEETS, Texts, entries, rows, wanted
 from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.manifests import from_manifests, on_cpus
-from bench.autoscaling.scenes import CPU, GPU, Measured, of_jobs, of_many
-from bench.autoscaling.station import Station
+from bench.autoscaling.scenarios import CPU, GPU, Measured, of_jobs, of_many
+from bench.autoscaling.worker_profile import Station
 from shared.jobs import MOST_ENTRIES
 
 PER_ENTRY: int = GatewaySettings.model_fields["inputs_per_entry"].default

@@ -14,9 +14,9 @@ from bench.simulation import results
 from bench.simulation.cluster import Outcome, simulate
 from bench.simulation.comparison import CLOSED, Effort, Result, Scene, Short, compare, mean, rival
 from bench.simulation.figures import Figures, figures
-from bench.simulation.reality import Compared, Formula
 from bench.simulation.setup import DEVICES, Device, Path, Setup
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, diurnal, lengths, open_loop
+from bench.simulation.validation import Compared, Formula
 from gpuworker.costs import Costs
 
 SLOW_START = DEVICES["gpu-large-base"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from bench.autoscaling.deployment import Fleet
 from bench.autoscaling.hpa import Pods
-from bench.autoscaling.pods import Fleet
 from bench.autoscaling.traffic import STEP_S
 
 WINDOW_S = 15.0

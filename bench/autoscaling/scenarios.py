@@ -10,7 +10,7 @@ from typing import Any
 from bench import results
 from bench.autoscaling.cluster import Scene
 from bench.autoscaling.jobs import Texts
-from bench.autoscaling.station import measure
+from bench.autoscaling.worker_profile import measure
 from bench.simulation.comparison import capacity_of
 from bench.simulation.setup import DEVICES, MAX_SIZE, PATHS, Device, Path
 from bench.tables import median

@@ -9,7 +9,7 @@ from bench.autoscaling.cluster import Outage, Scene
 from bench.autoscaling.hpa import DEFAULT, Behaviour, Policy, Rules
 from bench.autoscaling.keda import Fallback, ScaledObject
 from bench.autoscaling.manifests import Autoscalers, Utilization
-from bench.autoscaling.scenes import CPU, GPU, STARTS_S, of_many
+from bench.autoscaling.scenarios import CPU, GPU, STARTS_S, of_many
 from bench.autoscaling.traffic import HOUR_S
 
 TARGETS = (8, 16, 32, 64, 128, 256)
