@@ -1,8 +1,13 @@
-"""Writes tables and pictures of the results into docs: `python -m bench.document`."""
+"""Writes tables and pictures of the results of `make bench` into docs: `python -m bench.document`.
+
+The results are not in the repository, the tables and pictures are. A page is written from results of all parts only, so
+that no table is lost.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,6 @@ from bench.machine import ROOT, run_line
 
 PATH = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
-NOT_MEASURED = "*Not measured.*"
 TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
     "plumbing": ("plumbing", tables.plumbing),
     "generators": ("plumbing", tables.generators),
@@ -44,20 +48,19 @@ def with_block(text: str, name: str, block: str) -> str:
 
 
 def filled(text: str, found: results.Results) -> str:
-    """Returns the document with everything that was found."""
+    """Returns the document with the tables of all results. Raises MissingResultsError if a part has no results."""
+    results.require_parts(found, dict.fromkeys(part for part, _ in TABLES.values()), f"docs/{PATH.name}")
     parts = found["parts"]
     everything = {name: rows for part in parts.values() for name, rows in part["tables"].items()}
     text = with_block(text, "machine", machine_line(found))
-    for name, (part, table) in TABLES.items():
-        text = with_block(text, name, table(everything) if part in parts else NOT_MEASURED)
+    for name, (_, table) in TABLES.items():
+        text = with_block(text, name, table(everything))
     return text
 
 
 def machine_line(found: results.Results) -> str:
     """Returns a sentence about the machine, the versions, and when it was; of each part, if they ran apart."""
     facts: Mapping[str, Any] = found["machine"]
-    if not facts:
-        return NOT_MEASURED
     lines = {name: run_line(part) for name, part in found["parts"].items()}
     together = len(set(lines.values())) == 1
     runs = next(iter(lines.values())) if together else "; ".join(f"{name}: {line}" for name, line in lines.items())
@@ -69,11 +72,14 @@ def machine_line(found: results.Results) -> str:
 
 
 def write(found: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
-    """Writes the tables into the document, and the pictures beside it."""
+    """Writes the tables into the document, and the pictures beside it. Raises MissingResultsError."""
     path.write_text(filled(path.read_text(encoding="utf-8"), found), encoding="utf-8")
     images.mkdir(parents=True, exist_ok=True)
     plots.draw(found, images)
 
 
 if __name__ == "__main__":
-    write(results.read())
+    try:
+        write(results.read())
+    except results.MissingResultsError as error:
+        sys.exit(f"bench: {error}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from bench import document
 from bench.figures import Row, fold
 from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.results import write
+from bench.results import FOLDER, write
 from redbatch.progress import as_time
 
 Table = Callable[[Sequence[Mapping[str, Any]]], str]
@@ -31,7 +31,7 @@ class OwnBlock(NamedTuple):
         """The file of results."""
         if self.quick:
             return ROOT / ".bench" / f"{self.name}-quick.json"
-        return ROOT / "bench" / "results" / f"{self.name}.json"
+        return FOLDER / f"{self.name}.json"
 
 
 class Begun(NamedTuple):

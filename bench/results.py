@@ -1,4 +1,7 @@
-"""The file of results: one entry for each part, so that a part that ran alone replaces only itself."""
+"""The files of results, under bench/results/, which is not in the repository: each benchmark writes its own there.
+
+In the one of `make bench` each part has an entry, so that a run of one part replaces only this entry.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,17 @@ from typing import Any
 
 from bench.figures import Folded, Name, Row, fold
 from bench.limit import ABOVE, is_possible
+from bench.machine import ROOT
 from bench.stage import ERRORS
 
-PATH = Path(__file__).with_name("results") / "bench.json"
+FOLDER = ROOT / "bench" / "results"
+PATH = FOLDER / "bench.json"
 SAME = ("cpu", "cores")
 Results = dict[str, Any]
+
+
+class MissingResultsError(LookupError):
+    """A file of results lacks what a run needs; the message says which command measures it."""
 
 
 def problems(rows: Iterable[Row]) -> list[str]:
@@ -47,6 +56,18 @@ def read(path: Path = PATH) -> Results:
         return {"machine": {}, "parts": {}}
     found: Results = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def require_parts(results: Results, names: Iterable[str], purpose: str) -> None:
+    """Raises MissingResultsError unless the results of `make bench` contain all parts of these names.
+
+    `purpose` begins the message: the work that needs them.
+    """
+    if missing := [name for name in names if name not in results["parts"]]:
+        raise MissingResultsError(
+            f"{purpose} needs results of an earlier run: bench/results/{PATH.name} has no {' and no '.join(missing)} "
+            f'of this machine. Run: make bench ARGS="--only {",".join(missing)}"'
+        )
 
 
 def merged(before: Results, machine: Mapping[str, Name], parts: Mapping[str, Any]) -> Results:

@@ -97,11 +97,19 @@ def main(
     findings.write(path, alone=path != results.PATH)
     print(f"{as_time(time.monotonic() - began)}; results in {_shown(path)}")
     if path == results.PATH:
-        document.write(results.read(path))
-        print(f"tables in {_shown(document.PATH)}")
+        _publish(results.read(path))
     for text in wrong:
         print(f"INVALID: {text}")
     sys.exit(1 if wrong else 0)
+
+
+def _publish(found: results.Results) -> None:
+    try:
+        document.write(found)
+    except results.MissingResultsError as error:
+        print(error)
+    else:
+        print(f"tables in {_shown(document.PATH)}")
 
 
 def measure_all(findings: Findings, parts: Sequence[str]) -> None:

@@ -33,11 +33,11 @@ from bench.peers.catalogue import FASTAPI, MOSEC, Configuration, Peer
 from bench.peers.contest import REDBATCH
 from bench.peers.report import TITLES
 from bench.peers.server import Launch, serving
-from bench.results import write
+from bench.results import FOLDER, write
 from bench.tables import markdown, number
 from redbatch.progress import as_time
 
-PATH = ROOT / "bench" / "results" / "overload.json"
+PATH = FOLDER / "overload.json"
 QUICK_PATH = ROOT / ".bench" / "overload-quick.json"
 DOCUMENT = ROOT / "docs" / "reliability.md"
 PICTURE = ROOT / "docs" / "images" / "overload.png"

@@ -14,10 +14,11 @@ from bench.machine import ROOT, machine, run_line
 from bench.peers import environment
 from bench.peers.catalogue import PEERS
 from bench.peers.contest import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
+from bench.results import FOLDER
 from bench.tables import NONE, markdown, number
 from redbatch import __version__
 
-PATH = ROOT / "bench" / "results" / "peers.json"
+PATH = FOLDER / "peers.json"
 BLOCK = "peers"
 TITLES = {REDBATCH: "Redbatch", **{peer.name: peer.title for peer in PEERS}}
 HEADS = {

@@ -46,7 +46,13 @@ def main(
     found = _compare(console, chosen, effort, processes)
     merged = results.merged(results.read(results.PATH), found, effort)
     results.write(merged, results.PATH)
-    picture.draw(merged, PICTURE)
+    if missing := results.num_missing(merged):
+        console.print(
+            f"{PICTURE.name} is not drawn: bench/results/{results.PATH.name} lacks {missing} scenes. "
+            "Run: make bench-simulation"
+        )
+    else:
+        picture.draw(merged, PICTURE)
     _conclude(console, found)
 
 

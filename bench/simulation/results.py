@@ -11,7 +11,8 @@ from typing import Any
 from rich.table import Table
 
 from bench.results import FOLDER
-from bench.simulation.comparison import CLOSED, Effort, Result, Scene, mean
+from bench.simulation.comparison import CLOSED, Effort, Result, Scene, mean, scenes
+from bench.simulation.setup import DEVICES
 
 PATH = FOLDER / "simulation.json"
 DECIMALS = 4
@@ -34,10 +35,16 @@ def merged(before: Iterable[dict[str, Any]], results: Iterable[Result], effort: 
     return list(found.values())
 
 
-def write(scenes: Sequence[dict[str, Any]], path: Path) -> None:
+def num_missing(found: Iterable[dict[str, Any]]) -> int:
+    """Returns how many scenes of all devices are not among these."""
+    keys = {_key(each) for each in found}
+    return sum(_key(asdict(scene)) not in keys for name in DEVICES for scene in scenes(name))
+
+
+def write(found: Sequence[dict[str, Any]], path: Path) -> None:
     """Writes them as indented JSON: the same seeds, the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"scenes": scenes}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"scenes": found}, indent=1) + "\n", encoding="utf-8")
 
 
 def as_dict(result: Result, effort: Effort) -> dict[str, Any]:

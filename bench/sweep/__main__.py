@@ -18,7 +18,7 @@ from bench import document
 from bench.figures import Row
 from bench.machine import ROOT, machine, run_line, when_and_what
 from bench.progress import Watch
-from bench.results import SAME, write
+from bench.results import FOLDER, SAME, write
 from bench.rounds import Round
 from bench.sweep import picture, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
@@ -28,7 +28,7 @@ from redbatch.local_redis import LocalRedisError
 from redbatch.progress import as_time
 from redbatch.tune.stand import Stand, StandError
 
-PATH = ROOT / "bench" / "results" / "sweep.json"
+PATH = FOLDER / "sweep.json"
 QUICK_PATH = ROOT / ".bench" / "sweep-quick.json"
 INVALID_PATH = ROOT / ".bench" / "sweep-invalid.json"
 BLOCK = "sweep"
@@ -65,6 +65,7 @@ def main(
 def earlier(path: Path, beginning: Mapping[str, str]) -> list[Row]:
     """Returns what this machine has measured of this commit before; nothing when it was another one."""
     if not path.exists():
+        print(f"--add: {path} does not exist, so this run has no earlier rounds. `make bench-sweep` writes them there.")
         return []
     found = json.loads(path.read_text(encoding="utf-8"))
     mine = machine()

@@ -5,10 +5,27 @@ from __future__ import annotations
 import pytest
 
 from bench import document
-from bench.document import NOT_MEASURED, NoPlace, filled, machine_line, with_block
+from bench.document import NoPlace, filled, machine_line, with_block
+from bench.results import MissingResultsError
 
 TEXT = "# Title\n\n<!-- bench:a -->\nold\n<!-- end -->\n\nprose\n\n<!-- bench:b -->\n<!-- end -->\n"
-NOTHING: dict[str, dict[str, object]] = {"machine": {}, "parts": {}}
+FACTS = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")
+MACHINE = {fact: f"<{fact}>" for fact in FACTS}
+TABLES = (
+    "plumbing",
+    "generators",
+    "redis",
+    "held",
+    "http",
+    "real",
+    "limit",
+    "best",
+    "alone",
+    "one-request",
+    "backends",
+)
+EMPTY: dict[str, list[dict[str, object]]] = {name: [] for name in TABLES}
+RUN: dict[str, object] = {"started": "D", "commit": "c1", "repetitions": 3}
 
 
 def test_a_block_is_put_between_its_marks() -> None:
@@ -31,9 +48,19 @@ def test_a_document_without_the_place_is_an_error() -> None:
 
 
 def test_the_page_has_a_place_for_each_table() -> None:
-    """What was not measured says so there."""
-    page = filled(document.PATH.read_text(encoding="utf-8"), NOTHING)
-    assert page.count(NOT_MEASURED) == len(document.TABLES) + 1
+    """Each of a small set of results, and the line about the machine, replaces a block of docs/performance.md."""
+    parts = {part: RUN | {"tables": EMPTY} for part, _ in document.TABLES.values()}
+    page = filled(document.PATH.read_text(encoding="utf-8"), {"machine": MACHINE, "parts": parts})
+    assert machine_line({"machine": MACHINE, "parts": parts}) in page
+    for name, (_, table) in document.TABLES.items():
+        assert f"<!-- bench:{name} -->\n\n{table(EMPTY)}\n\n<!-- end -->" in page
+
+
+def test_results_of_some_parts_replace_no_table() -> None:
+    """The error names the missing parts and the command that measures them."""
+    found = {"machine": MACHINE, "parts": {"plumbing": RUN | {"tables": {}}, "cost": RUN | {"tables": {}}}}
+    with pytest.raises(MissingResultsError, match=r'no real and no backends .*ARGS="--only real,backends"'):
+        filled(document.PATH.read_text(encoding="utf-8"), found)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +72,10 @@ def test_the_page_has_a_place_for_each_table() -> None:
 )
 def test_the_machine_is_told_with_when_it_was_and_of_which_commit(commits: tuple[str, str], runs: str) -> None:
     """Once, if all parts are of one run; else of each."""
-    facts = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")
     parts = {
         name: {"started": "D", "commit": commit, "repetitions": 3, "tables": {}}
         for name, commit in zip("ab", commits, strict=True)
     }
-    line = machine_line({"machine": {fact: f"<{fact}>" for fact in facts}, "parts": parts})
-    assert all(f"<{fact}>" in line for fact in facts)
+    line = machine_line({"machine": MACHINE, "parts": parts})
+    assert all(f"<{fact}>" in line for fact in FACTS)
     assert line.endswith(runs)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench.figures import Row
-from bench.results import merged, problems, read, write
+from bench.results import MissingResultsError, merged, problems, read, require_parts, write
+from bench.simulation import results as simulation
+from bench.simulation.comparison import scenes
+from bench.simulation.setup import DEVICES
 
 HERE: dict[str, str | int | bool] = {"cpu": "fast", "cores": 2, "redis": "7"}
 
@@ -55,3 +61,18 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     results = merged(read(path), HERE, {"a": _part(1)})
     write(results, path)
     assert read(path) == results
+
+
+def test_a_run_without_the_results_that_it_needs_names_the_command_that_measures_them(tmp_path: Path) -> None:
+    """The message says which parts are missing, and of what use they are; parts that are there raise nothing."""
+    found = read(tmp_path / "bench.json") | {"parts": {"real": _part(1)}}
+    require_parts(found, ["real"], "a picture")
+    with pytest.raises(MissingResultsError, match=r'^a picture needs .* no cost of .* make bench ARGS="--only cost"$'):
+        require_parts(found, ["real", "cost"], "a picture")
+
+
+def test_scenes_that_were_not_simulated_are_counted() -> None:
+    """All scenes of all devices make the picture of the simulation."""
+    every = [asdict(scene) for name in DEVICES for scene in scenes(name)]
+    assert simulation.num_missing(every) == 0
+    assert simulation.num_missing(every[2:]) == 2
