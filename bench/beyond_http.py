@@ -16,7 +16,7 @@ import psutil
 from bench.cluster import HOST, POLL_S, ClusterError, Shape, clean_environment, cluster
 from bench.cost import Served
 from bench.figures import Row
-from bench.generator import bodies
+from bench.generator import write_mix
 from bench.machine import ROOT
 from bench.measure import ClosedLoop, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
@@ -52,7 +52,7 @@ def run(stage: Stage) -> list[Row]:
 
 def _figures(stage: Stage, served: Served) -> dict[str, float]:
     loop = ClosedLoop(MANY_CLIENTS, stage.extent.cost_window_s, MANY_LEAD_S, warmup_s=0)
-    return figures_of(measure(served, bodies("short", stage.folder), loop))
+    return figures_of(measure(served, write_mix("short", stage.folder), loop))
 
 
 @dataclass(frozen=True, slots=True)

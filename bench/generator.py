@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -48,27 +49,36 @@ class Load:
         return self.requests / self.seconds
 
 
-def bodies(mix: str, folder: Path, seed: int = 1, count: int = 4096) -> Path:
-    """Writes the bodies of so many requests with one text each, one a line, and returns the file."""
-    path = folder / f"{mix}-{seed}-{count}.jsonl"
-    lines = [body_of(texts) for texts in islice(built_in(mix, seed, 1), count)]
-    path.write_bytes(b"\n".join(lines) + b"\n")
+def write_mix(mix: str, folder: Path, seed: int = 1, count: int = 4096) -> Path:
+    """Writes the bodies of `count` requests with one text each, and returns the file."""
+    return write_bodies(folder / f"{mix}-{seed}-{count}.jsonl", map(body_of, islice(built_in(mix, seed, 1), count)))
+
+
+def write_bodies(path: Path, bodies: Iterable[bytes]) -> Path:
+    """Writes the bodies of requests as `wrk.lua` reads them, one a line, and returns the file."""
+    path.write_bytes(b"\n".join(bodies) + b"\n")
     return path
 
 
-def drive(url: str, bodies: Path, *, clients: int, seconds: float, warmup_s: float = 1.0) -> Load:
-    """Keeps `clients` requests in flight, each over a connection of its own, and returns what came of them.
+def run(url: str, bodies: Path, *, clients: int, seconds: float) -> Load:
+    """Keeps `clients` requests in flight, each over a separate connection, and returns the results.
 
-    wrk knows whole seconds: both times are rounded up. All connections stand before the time begins. The warmup is a
-    run of its own, and what it left unfinished gets SETTLE_S to end.
+    wrk takes whole seconds: the time is rounded up. All connections are open before the time begins.
 
     Raises:
         GeneratorError: wrk is missing, or failed.
     """
-    if warmup_s > 0:
-        _run(url, bodies, clients, warmup_s)
-        time.sleep(SETTLE_S)
-    return parse(_run(url, bodies, clients, seconds))
+    return parse(finish(start(url, bodies, clients=clients, seconds=seconds), seconds + connect_s(clients)))
+
+
+def warm_up(url: str, bodies: Path, *, clients: int, seconds: float) -> None:
+    """Sends a load that is not measured; requests that it leaves unfinished get SETTLE_S to end.
+
+    Raises:
+        GeneratorError: wrk is missing, or failed.
+    """
+    run(url, bodies, clients=clients, seconds=seconds)
+    time.sleep(SETTLE_S)
 
 
 def find_wrk() -> str:
@@ -109,6 +119,14 @@ def parse(output: str) -> Load:
     raise GeneratorError(f"wrk failed: {last}")
 
 
+def finish(process: subprocess.Popen[str], seconds: float = 0.0) -> str:
+    """Returns what a load printed, `seconds` and at most MARGIN_S from now, and stops it if it takes longer."""
+    try:
+        return process.communicate(timeout=seconds + MARGIN_S)[0]
+    finally:
+        stop(process)
+
+
 def stop(process: subprocess.Popen[str]) -> None:
     """Ends a load that has not ended by itself."""
     if process.poll() is None:
@@ -144,11 +162,3 @@ def parse_ticks(output: str) -> Ticks:
             pairs = [each.split(":") for each in values if each]
             return Ticks(tuple(int(at) / 1e6 for at, _ in pairs), tuple(int(sent) for _, sent in pairs))
     return Ticks((), ())
-
-
-def _run(url: str, bodies: Path, clients: int, seconds: float) -> str:
-    process = start(url, bodies, clients=clients, seconds=seconds)
-    try:
-        return process.communicate(timeout=seconds + connect_s(clients) + MARGIN_S)[0]
-    finally:
-        stop(process)

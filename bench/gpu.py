@@ -20,13 +20,13 @@ from typing import Annotated, Any
 
 import typer
 
+from bench import redbatch_bench
 from bench.batches import batches
 from bench.child import output_of
 from bench.cluster import Cluster, Shape, clean_environment, cluster
 from bench.failures import FAILURES, reason
 from bench.figures import Row
 from bench.own_block import OwnBlock, begin, publish
-from bench.redbatch_bench import put
 from bench.tables import markdown, number, percent
 from gpuworker import devices
 from gpuworker.engine_host import engine_environment
@@ -58,9 +58,9 @@ def main(
     begun, rounds = begin(), 1 if quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as name:
         folder = Path(name)
-        places = {"minilm": Place("minilm", device, folder)}
+        places = {"minilm": Place("minilm", device)}
         if device == CUDA:  # elsewhere it would take too long
-            places["base size"] = Place(str(folder / "base"), device, folder)
+            places["base size"] = Place(str(folder / "base"), device)
         try:
             _offline("--make", str(folder / "base"))
             rows = [
@@ -76,11 +76,10 @@ def main(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A model as a worker names it, where it runs, and a folder for files."""
+    """A model as a worker names it, and where it runs."""
 
     path: str
     device: str
-    folder: Path
 
 
 def measure(model: str, place: Place, round_: int, *, quick: bool) -> Iterator[Row]:
@@ -115,15 +114,15 @@ def serve(place: Place, seconds: int) -> dict[str, dict[str, float]]:
     """Returns figures by mix of texts."""
     settings = {"device": place.device, "max_batch_size": str(MAX_BATCH_SIZE), "claim_window": "1024"}
     with cluster(Shape(place.path, gateways=GATEWAYS, settings=settings)) as running:
-        return {mix: _served(running, place.folder, mix, seconds) for mix in MIXES}
+        return {mix: _served(running, mix, seconds) for mix in MIXES}
 
 
-def _served(running: Cluster, folder: Path, mix: str, seconds: int) -> dict[str, float]:
+def _served(running: Cluster, mix: str, seconds: int) -> dict[str, float]:
     load = ["--clients", str(CLIENTS), "--inputs-per-request", str(INPUTS), "--mix", mix, "--warmup", "0s"]
-    put(running, folder, *load, "--duration", "2s")
+    redbatch_bench.run(running.url, *load, "--duration", "2s")
     busy = running.metric("worker", BUSY)
     with batches(running) as ran:
-        measured = put(running, folder, *load, "--duration", f"{seconds}s")["measured"]
+        measured = redbatch_bench.run(running.url, *load, "--duration", f"{seconds}s")["measured"]
     return {
         "texts_per_s": measured["inputs_per_s"],
         "p50_ms": measured["latency_ms"]["p50"] or 0.0,

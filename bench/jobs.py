@@ -116,13 +116,13 @@ def measure(scene: Scene, stretch: float, job: Path, window_s: float) -> tuple[R
         JobError: there was no job beside them.
     """
     settings = {"bulk_stretch": f"{stretch:g}", "runners": str(scene.runners)}
-    with tempfile.TemporaryDirectory() as name, cluster(Shape(scene.model, settings=settings)) as running:
+    with cluster(Shape(scene.model, settings=settings)) as running:
         load = ("--rate", f"{scene.rate:g}", "--duration", f"{window_s:g}s", "--mix", "short")
-        alone = redbatch_bench.put(running, Path(name), *load)["measured"]
+        alone = redbatch_bench.run(running.url, *load)["measured"]
         with submitted(running, job) as url:
             time.sleep(SETTLE_S)
             before = Progress.of(running, url)
-            beside = redbatch_bench.put(running, Path(name), *load)["measured"]
+            beside = redbatch_bench.run(running.url, *load)["measured"]
             after = Progress.of(running, url)
     figures = {
         "alone_p50_ms": alone["latency_ms"]["p50"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from bench.cost import Cost, Processes, Served, Snapshot, per_request, snapshot
-from bench.generator import MARGIN_S, SETTLE_S, GeneratorError, Load, connect_s, parse, parse_ticks, start, stop
+from bench.generator import GeneratorError, Load, connect_s, finish, parse, parse_ticks, start, stop, warm_up
 
 LEAD_S = 0.5
 TAIL_S = 0.5
@@ -66,8 +65,7 @@ def measure(
         GeneratorError: wrk is missing, or failed, or nothing was answered in the window.
     """
     if loop.warmup_s > 0:
-        _finish(start(served.url, bodies, clients=loop.clients, seconds=loop.warmup_s))
-        time.sleep(SETTLE_S)
+        warm_up(served.url, bodies, clients=loop.clients, seconds=loop.warmup_s)
     tail_s = loop.tail_s if within is None else loop.tail_s + 1
     process = start(served.url, bodies, clients=loop.clients, seconds=loop.lead_s + loop.seconds + tail_s)
     try:
@@ -78,7 +76,7 @@ def measure(
         after = snapshot(served, members)
         if within is not None:
             within(members)
-        output = _finish(process)
+        output = finish(process)
     finally:
         stop(process)
     return between(before, after, output, loop.clients)
@@ -98,10 +96,3 @@ def between(before: Snapshot, after: Snapshot, output: str, clients: int) -> Mea
         raise GeneratorError("no request was answered in the window")
     rate = (last - first) / (after.at_s - before.at_s)
     return Measured(load, rate, per_request(before, after, last - first), max(0, round(first)), round(last))
-
-
-def _finish(process: subprocess.Popen[str]) -> str:
-    try:
-        return process.communicate(timeout=MARGIN_S)[0]
-    finally:
-        stop(process)

@@ -7,9 +7,9 @@ from functools import partial
 
 from bench.cluster import Shape, cluster
 from bench.figures import Row
-from bench.generator import bodies
+from bench.generator import write_mix
 from bench.measure import ClosedLoop, measure
-from bench.redbatch_bench import beside_wrk
+from bench.redbatch_bench import compare_with_wrk
 from bench.stage import Extent, Stage, Step, figures_of
 
 PART = "plumbing"
@@ -41,7 +41,7 @@ def steps(extent: Extent) -> list[Step]:
 def run(stage: Stage, gateways: int, clients: Sequence[int]) -> list[Row]:
     """Measures one cluster with these numbers of clients, one after the other."""
     found = []
-    texts = bodies("short", stage.folder)
+    texts = write_mix("short", stage.folder)
     with cluster(Shape("null", gateways=gateways)) as running:
         for number in clients:
             stage.say(f"plumbing, {_name(gateways)}, {number} clients")
@@ -51,7 +51,7 @@ def run(stage: Stage, gateways: int, clients: Sequence[int]) -> list[Row]:
             found.append(Row(PART, {"gateways": gateways, "clients": number}, figures_of(measured)))
             if (gateways, number) == BESIDE:
                 stage.say("plumbing, the same with redbatch bench")
-                found += beside_wrk(running, stage.folder, measured, stage.extent.window_s)
+                found += compare_with_wrk(running.url, measured, stage.extent.window_s)
     return found
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from bench import redbatch_bench
 from bench.alone import TURNS, alone
 from bench.batches import batches
 from bench.cluster import Cluster, Shape, cluster
 from bench.figures import Name, Row
-from bench.generator import bodies
+from bench.generator import write_mix
 from bench.limit import POOL_TEXTS, Limit, mean_tokens, measure_limit
 from bench.measure import ClosedLoop, Measured, measure
-from bench.redbatch_bench import put
 from bench.stage import ERRORS, Extent, Stage, Step, figures_of
 
 PART = "real"
@@ -84,7 +84,7 @@ def _limit_rows(mix: str, limit: Limit) -> list[Row]:
 
 def _serve(stage: Stage, mix: str) -> tuple[list[Answered], Row]:
     extent, found = stage.extent, []
-    texts = bodies(mix, stage.folder, count=POOL_TEXTS)
+    texts = write_mix(mix, stage.folder, count=POOL_TEXTS)
     stage.say(f"real, {mix} texts: loading the model")
     with cluster(Shape(MODEL)) as running:
         for clients in CLIENTS:
@@ -111,7 +111,7 @@ def _large(stage: Stage, mix: str, running: Cluster) -> Answered:
     requests = stage.extent.large_requests[mix]
     load = ["--clients", "1", "--inputs-per-request", str(LARGE), "--requests", str(requests), "--warmup", "0s"]
     with batches(running) as ran:
-        measured = put(running, stage.folder, *load, "--mix", mix)["measured"]
+        measured = redbatch_bench.run(running.url, *load, "--mix", mix)["measured"]
     figures = {
         "texts_per_s": measured["inputs_per_s"],
         "p50_ms": measured["latency_ms"]["p50"] or 0.0,

@@ -8,7 +8,7 @@ from itertools import product
 from bench.cluster import Cluster, Shape, cluster
 from bench.cost import Processes, held
 from bench.figures import Name, Row
-from bench.generator import bodies
+from bench.generator import write_mix
 from bench.measure import ClosedLoop, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
 from shared.keys import Keys
@@ -36,7 +36,7 @@ def steps(extent: Extent) -> list[Step]:
 def run(stage: Stage, shape: Shape) -> list[Row]:
     """Measures one cluster, with few and with many clients."""
     found: list[Row] = []
-    texts = bodies("short", stage.folder)
+    texts = write_mix("short", stage.folder)
     of: dict[str, Name] = {"model": shape.model, "appendonly": shape.appendonly, "gateways": shape.gateways}
     with cluster(shape) as running:
         for clients in CLIENTS:

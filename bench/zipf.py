@@ -58,9 +58,9 @@ def measure(folder: Path, number_: int, window_s: float) -> Iterator[Row]:
         bodies = requests(exponent, folder)
         settings = {"cache_bytes": str(CACHE_BYTES)} if cached else {}
         with cluster(Shape("minilm", settings=settings)) as running:
-            generator.drive(running.url, bodies, clients=CLIENTS, seconds=WARMUP_S, warmup_s=0)
+            generator.run(running.url, bodies, clients=CLIENTS, seconds=WARMUP_S)
             before = [running.metric("gateway", name) for name in HITS_AND_MISSES]
-            load = generator.drive(running.url, bodies, clients=CLIENTS, seconds=window_s, warmup_s=0)
+            load = generator.run(running.url, bodies, clients=CLIENTS, seconds=window_s)
             hits, misses = (
                 running.metric("gateway", name) - was for name, was in zip(HITS_AND_MISSES, before, strict=True)
             )
@@ -77,7 +77,7 @@ def requests(exponent: float, folder: Path) -> Path:
     path = folder / f"zipf-{exponent:g}.jsonl"
     if not path.exists():
         bodies = [body_of((text,)) for text in islice(short(Random(SEED)), TEXTS)]  # noqa: S311 - texts, no secrets
-        path.write_bytes(b"\n".join(drawn(bodies, exponent, REQUESTS)) + b"\n")
+        generator.write_bodies(path, drawn(bodies, exponent, REQUESTS))
     return path
 
 

@@ -9,10 +9,6 @@ started, and is measured after WARMUP_S of it, when queues have filled.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +19,8 @@ import typer
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-from bench.cluster import Shape, clean_environment, cluster
+from bench import redbatch_bench
+from bench.cluster import Shape, cluster
 from bench.document import with_block
 from bench.figures import Row, fold
 from bench.machine import ROOT, machine, run_line, when_and_what
@@ -90,8 +87,8 @@ def measure(offered: Sequence[float], window_s: float) -> Iterator[Row]:
         programs = environment.make(peer.folder, print) if peer else Path()
         for times in offered:
             print(f"{TITLES[name]}, {times:g} × {CAPACITY:.0f} requests/s", flush=True)
-            with _served(peer, configuration, programs) as url, tempfile.TemporaryDirectory() as folder:
-                measured = _load(url, times * CAPACITY, window_s, Path(folder) / "out.json")
+            with _served(peer, configuration, programs) as url:
+                measured = _load(url, times * CAPACITY, window_s)
             figures = {
                 "offered_per_s": times * CAPACITY,
                 "in_time_per_s": measured["in_time"] / measured["window_s"],
@@ -112,13 +109,12 @@ def _served(peer: Peer | None, configuration: Configuration, programs: Path) -> 
             yield url
 
 
-def _load(url: str, rate: float, window_s: float, out: Path) -> dict[str, Any]:
-    command = [sys.executable, "-P", "-m", "redbatch", "bench", url, "--rate", str(rate), "--mix", "short"]
-    command += ["--timeout-ms", str(TIMEOUT_MS), "--warmup", f"{WARMUP_S}s", "--duration", f"{window_s}s"]
-    # Exit status 1: nothing was answered in the window, which here is a finding.
-    subprocess.run([*command, "--out", str(out)], env=clean_environment({}), check=False, capture_output=True)
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["measured"]
-    return found
+def _load(url: str, rate: float, window_s: float) -> dict[str, Any]:
+    load = ["--rate", str(rate), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
+    load += ["--warmup", f"{WARMUP_S}s", "--duration", f"{window_s}s"]
+    # Nothing may be answered in the window, which is a result here.
+    measured: dict[str, Any] = redbatch_bench.run(url, *load, may_fail=True)["measured"]
+    return measured
 
 
 def table(rows: Sequence[Row]) -> str:

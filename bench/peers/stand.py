@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import numpy as np
 from bench.cluster import Shape, clean_environment, cluster
 from bench.cost import Processes
 from bench.failures import FAILURES, reason
-from bench.generator import SETTLE_S, drive
+from bench.generator import warm_up, write_bodies
 from bench.machine import ROOT
 from bench.measure import ClosedLoop, Measured, measure
 from bench.peers import asking
@@ -107,7 +106,8 @@ class Stand:
         self.say(f"{title}, {model}: starts")
         try:
             with self._serving(contender, model) as url:
-                self._warm_up(url, self._bodies(cells[0].mix, contender.form), windows.warmup_s[model])
+                texts = self._bodies(cells[0].mix, contender.form)
+                warm_up(url, texts, clients=WARMUP_CLIENTS, seconds=windows.warmup_s[model])
                 for cell in cells:
                     self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
                     self.runs.append(self._measured(contender, url, cell, windows, number))
@@ -133,11 +133,6 @@ class Stand:
         with serving(launch, self.expected[model]) as url:
             yield url
 
-    @staticmethod
-    def _warm_up(url: str, bodies: Path, seconds: float) -> None:
-        drive(url, bodies, clients=WARMUP_CLIENTS, seconds=seconds, warmup_s=0)
-        time.sleep(SETTLE_S)
-
     def _measured(self, contender: Contender, url: str, cell: Cell, windows: Windows, number: int) -> Run:
         lead_s, tail_s = LEAD_S[cell.model], TAIL_S[cell.model]
         loop = ClosedLoop(cell.clients, windows.window_s[cell.part], lead_s, warmup_s=0, tail_s=tail_s)
@@ -148,8 +143,7 @@ class Stand:
         path = self.folder / f"{mix}-{form}.jsonl"
         if not path.exists():
             seed, count = TEXTS[mix]
-            lines = [asking.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)]
-            path.write_bytes(b"\n".join(lines) + b"\n")
+            write_bodies(path, (asking.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)))
         return path
 
 

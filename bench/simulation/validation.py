@@ -9,17 +9,13 @@ batch that waits for all of them.
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from random import Random
 from statistics import median
 
+from bench import redbatch_bench
 from bench.cluster import Cluster, ClusterError, Shape, cluster
 from bench.simulation.cluster import simulate
 from bench.simulation.figures import figures
@@ -225,11 +221,7 @@ def _measure(running: Cluster, *arguments: str, times: int = 1) -> Measured:
 
 
 def _bench(running: Cluster, *arguments: str) -> Measured:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "bench.json"
-        command = [sys.executable, "-m", "redbatch", "bench", running.url, "--seed", str(SEED), "--out", str(out)]
-        subprocess.run([*command, *arguments], check=True, capture_output=True)
-        measured = json.loads(out.read_text(encoding="utf-8"))["measured"]
+    measured = redbatch_bench.run(running.url, "--seed", str(SEED), *arguments)["measured"]
     latency = measured["latency_ms"]
     return Measured(measured["requests_per_s"], latency["mean"], latency["p50"], latency["p95"])
 

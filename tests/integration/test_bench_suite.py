@@ -13,7 +13,7 @@ import pytest
 from bench import plumbing
 from bench.beyond_http import http_alone
 from bench.cluster import ROLES
-from bench.generator import bodies, drive
+from bench.generator import run, write_mix
 from bench.rounds import Round
 from bench.stage import Extent, Stage
 from tests import plain_http
@@ -61,7 +61,7 @@ async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        load = await asyncio.to_thread(drive, url, bodies("short", tmp_path), clients=1, seconds=1, warmup_s=0)
+        load = await asyncio.to_thread(run, url, write_mix("short", tmp_path), clients=1, seconds=1)
         await served.wait()
     assert load.errors == 0
     assert load.requests <= next(turn) <= load.requests + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import generator
-from bench.generator import GeneratorError, Load, bodies, find_wrk, parse, parse_ticks
+from bench.generator import GeneratorError, Load, find_wrk, parse, parse_ticks, write_mix
 from redbatch.bench.texts import built_in
 
 PRINTED = """Running 4s test @ http://127.0.0.1:8080/embed
@@ -59,9 +59,9 @@ def test_ticks_tell_how_many_were_sent_by_a_moment() -> None:
 
 def test_bodies_are_the_texts_that_redbatch_bench_sends(tmp_path: Path) -> None:
     """One JSON body a line, in the order of the mix; the seed decides the texts."""
-    lines = bodies("mixed", tmp_path, count=5).read_text(encoding="utf-8").splitlines()
+    lines = write_mix("mixed", tmp_path, count=5).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [{"text": texts[0]} for texts in built_in("mixed", 1, 1)[:5]]
-    assert bodies("mixed", tmp_path, seed=2, count=5).read_text(encoding="utf-8").splitlines() != lines
+    assert write_mix("mixed", tmp_path, seed=2, count=5).read_text(encoding="utf-8").splitlines() != lines
 
 
 def test_many_connections_get_time_to_stand() -> None:
