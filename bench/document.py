@@ -74,7 +74,6 @@ def machine_line(found: results.Results) -> str:
 def write(found: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
     """Writes the tables into the document, and the pictures beside it. Raises MissingResultsError."""
     path.write_text(filled(path.read_text(encoding="utf-8"), found), encoding="utf-8")
-    images.mkdir(parents=True, exist_ok=True)
     plots.draw(found, images)
 
 

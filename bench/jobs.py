@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import httpx
 import typer
 
-from bench import jobs_picture, redbatch_bench
+from bench import jobs_plot, redbatch_bench
 from bench.cluster import Cluster, Shape, cluster
 from bench.document import IMAGES
 from bench.figures import Row
@@ -95,10 +95,10 @@ def main(
                 print(f"round {round_ + 1}: {scene.model}, {bound_of(stretch)}", flush=True)
                 row, course = measure(scene, stretch, job, window_s)
                 rows.append(row)
-                seconds[jobs_picture.course_of(row.of)] = course
+                seconds[jobs_plot.course_of(row.of)] = course
     found = publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows, seconds=seconds)
     if not quick:
-        jobs_picture.draw(found, JOB_TEXTS, IMAGES / PICTURE)
+        jobs_plot.draw(found, JOB_TEXTS, IMAGES / PICTURE)
 
 
 def job_of(folder: Path) -> Path:

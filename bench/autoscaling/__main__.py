@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from bench import document, results
-from bench.autoscaling import jobs, picture, report, startup_times
+from bench.autoscaling import jobs, plot, report, startup_times
 from bench.autoscaling.cluster import NEVER, Scene, simulate
 from bench.autoscaling.experiments import Variant, variants
 from bench.autoscaling.figures import after_outage, figures
@@ -77,7 +77,7 @@ def write(found: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE
     for name, table in report.tables(found).items():
         text = document.with_block(text, name, table)
     path.write_text(document.with_block(text, "autoscaling-run", f"{run_line(found)}."), encoding="utf-8")
-    picture.draw(found, image)
+    plot.draw(found, image)
 
 
 def _starts(console: Console, *, anew: bool, before: Mapping[str, Any]) -> dict[str, Any]:

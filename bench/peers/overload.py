@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from bench import redbatch_bench
 from bench.cluster import Shape, cluster
@@ -32,6 +30,7 @@ from bench.peers.report import TITLES
 from bench.peers.server import Launch, serving
 from bench.results import FOLDER, write
 from bench.tables import markdown, number
+from redbatch.bench.plotting import BLACK, BLUE, GREEN, RED, legend, new_figure, plain_numbers, save
 from redbatch.progress import as_time
 
 PATH = FOLDER / "overload.json"
@@ -53,7 +52,7 @@ SERVERS: Sequence[tuple[Peer | None, Configuration]] = (
     (FASTAPI, FASTAPI.configurations[1]),
     (MOSEC, MOSEC.configurations[0]),
 )
-COLOURS = {REDBATCH: "#cc3311", FASTAPI.name: "#4477aa", MOSEC.name: "#228833"}
+COLORS = {REDBATCH: RED, FASTAPI.name: BLUE, MOSEC.name: GREEN}
 
 
 def main(
@@ -138,28 +137,27 @@ def table(rows: Sequence[Row]) -> str:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Draws goodput and p99 against the offered load."""
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    figure = new_figure(10.0, 4.2)
     goodput, latency = figure.subplots(1, 2)
-    for name, colour in COLOURS.items():
+    for name, color in COLORS.items():
         mine = [row.figures for row in rows if row.of["server"] == name]
         offered = [each["offered_per_s"] for each in mine]
-        goodput.plot(offered, [each["in_time_per_s"] for each in mine], "o-", color=colour, label=_plain(name))
+        goodput.plot(offered, [each["in_time_per_s"] for each in mine], "o-", color=color, label=_plain(name))
         answered = [each for each in mine if each["p99_ms"]]
         latency.plot(
-            [each["offered_per_s"] for each in answered], [each["p99_ms"] for each in answered], "o-", color=colour
+            [each["offered_per_s"] for each in answered], [each["p99_ms"] for each in answered], "o-", color=color
         )
-    goodput.axhline(CAPACITY, color="#222222", linestyle=":", label="what the model can do")
-    latency.axhline(TIMEOUT_MS, color="#222222", linestyle=":")
+    goodput.axhline(CAPACITY, color=BLACK, linestyle=":", label="what the model can do")
+    latency.axhline(TIMEOUT_MS, color=BLACK, linestyle=":")
     goodput.set(
         title="Answered within 2 s", xlabel="offered, requests/s", ylabel="requests/s", xscale="log", ylim=(0, None)
     )
     latency.set(title="p99 of answers with a vector (dotted: the deadline)", xlabel="offered, requests/s", ylabel="ms")
     latency.set(xscale="log", yscale="log")
     for axis in (goodput.xaxis, latency.xaxis, latency.yaxis):
-        axis.set_major_formatter(ScalarFormatter())
-        axis.set_minor_formatter(NullFormatter())
-    goodput.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+        plain_numbers(axis)
+    legend(goodput, "best")
+    save(figure, path)
 
 
 def _plain(name: str) -> str:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import ClusterError
-from bench.simulation import picture, results, validation
+from bench.simulation import plot, results, validation
 from bench.simulation.comparison import CLOSED, JUDGES, REQUESTS, WITHIN, Effort, Result, Scene, compare, scenes
 from bench.simulation.setup import DEVICES
 from bench.simulation.traffic import LOADS
@@ -52,7 +52,7 @@ def main(
             "Run: make bench-simulation"
         )
     else:
-        picture.draw(merged, PICTURE)
+        plot.draw(merged, PICTURE)
     _conclude(console, found)
 
 

@@ -20,7 +20,7 @@ from bench.machine import ROOT, machine, run_line, when_and_what
 from bench.progress import Watch
 from bench.results import FOLDER, SAME, write
 from bench.rounds import Round
-from bench.sweep import picture, report
+from bench.sweep import plot, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
 from redbatch.bench.session import CannotConnect
@@ -100,8 +100,7 @@ def publish(found: report.Found) -> None:
     """Writes table and picture into the document."""
     text = document.PATH.read_text(encoding="utf-8")
     document.PATH.write_text(document.with_block(text, BLOCK, block(found)), encoding="utf-8")
-    document.IMAGES.mkdir(parents=True, exist_ok=True)
-    picture.draw(found, document.IMAGES / PICTURE)
+    plot.draw(found, document.IMAGES / PICTURE)
 
 
 def block(found: report.Found) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.document import PATH as DOCUMENT
 from bench.document import with_block
-from bench.sweep import picture, report
+from bench.sweep import plot, report
 from bench.sweep.__main__ import BLOCK, block
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, batch_ms, ceiling, grid
 from bench.sweep.loads import AT_ONCE, BURSTS, Extent
@@ -103,8 +103,8 @@ def test_the_page_has_a_place_for_it() -> None:
 def test_the_picture_is_drawn(rounds: int, tmp_path: Path) -> None:
     """The same for the same figures."""
     first, second = tmp_path / "1.png", tmp_path / "2.png"
-    picture.draw(swept(rounds), first)
-    picture.draw(swept(rounds), second)
+    plot.draw(swept(rounds), first)
+    plot.draw(swept(rounds), second)
     assert first.read_bytes().startswith(b"\x89PNG")
     assert first.read_bytes() == second.read_bytes()
 

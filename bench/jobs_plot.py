@@ -1,4 +1,4 @@
-"""What a job costs those who ask beside it, as a picture. It imports matplotlib."""
+"""The plot of `make bench-jobs`: latency of requests alone, and beside a job. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
+from redbatch.bench.plotting import BLUE, GRAY, RED, legend, new_figure, save
 
-DPI = 130
 SIZE_INCHES = (11.0, 4.6)
-COLOURS = ("#4477aa", "#cc3311")
+COLORS = (BLUE, RED)
 PERCENTILES = (("p50_ms", "--"), ("p99_ms", "-"))
 
 
@@ -33,20 +32,20 @@ def draw(found: Mapping[str, Any], texts: int, path: Path) -> None:
     for row in found["tables"]:
         of = row["of"]
         panels.setdefault(title_of(of), []).append((of["bound"], row))
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    figure = new_figure(*SIZE_INCHES)
     for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for (bound, row), colour in zip(rows, COLOURS, strict=True):
+        for (bound, row), color in zip(rows, COLORS, strict=True):
             course = found["seconds"][course_of(row["of"])]
             alone, beside = course["alone"], course["beside"]
-            axes.axvline(len(alone) - 0.5, color="#999999", linestyle=":")
+            axes.axvline(len(alone) - 0.5, color=GRAY, linestyle=":")
             rate = row["figures"]["job_texts_per_s"]["median"]
             label = f"bound {bound}: {rate:,.0f} texts/s of the job"
             for name, style in PERCENTILES:
                 values = [each[name] for each in (*alone, *beside)]
                 shown = label if name == "p99_ms" else None
-                axes.plot(range(len(values)), values, style, color=colour, linewidth=1.3, label=shown)
+                axes.plot(range(len(values)), values, style, color=color, linewidth=1.3, label=shown)
         axes.set(title=title, xlabel=f"s: alone, then beside a job of {texts:,} texts", ylabel="ms")
         axes.set_ylim(0, None)
-        axes.legend(frameon=False, fontsize=8, loc="upper left")
+        legend(axes)
     figure.suptitle("Latency of single requests, p99 (solid) and p50 (dashed) of each second", fontsize=11)
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    save(figure, path)

@@ -1,23 +1,20 @@
-"""The sweep as a picture. The one module here that imports matplotlib."""
+"""The plot of `make bench-sweep`: batch sizes and waits. Imports matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from bench.sweep.grid import ADAPTIVE, DEFAULT, ORIGINAL, SIZES, Setting, ceiling
 from bench.sweep.loads import AT_ONCE, BURSTS
 from bench.sweep.report import RATE, Found, by_setting
+from redbatch.bench.plotting import BLUE, GRAY, RED, SMALL, TITLE, new_figure, plain_numbers, save, spread, style
 
-DPI = 130
 SIZE_INCHES = (11.0, 5.0)
-COLOURS = {"0": "#222255", "5": "#4477aa", "10": "#44aa99", "20": "#ddaa33", "50": "#cc3311", ADAPTIVE: "#aa3377"}
-GREY = "#999999"
+COLORS = {"0": "#222255", "5": BLUE, "10": "#44aa99", "20": "#ddaa33", "50": RED, ADAPTIVE: "#aa3377"}
 TICKS_MS = (50, 60, 70, 80, 100, 120, 150, 200, 300)
 CROWDED = 8
 """Settings with at least this size are so close to each other that they get a panel of their own."""
@@ -30,27 +27,26 @@ def draw(found: Found, path: Path) -> None:
     """Draws p95 in bursts against the throughput of 500 requests at once: of all settings, and closer of the crowd."""
     settings = {setting: _figures(loads) for setting, loads in by_setting(found).items() if len(loads) > 1}
     close = {setting: figures for setting, figures in settings.items() if setting.size >= CROWDED}
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    figure = new_figure(*SIZE_INCHES)
     wide, near = figure.subplots(1, 2, width_ratios=(1, 1.35))
     for axes, shown in ((wide, settings), (near, close)):
         _points(axes, shown)
         _axes(axes)
     _sizes(wide, {setting: each for setting, each in settings.items() if setting.size < CROWDED}, (-38, -4))
     _ceilings(wide)
-    wide.set_title("All settings, and what the formula allows each batch size", fontsize=10)
+    wide.set_title("All settings, and what the formula allows each batch size", fontsize=TITLE)
     _names(near, close)
     _sizes(
         near,
         {setting: each for setting, each in close.items() if setting.wait == "0" and setting != DEFAULT},
         (-14, -13),
     )
-    near.set_title(f"Closer: batch sizes from {CROWDED} on", fontsize=10)
+    near.set_title(f"Closer: batch sizes from {CROWDED} on", fontsize=TITLE)
     near.margins(x=0.19, y=0.17)
-    near.text(0.01, 0.01, "better: down and to the right", transform=near.transAxes, fontsize=8, color=GREY)
+    near.text(0.01, 0.01, "better: down and to the right", transform=near.transAxes, fontsize=SMALL, color=GRAY)
     handles, labels = near.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    # Without the version that is put into it otherwise, the same picture is the same file.
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    save(figure, path)
 
 
 def _figures(loads: Mapping[str, Mapping[str, Any]]) -> Figures:
@@ -59,7 +55,7 @@ def _figures(loads: Mapping[str, Mapping[str, Any]]) -> Figures:
 
 def _points(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
     """A line for each wait, from the smallest size to the largest, with the spread of the rounds."""
-    for wait, colour in COLOURS.items():
+    for wait, color in COLORS.items():
         mine = sorted((setting for setting in settings if setting.wait == wait), key=lambda setting: setting.size)
         if not mine:
             continue
@@ -67,9 +63,9 @@ def _points(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
         axes.errorbar(
             [each["median"] for each in rates],
             [each["median"] for each in p95s],
-            xerr=_spread(rates),
-            yerr=_spread(p95s),
-            color=colour,
+            xerr=spread(rates),
+            yerr=spread(p95s),
+            color=color,
             marker="o",
             markersize=5.5,
             linewidth=1.2,
@@ -79,21 +75,11 @@ def _points(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
         )
 
 
-def _spread(figures: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    below = [each["median"] - each["min"] for each in figures]
-    return [below, [each["max"] - each["median"] for each in figures]]
-
-
 def _axes(axes: Axes) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(FixedLocator(TICKS_MS))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_numbers(axes.yaxis, TICKS_MS)
     axes.set(xlabel="requests/s, 500 at once", ylabel="p95 in bursts, ms")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    axes.grid(alpha=0.25)
+    style(axes, "both")
 
 
 def _sizes(axes: Axes, settings: Mapping[Setting, Figures], offset: tuple[float, float]) -> None:
@@ -105,22 +91,22 @@ def _sizes(axes: Axes, settings: Mapping[Setting, Figures], offset: tuple[float,
             xytext=offset,
             textcoords="offset points",
             fontsize=8.5,
-            color=COLOURS[setting.wait],
+            color=COLORS[setting.wait],
         )
 
 
 def _ceilings(axes: Axes) -> None:
     for size in SIZES:
-        axes.axvline(ceiling(size), color=GREY, linestyle=":", linewidth=1, zorder=0)
+        axes.axvline(ceiling(size), color=GRAY, linestyle=":", linewidth=1, zorder=0)
     axes.set_xlim(left=axes.get_xlim()[0] - 18, right=ceiling(SIZES[-1]) * 1.02)
     top = axes.get_xaxis_transform()
     for size in (1, 2, 4):
         text = f"ceiling of {size}: {ceiling(size):.0f}/s"
         axes.text(
-            ceiling(size) - 1, 0.99, text, transform=top, rotation=90, ha="right", va="top", fontsize=8, color=GREY
+            ceiling(size) - 1, 0.99, text, transform=top, rotation=90, ha="right", va="top", fontsize=SMALL, color=GRAY
         )
     text = f"of 8 to 64: {ceiling(8):.0f} to {ceiling(64):.0f}/s"
-    axes.text(ceiling(8) - 1, 0.99, text, transform=top, rotation=90, ha="right", va="top", fontsize=8, color=GREY)
+    axes.text(ceiling(8) - 1, 0.99, text, transform=top, rotation=90, ha="right", va="top", fontsize=SMALL, color=GRAY)
 
 
 def _names(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
@@ -136,8 +122,8 @@ def _names(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
             textcoords="offset points",
             fontsize=9,
             fontweight="bold",
-            color=COLOURS[setting.wait],
-            arrowprops={"arrowstyle": "-", "color": COLOURS[setting.wait], "linewidth": 0.8, "shrinkB": 4},
+            color=COLORS[setting.wait],
+            arrowprops={"arrowstyle": "-", "color": COLORS[setting.wait], "linewidth": 0.8, "shrinkB": 4},
         )
 
 

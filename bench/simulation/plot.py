@@ -1,4 +1,4 @@
-"""The comparison as a picture. The one module here that imports matplotlib."""
+"""The plot of `make bench-simulation`: the adaptive wait and fixed waits. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.simulation.comparison import CLOSED
+from redbatch.bench.plotting import BLUE, TITLE, YELLOW, new_figure, plain_numbers, save
 
-DPI = 110
-INCHES = (10.5, 5.2)
+SIZE_INCHES = (10.5, 5.2)
 ADAPTIVE = "adaptive"
-SHOWN = {ADAPTIVE: ("*", "black"), "0": ("o", "#4477aa"), "5": ("s", "#ccbb44"), "20": ("D", "#ee6677")}
+SHOWN = {ADAPTIVE: ("*", "black"), "0": ("o", BLUE), "5": ("s", YELLOW), "20": ("D", "#ee6677")}
 """The settings in the picture, with their markers; the others would lie between or beyond these."""
 
 LANE = 0.19
@@ -26,21 +24,19 @@ CLOSED_TICKS = (0.3, 0.5, 0.7, 1, 1.5)
 def draw(scenes: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws, device by device, how far settings are from the best fixed wait of each scene."""
     devices = list(dict.fromkeys(scene["device"] for scene in scenes))
-    figure = Figure(figsize=INCHES, layout="constrained")
+    figure = new_figure(*SIZE_INCHES)
     left, right = figure.subplots(1, 2, sharey=True)
     _panel(left, devices, list(_latencies(scenes)), OPEN_TICKS)
     _panel(right, devices, list(_rates(scenes)), CLOSED_TICKS)
-    left.set_title("open loops, 30 to 95 % of capacity: p95", fontsize=10)
-    right.set_title("closed loops, 8 to 256 clients: requests/s", fontsize=10)
+    left.set_title("open loops, 30 to 95 % of capacity: p95", fontsize=TITLE)
+    right.set_title("closed loops, 8 to 256 clients: requests/s", fontsize=TITLE)
     left.set_xlabel("× that of the best fixed wait (further left is better)", fontsize=9)
     right.set_xlabel("× those of the best fixed wait (further right is better)", fontsize=9)
     left.set_yticks(range(len(devices)), devices)
     left.invert_yaxis()
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(SHOWN), frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the version that is put into it otherwise, the same picture is the same file.
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    save(figure, path)
 
 
 def _latencies(scenes: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, float]]:
@@ -67,14 +63,14 @@ def _figures(scene: dict[str, Any], name: str) -> dict[str, float]:
 def _panel(
     axes: Axes, devices: Sequence[str], points: Sequence[tuple[str, str, float]], ticks: Sequence[float]
 ) -> None:
-    for lane, (name, (marker, colour)) in enumerate(SHOWN.items()):
+    for lane, (name, (marker, color)) in enumerate(SHOWN.items()):
         mine = [(device, value) for device, setting, value in points if setting == name]
         axes.plot(
             [value for _, value in mine],
             [devices.index(device) + (lane - (len(SHOWN) - 1) / 2) * LANE for device, _ in mine],
             linestyle="",
             marker=marker,
-            color=colour,
+            color=color,
             alpha=0.6,
             markeredgewidth=0,
             markersize=9 if name == ADAPTIVE else 5,
@@ -84,7 +80,5 @@ def _panel(
     for between in range(1, len(devices)):
         axes.axhline(between - 0.5, color="lightgray", linewidth=0.6, zorder=0)
     axes.set_xscale("log")
-    axes.set_xticks(list(ticks))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain_numbers(axes.xaxis, ticks)
     axes.tick_params(labelsize=9)
