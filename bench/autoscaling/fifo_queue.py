@@ -1,4 +1,4 @@
-"""A queue of many, first come, first served: those who came together are kept together, by their number."""
+"""A first-come, first-served queue of many requests. Requests that arrive together are stored as one cohort."""
 
 from __future__ import annotations
 
@@ -6,68 +6,68 @@ from collections import deque
 from typing import NamedTuple
 
 
-class Group(NamedTuple):
-    """So many who came evenly over a span of time."""
+class Cohort(NamedTuple):
+    """A number of requests (`size`) that arrive evenly over a span of time."""
 
     begin_s: float
     span_s: float
-    number: int
+    size: int
 
     @property
-    def came_s(self) -> float:
-        """When they came, in the middle."""
+    def mean_arrival_s(self) -> float:
+        """Mean of their arrival times."""
         return self.begin_s + self.span_s / 2
 
-    def split(self, number: int) -> tuple[Group, Group]:
-        """Returns the first so many of them, and the others."""
-        span_s = self.span_s * number / self.number
-        rest = Group(self.begin_s + span_s, self.span_s - span_s, self.number - number)
-        return Group(self.begin_s, span_s, number), rest
+    def split(self, size: int) -> tuple[Cohort, Cohort]:
+        """Returns the first `size` requests, and the rest."""
+        span_s = self.span_s * size / self.size
+        rest = Cohort(self.begin_s + span_s, self.span_s - span_s, self.size - size)
+        return Cohort(self.begin_s, span_s, size), rest
 
 
-class Served(NamedTuple):
-    """Some who were served, and how long after they came their turn was, in the middle."""
+class Departure(NamedTuple):
+    """A cohort that was served, and its mean time in the queue."""
 
-    group: Group
+    cohort: Cohort
     waited_s: float
 
 
-class Line:
-    """A line before a server that takes so many a second, evenly. `number` is how many stand in it."""
+class FifoQueue:
+    """A queue in front of a server that takes requests at an even rate. `length` is the number of requests in it."""
 
     def __init__(self) -> None:
-        self._groups: deque[Group] = deque()
+        self._cohorts: deque[Cohort] = deque()
         self._unused = 0.0
-        self.number = 0
+        self.length = 0
 
-    def join(self, group: Group) -> None:
-        """Adds some behind all others."""
-        if group.number:
-            self._groups.append(group)
-            self.number += group.number
+    def append(self, cohort: Cohort) -> None:
+        """Adds a cohort at the end of the queue; an empty one is ignored."""
+        if cohort.size:
+            self._cohorts.append(cohort)
+            self.length += cohort.size
 
-    def serve(self, now: float, span_s: float, per_s: float) -> list[Served]:
-        """Serves, over the span that begins now, as many as it can."""
-        can = per_s * span_s + self._unused
-        served: list[Served] = []
-        begun = 0
-        while self._groups and begun + 1 <= can:
-            group = self._groups.popleft()
-            number = min(group.number, int(can - begun))
-            if number < group.number:
-                group, rest = group.split(number)
-                self._groups.appendleft(rest)
-            turn_s = now + (begun + number / 2) / per_s
-            served.append(Served(group, max(0.0, turn_s - group.came_s)))
-            begun += number
-        self.number -= begun
-        self._unused = can - begun if self._groups else 0.0
-        return served
+    def serve(self, now: float, span_s: float, per_s: float) -> list[Departure]:
+        """Serves requests at `per_s` over the span that begins now. A fraction of a request carries over."""
+        capacity = per_s * span_s + self._unused
+        departures: list[Departure] = []
+        num_served = 0
+        while self._cohorts and num_served + 1 <= capacity:
+            cohort = self._cohorts.popleft()
+            size = min(cohort.size, int(capacity - num_served))
+            if size < cohort.size:
+                cohort, rest = cohort.split(size)
+                self._cohorts.appendleft(rest)
+            mean_service_s = now + (num_served + size / 2) / per_s
+            departures.append(Departure(cohort, max(0.0, mean_service_s - cohort.mean_arrival_s)))
+            num_served += size
+        self.length -= num_served
+        self._unused = capacity - num_served if self._cohorts else 0.0
+        return departures
 
     def expire(self, before_s: float) -> int:
-        """Takes out those who came before a time; returns how many."""
-        gone = 0
-        while self._groups and self._groups[0].came_s < before_s:
-            gone += self._groups.popleft().number
-        self.number -= gone
-        return gone
+        """Removes cohorts whose mean arrival time is before `before_s`; returns their number of requests."""
+        num_expired = 0
+        while self._cohorts and self._cohorts[0].mean_arrival_s < before_s:
+            num_expired += self._cohorts.popleft().size
+        self.length -= num_expired
+        return num_expired

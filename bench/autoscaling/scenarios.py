@@ -1,4 +1,4 @@
-"""Which clusters are simulated: workers on CPUs, as measured here, and on GPUs, as assumed."""
+"""The simulated clusters: workers on CPUs, with measured figures, and on GPUs, with assumed ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench import results
-from bench.autoscaling.cluster import Scene
-from bench.autoscaling.jobs import Texts
+from bench.autoscaling.cluster import Scenario
+from bench.autoscaling.jobs import TextMix
 from bench.autoscaling.worker_profile import measure
 from bench.simulation.comparison import capacity_of
 from bench.simulation.setup import DEVICES, MAX_SIZE, PATHS, Device, Path
@@ -17,15 +17,16 @@ from bench.tables import median
 from gpuworker.costs import Costs
 from redbatch.bench.texts import MIXED_MEAN_TOKENS, SHORT_WORDS, SPECIAL_TOKENS
 
-NIGHT = 0.45
-"""The night's load as a share of what one worker can do: the peak needs four and a half, at the least."""
+NIGHT_LOAD = 0.45
+"""The night's load as a share of one worker's capacity: the peak needs at least four and a half workers."""
 
 CLIENTS = 256
 POD_S = 5.0
-"""Assumed: to schedule a pod and start its container, with the image on the node."""
+"""Assumed time to schedule a pod and start its container, with the image on the node."""
 
 GPU_START_S = 60.0
-"""Assumed: the image on the node, CUDA and a model that loads. Without the image, or the node, it is minutes."""
+"""Assumed time with the image on the node, including CUDA and the loading of the model. Without the image, or without
+the node, it takes minutes."""
 
 SHORT_MEAN_TOKENS = statistics.mean(SHORT_WORDS) + SPECIAL_TOKENS
 STARTS_S = (10.0, 60.0, 300.0)
@@ -35,10 +36,10 @@ CPU, GPU = "CPU", "GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What the benchmarks found: with MiniLM, mixed texts and short ones, and the starts of processes (s).
+class Measurements:
+    """Results of the benchmarks: rates with MiniLM for mixed and short texts, and startup times of processes (s).
 
-    Each on the machine of its own results.
+    Each comes from the machine that its results file names.
     """
 
     texts_per_s: float
@@ -48,8 +49,8 @@ class Measured:
     worker_start_s: float
 
     @classmethod
-    def of(cls, bench: Mapping[str, Any], starts: Mapping[str, Sequence[float]]) -> Measured:
-        """Reads `make bench`'s results. Raises LookupError: the real model was not measured."""
+    def from_results(cls, bench: Mapping[str, Any], starts: Mapping[str, Sequence[float]]) -> Measurements:
+        """Reads the results of `make bench`. Raises LookupError: the real model was not measured."""
         rows = bench["parts"]["real"]["tables"]["real"]
         mixed, short = (
             next(each for each in rows if each["of"] == {"mix": mix, "clients": CLIENTS}) for mix in ("mixed", "short")
@@ -63,20 +64,20 @@ class Measured:
         )
 
 
-def scenes(measured: Measured) -> dict[str, Scene]:
-    """Returns both."""
+def scenarios(measured: Measurements) -> dict[str, Scenario]:
+    """Returns the scenario of each device."""
     shared = {"gateway_cpu_s": measured.gateway_cpu_s, "gateway_start_s": POD_S + measured.gateway_start_s}
     cpu_start_s = POD_S + measured.worker_start_s
     return {
-        CPU: _scene(as_fast(DEVICES["minilm-cpu"], measured.texts_per_s), Path(), cpu_start_s, shared),
-        GPU: _scene(DEVICES["gpu"], PATHS["gpu"], GPU_START_S, shared),
+        CPU: _scenario(with_capacity(DEVICES["minilm-cpu"], measured.texts_per_s), Path(), cpu_start_s, shared),
+        GPU: _scenario(DEVICES["gpu"], PATHS["gpu"], GPU_START_S, shared),
     }
 
 
-def of_jobs(measured: Measured, found: Mapping[str, Scene]) -> dict[str, tuple[Texts, ...]]:
-    """Returns the texts that jobs may be of, as fast as a worker of each device does them.
+def job_texts(measured: Measurements, by_device: Mapping[str, Scenario]) -> dict[str, tuple[TextMix, ...]]:
+    """Returns the text mixes of jobs, with the rate of a worker of each device.
 
-    Short ones on a GPU, which nobody simulates, are in full batches.
+    Short texts on a GPU are not simulated: their rate is that of full batches.
     """
     gpu = DEVICES["gpu"]
     short_per_s = {
@@ -85,34 +86,34 @@ def of_jobs(measured: Measured, found: Mapping[str, Scene]) -> dict[str, tuple[T
     }
     return {
         device: (
-            Texts("mixed", MIXED_MEAN_TOKENS, found[device].station.inputs_per_s, DEVICES[name].max_tokens),
-            Texts("short", SHORT_MEAN_TOKENS, short_per_s[device], DEVICES[name].max_tokens),
+            TextMix("mixed", MIXED_MEAN_TOKENS, by_device[device].profile.inputs_per_s, DEVICES[name].max_tokens),
+            TextMix("short", SHORT_MEAN_TOKENS, short_per_s[device], DEVICES[name].max_tokens),
         )
         for device, name in ((CPU, "minilm-cpu"), (GPU, "gpu"))
     }
 
 
-def as_fast(device: Device, inputs_per_s: float) -> Device:
-    """Returns a device that is slower or faster throughout, so that it has this capacity."""
-    times = capacity_of(device) / inputs_per_s
-    return replace(device, costs=Costs(device.costs.fixed_s * times, device.costs.token_s * times))
+def with_capacity(device: Device, inputs_per_s: float) -> Device:
+    """Returns the device with all batch times scaled so that its capacity is `inputs_per_s`."""
+    factor = capacity_of(device) / inputs_per_s
+    return replace(device, costs=Costs(device.costs.fixed_s * factor, device.costs.token_s * factor))
 
 
-def read_measured(starts: Mapping[str, Sequence[float]]) -> Measured:
-    """Returns what bench/results/bench.json says, with these starts."""
-    return Measured.of(results.read(), starts)
+def read_measurements(starts: Mapping[str, Sequence[float]]) -> Measurements:
+    """Returns the measurements of bench/results/bench.json, with these startup times (s)."""
+    return Measurements.from_results(results.read(), starts)
 
 
-def of_many(scene: Scene, inputs: int) -> Scene:
-    """Returns the same texts a second, so many in each request."""
-    return replace(scene, inputs=inputs, night_per_s=scene.night_per_s / inputs)
+def with_large_requests(scenario: Scenario, inputs: int) -> Scenario:
+    """Returns the scenario with `inputs` texts in each request and the same number of texts per second."""
+    return replace(scenario, inputs=inputs, night_per_s=scenario.night_per_s / inputs)
 
 
-def _scene(device: Device, path: Path, start_s: float, shared: Mapping[str, float]) -> Scene:
-    station = measure(device, path, REQUESTS)
-    return Scene(
-        station,
-        NIGHT * station.inputs_per_s,
+def _scenario(device: Device, path: Path, start_s: float, shared: Mapping[str, float]) -> Scenario:
+    profile = measure(device, path, REQUESTS)
+    return Scenario(
+        profile,
+        NIGHT_LOAD * profile.inputs_per_s,
         tokens=MIXED_MEAN_TOKENS,
         worker_start_s=start_s,
         gateway_cpu_s=shared["gateway_cpu_s"],

@@ -1,6 +1,7 @@
-"""How long real processes take to be ready: `python -m bench.autoscaling --starts`.
+"""Measures the startup time of real processes: `python -m bench.autoscaling --starts`.
 
-From the start of the process to the first 200 of /readyz, each with a Redis of its own, one after the other.
+The time is that from the start of a process to the first 200 of /readyz. The processes start one after the other, with
+a dedicated Redis.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ Role = Literal["gateway", "worker"]
 
 
 def measure(role: Role, redis_url: str) -> float:
-    """Returns the seconds of one start; a gateway is ready without a worker, as its pod is. Raises ClusterError."""
+    """Returns the seconds of one start. A gateway counts as ready without a worker, as its pod does.
+
+    Raises ClusterError: the process did not become ready.
+    """
     port = free_port()
     settings = {"redis_url": redis_url, "admin_port": str(port)} | ({"port": "0"} if role == "gateway" else {})
     began_s = time.monotonic()
@@ -39,13 +43,13 @@ def measure(role: Role, redis_url: str) -> float:
 
 
 def measure_all(runs: int = RUNS) -> dict[str, list[float]]:
-    """Returns the seconds of so many starts of each role, in turns."""
-    found: dict[str, list[float]] = {"gateway": [], "worker": []}
+    """Returns the seconds of `runs` starts of each role; the roles alternate."""
+    seconds: dict[str, list[float]] = {"gateway": [], "worker": []}
     with LocalRedis() as server:
         for _ in range(runs):
-            found["gateway"].append(measure("gateway", server.url))
-            found["worker"].append(measure("worker", server.url))
-    return found
+            seconds["gateway"].append(measure("gateway", server.url))
+            seconds["worker"].append(measure("worker", server.url))
+    return seconds
 
 
 def _answers(url: str) -> bool:
