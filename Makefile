@@ -66,7 +66,7 @@ bench-overload: $(READY) ## Up to ten times what a server can do, on Redbatch, F
 	@exec $(BIN)/python -m bench.peers.overload $(ARGS)
 
 bench-cache: $(READY) ## What remembering vectors gives, where some texts come often (eight minutes)
-	@exec $(BIN)/python -m bench.zipf $(ARGS)
+	@exec $(BIN)/python -m bench.cache $(ARGS)
 
 bench-jobs: $(READY) ## What a job of 100,000 texts costs those who ask beside it (seven minutes)
 	@exec $(BIN)/python -m bench.jobs $(ARGS)

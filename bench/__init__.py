@@ -1,4 +1,4 @@
 """The benchmarks of the repository: `make bench` and its relatives. Nothing here is shipped.
 
-Clusters of real processes under load from wrk: generator, cluster, cost.
+Clusters of real processes under load from wrk: wrk, cluster, cost.
 """

@@ -19,11 +19,11 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.child import output_of
+from bench.child_process import output_of
 from bench.cluster import clean_environment
 from bench.figures import Row
 from bench.limit import sorted_batches
-from bench.stage import Extent, Stage, Step
+from bench.step import Extent, Stage, Step
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.engine_host import engine_environment
 from gpuworker.engine_options import EngineOptions

@@ -25,7 +25,7 @@ import typer
 from bench.cluster import Shape, clean_environment, cluster
 from bench.figures import Row
 from bench.limit import Limit, mean_tokens, measure_limit
-from bench.own_block import OwnBlock, begin, publish
+from bench.publication import OwnBlock, begin, publish
 from bench.tables import markdown, number
 from redbatch.bench.texts import MIXES
 

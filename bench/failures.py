@@ -7,9 +7,9 @@ import subprocess
 import psutil
 import redis
 
-from bench.child import LimitError
+from bench.child_process import LimitError
 from bench.cluster import ClusterError
-from bench.generator import GeneratorError
+from bench.wrk import GeneratorError
 from redbatch.local_redis import LocalRedisError
 
 FAILURES = (

@@ -21,12 +21,12 @@ from typing import Annotated, Any
 import typer
 
 from bench import redbatch_bench
-from bench.batches import batches
-from bench.child import output_of
+from bench.batch_metrics import batches
+from bench.child_process import output_of
 from bench.cluster import Cluster, Shape, clean_environment, cluster
 from bench.failures import FAILURES, reason
 from bench.figures import Row
-from bench.own_block import OwnBlock, begin, publish
+from bench.publication import OwnBlock, begin, publish
 from bench.tables import markdown, number, percent
 from gpuworker import devices
 from gpuworker.engine_host import engine_environment

@@ -26,9 +26,9 @@ from bench import jobs_plot, redbatch_bench
 from bench.cluster import Cluster, Shape, cluster
 from bench.document import IMAGES
 from bench.figures import Row
-from bench.own_block import OwnBlock, begin, publish
+from bench.publication import OwnBlock, begin, publish
 from bench.rounds import Round
-from bench.stage import ERRORS
+from bench.step import ERRORS
 from bench.tables import markdown, number
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import short

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.child import output_of
+from bench.child_process import output_of
 from bench.cluster import clean_environment
 from gpuworker.engine_host import engine_environment
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.cluster import clean_environment
 from bench.figures import Row
-from bench.generator import GeneratorError
-from bench.measure import Measured
-from bench.stage import ERRORS
+from bench.measurement import Measured
+from bench.step import ERRORS
+from bench.wrk import GeneratorError
 
 TABLE = "generators"
 WARMUP_S = 1.0

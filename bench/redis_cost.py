@@ -8,9 +8,9 @@ from itertools import product
 from bench.cluster import Cluster, Shape, cluster
 from bench.cost import Processes, held
 from bench.figures import Name, Row
-from bench.generator import write_mix
-from bench.measure import ClosedLoop, measure
-from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from bench.measurement import ClosedLoop, measure
+from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from bench.wrk import write_mix
 from shared.keys import Keys
 from shared.settings import queue_slug
 

@@ -14,7 +14,7 @@ from typing import Any
 from bench.figures import Folded, Name, Row, fold
 from bench.limit import ABOVE, is_possible
 from bench.machine import ROOT
-from bench.stage import ERRORS
+from bench.step import ERRORS
 
 FOLDER = ROOT / "bench" / "results"
 PATH = FOLDER / "bench.json"

@@ -18,18 +18,18 @@ from typing import Annotated, Any
 
 import typer
 
-from bench import backends, beyond_http, document, plumbing, real, redis_cost, results
+from bench import backends, document, gateway_overhead, null_model, real_model, redis_cost, results
 from bench.failures import FAILURES, reason
 from bench.figures import Row, fold, tables
-from bench.generator import GeneratorError, find_wrk
 from bench.machine import ROOT, machine, when_and_what
 from bench.progress import Watch
 from bench.rounds import Round
-from bench.stage import QUICK, Extent, Stage, Step
+from bench.step import QUICK, Extent, Stage, Step
+from bench.wrk import GeneratorError, find_wrk
 from redbatch.local_redis import LocalRedisError, find_server
 from redbatch.progress import as_time
 
-PARTS = (plumbing.PART, real.PART, redis_cost.PART, backends.PART)
+PARTS = (null_model.PART, real_model.PART, redis_cost.PART, backends.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"
 INVALID_PATH = ROOT / ".bench" / "invalid.json"
 PARTIAL_PATH = ROOT / ".bench" / "partial.json"
@@ -134,7 +134,11 @@ def measure_all(findings: Findings, parts: Sequence[str]) -> None:
 
 def plan(extent: Extent) -> list[Step]:
     """Returns the steps of one round."""
-    return [step for module in (plumbing, real, redis_cost, beyond_http, backends) for step in module.steps(extent)]
+    return [
+        step
+        for module in (null_model, real_model, redis_cost, gateway_overhead, backends)
+        for step in module.steps(extent)
+    ]
 
 
 def _saying(watch: Watch, which: Round) -> Callable[[str], None]:

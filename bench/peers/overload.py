@@ -23,9 +23,9 @@ from bench.document import with_block
 from bench.figures import Row, fold
 from bench.machine import ROOT, machine, run_line, when_and_what
 from bench.peers import environment
-from bench.peers.asking import expected_of_null
 from bench.peers.catalogue import FASTAPI, MOSEC, Configuration, Peer
-from bench.peers.contest import REDBATCH
+from bench.peers.comparison import REDBATCH
+from bench.peers.protocol import expected_of_null
 from bench.peers.report import TITLES
 from bench.peers.server import Launch, serving
 from bench.results import FOLDER, write

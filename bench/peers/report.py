@@ -13,7 +13,7 @@ from bench.figures import Figure, Row, fold
 from bench.machine import ROOT, machine, run_line
 from bench.peers import environment
 from bench.peers.catalogue import PEERS
-from bench.peers.contest import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
+from bench.peers.comparison import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
 from bench.results import FOLDER
 from bench.tables import NONE, markdown, number
 from redbatch import __version__

@@ -18,9 +18,9 @@ import psutil
 
 from bench.cluster import clean_environment
 from bench.machine import ROOT
-from bench.peers import asking
-from bench.peers.asking import Vector
+from bench.peers import protocol
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer
+from bench.peers.protocol import Vector
 from redbatch.die_with_parent import wrapped
 from redbatch.local_redis import free_port
 
@@ -101,8 +101,8 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
             url = f"http://{LOCALHOST}:{names['port']}{launch.configuration.path or launch.peer.path}"
             try:
                 answer = _first_answer(process, url, launch.peer.body)
-                asking.check(launch.model, asking.vector_of(launch.peer.body, answer), expected)
-            except (asking.WrongAnswer, PeerError) as error:
+                protocol.check(launch.model, protocol.vector_of(launch.peer.body, answer), expected)
+            except (protocol.WrongAnswer, PeerError) as error:
                 raise PeerError("\n".join([f"{error}", *_last_lines(log)])) from None
             yield url
         finally:
@@ -138,7 +138,7 @@ def _in_session(pid: int, session: int) -> bool:
 
 def post(url: str, form: str) -> bytes:
     """Asks a server for the probe's vector and returns the answer. Raises OSError."""
-    asked = Request(url, asking.body_of(form, asking.PROBE), {"Content-Type": "application/json"})  # noqa: S310 - ours
+    asked = Request(url, protocol.body_of(form, protocol.PROBE), {"Content-Type": "application/json"})  # noqa: S310 - ours
     with urlopen(asked, timeout=ANSWER_S) as answer:  # noqa: S310 - ours
         body: bytes = answer.read()
     return body

@@ -21,16 +21,16 @@ from typing import Annotated
 import typer
 
 from bench.failures import FAILURES, reason
-from bench.generator import find_wrk
 from bench.machine import ROOT, when_and_what
 from bench.peers import environment, report
 from bench.peers.catalogue import PEERS
-from bench.peers.contest import CELLS, PARTS, REDBATCH, Cell, Choice, Failure, best
-from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, only_one, trials
+from bench.peers.comparison import CELLS, PARTS, REDBATCH, Cell, Choice, Failure, best
+from bench.peers.schedule import REDBATCH_WAYS, Turn, a_round, only_one, trials
 from bench.peers.server import PeerError
-from bench.peers.stand import Contender, Stand, Windows
+from bench.peers.testbed import Contender, Stand, Windows
 from bench.progress import Watch
 from bench.rounds import Round
+from bench.wrk import find_wrk
 from redbatch.progress import as_time
 
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"

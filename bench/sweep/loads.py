@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.stage import ERRORS
+from bench.step import ERRORS
 from redbatch.bench.session import Job, Result, run
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import encode, parse_target

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.figures import Name, Row, fold, tables
-from bench.stage import ERRORS
+from bench.step import ERRORS
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, ceiling
 from bench.sweep.loads import AT_ONCE, BURSTS
 from bench.tables import NONE, markdown, middle, number, spread

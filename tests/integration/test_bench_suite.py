@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import plumbing
-from bench.beyond_http import http_alone
+from bench import null_model
 from bench.cluster import ROLES
-from bench.generator import run, write_mix
+from bench.gateway_overhead import http_alone
 from bench.rounds import Round
-from bench.stage import Extent, Stage
+from bench.step import Extent, Stage
+from bench.wrk import run, write_mix
 from tests import plain_http
 
 pytestmark = [
@@ -31,7 +31,7 @@ SLOW_S = 0.03
 def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
     """No request fails, every process has worked for them, and Redis has had commands for each."""
     said: list[str] = []
-    rows = plumbing.run(Stage(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
+    rows = null_model.run(Stage(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
     assert [row.of["clients"] for row in rows] == [1, 16]
     assert len(said) == 2
     for row in rows:

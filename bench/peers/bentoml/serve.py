@@ -10,7 +10,7 @@ import os
 import bentoml
 import numpy as np
 
-from bench.peers.vectors import load
+from bench.peers.models import load
 
 MAX_LATENCY_MS = 60_000  # its default; requests that it expects to take longer are refused, so 5 ms is none
 

@@ -12,7 +12,7 @@ import orjson
 from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
-from bench.peers.vectors import load
+from bench.peers.models import load
 
 
 class Text(BaseModel):

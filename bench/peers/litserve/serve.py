@@ -8,7 +8,7 @@ import litserve
 import orjson
 from fastapi import Response
 
-from bench.peers.vectors import arguments, load
+from bench.peers.models import arguments, load
 
 
 class Embedder(litserve.LitAPI):

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from mosec import Server, Worker
 
-from bench.peers.vectors import arguments, load
+from bench.peers.models import arguments, load
 
 TIMEOUT_S = 60
 

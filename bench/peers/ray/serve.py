@@ -14,7 +14,7 @@ from ray.serve.schema import LoggingConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bench.peers.vectors import arguments, load
+from bench.peers.models import arguments, load
 
 CORES = os.cpu_count() or 1
 MAX_ONGOING = 1_000

@@ -13,11 +13,11 @@ import pytest
 
 from bench import backends
 from bench.backends import BASE, WAYS, cosines, figures
-from bench.child import LimitError
+from bench.child_process import LimitError
 from bench.figures import Row
 from bench.machine import ROOT
 from bench.rounds import Round
-from bench.stage import Extent, Stage
+from bench.step import Extent, Stage
 from bench.tables import cosine
 
 Ran = subprocess.CompletedProcess[str]

@@ -10,7 +10,7 @@ import pytest
 
 from bench.cluster import ClusterError
 from bench.cost import Snapshot, held, per_request, snapshot
-from bench.peers.stand import Alone
+from bench.peers.testbed import Alone
 
 
 @pytest.fixture

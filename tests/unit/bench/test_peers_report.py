@@ -10,7 +10,7 @@ import pytest
 
 from bench.document import NoPlace
 from bench.machine import ROOT
-from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
+from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
 from bench.peers.report import as_json, compared, document, failed, servers, tables, tried, write
 
 

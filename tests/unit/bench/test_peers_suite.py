@@ -12,12 +12,12 @@ import typer
 from typer.testing import CliRunner
 
 from bench.cost import Cost
-from bench.generator import Load
-from bench.measure import Measured
+from bench.measurement import Measured
 from bench.peers import report
-from bench.peers.contest import PARTS, REDBATCH
-from bench.peers.stand import of_right_answers
+from bench.peers.comparison import PARTS, REDBATCH
 from bench.peers.suite import NAMES, PARTIAL_PATH, QUICK_PATH, main, place
+from bench.peers.testbed import of_right_answers
+from bench.wrk import Load
 
 ROOT = Path(__file__).parents[3]
 

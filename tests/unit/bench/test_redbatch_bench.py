@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import redbatch_bench
-from bench.generator import GeneratorError
+from bench.wrk import GeneratorError
 
 Completed = subprocess.CompletedProcess[str]
 

@@ -11,7 +11,7 @@ import pytest
 from bench import results, suite
 from bench.cluster import ClusterError
 from bench.figures import Row
-from bench.stage import Extent, Stage, Step
+from bench.step import Extent, Stage, Step
 from bench.suite import Findings, measure_all
 
 BEGINNING = {"started": "2026-11-21 10:05", "commit": "abc1234"}

@@ -1,6 +1,6 @@
 """`make bench-cache`: what remembering vectors gives, where some texts are asked for more often than others.
 
-python -m bench.zipf [--quick]
+python -m bench.cache [--quick]
 
 MiniLM, 64 clients, a short text in each request. Texts are drawn from TEXTS by Zipf's law: the text of rank r is asked
 for in proportion to 1 / r^s. Without the cache, and with it for each s, from empty: what is measured begins after
@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bench import generator
+from bench import wrk
 from bench.cluster import Shape, cluster
 from bench.figures import Row
-from bench.own_block import OwnBlock, begin, publish
+from bench.publication import OwnBlock, begin, publish
 from bench.tables import markdown, number
 from redbatch.bench.target import body_of
 from redbatch.bench.texts import short
@@ -58,9 +58,9 @@ def measure(folder: Path, number_: int, window_s: float) -> Iterator[Row]:
         bodies = requests(exponent, folder)
         settings = {"cache_bytes": str(CACHE_BYTES)} if cached else {}
         with cluster(Shape("minilm", settings=settings)) as running:
-            generator.run(running.url, bodies, clients=CLIENTS, seconds=WARMUP_S)
+            wrk.run(running.url, bodies, clients=CLIENTS, seconds=WARMUP_S)
             before = [running.metric("gateway", name) for name in HITS_AND_MISSES]
-            load = generator.run(running.url, bodies, clients=CLIENTS, seconds=window_s)
+            load = wrk.run(running.url, bodies, clients=CLIENTS, seconds=window_s)
             hits, misses = (
                 running.metric("gateway", name) - was for name, was in zip(HITS_AND_MISSES, before, strict=True)
             )
@@ -77,7 +77,7 @@ def requests(exponent: float, folder: Path) -> Path:
     path = folder / f"zipf-{exponent:g}.jsonl"
     if not path.exists():
         bodies = [body_of((text,)) for text in islice(short(Random(SEED)), TEXTS)]  # noqa: S311 - texts, no secrets
-        generator.write_bodies(path, drawn(bodies, exponent, REQUESTS))
+        wrk.write_bodies(path, drawn(bodies, exponent, REQUESTS))
     return path
 
 

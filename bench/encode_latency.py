@@ -1,4 +1,4 @@
-"""Runs `encode` on one text at a time, as often as it is told to: `python -m bench.encode MODEL MIX`.
+"""Runs `encode` on one text at a time, as often as it is told to: `python -m bench.encode_latency MODEL MIX`.
 
 Reads a number a line; for each it encodes so many of the texts, from the first, and prints the median of what one took
 in ms. In between it waits and takes nothing. Imports torch.

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from bench.peers.asking import PROBE, WrongAnswer, body_of, check, expected_of_null, vector_of
-from bench.peers.vectors import null
+from bench.peers.models import null
+from bench.peers.protocol import PROBE, WrongAnswer, body_of, check, expected_of_null, vector_of
 from gpuworker.backends.hashing import HashingBackend
 from gpuworker.models import parse_model
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bench.cost import Snapshot
-from bench.generator import GeneratorError
-from bench.measure import ClosedLoop, between, measure
-from bench.peers.stand import Alone
+from bench.measurement import ClosedLoop, between, measure
+from bench.peers.testbed import Alone
+from bench.wrk import GeneratorError
 
 TICKS = "redbatch-ticks 1700000000000000:0 1700000002000000:2000 1700000004000000:2400\n"
 PRINTED = f"redbatch 2400 4000000 0 10500 20000 30250 40001\n{TICKS}"

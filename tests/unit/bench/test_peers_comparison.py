@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.peers.catalogue import MOSEC, PEERS, Configuration
-from bench.peers.contest import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best, ratios
-from bench.peers.planning import REDBATCH_WAYS, Turn, a_round, trials
-from bench.peers.stand import Contender, Windows
+from bench.peers.comparison import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best, ratios
+from bench.peers.schedule import REDBATCH_WAYS, Turn, a_round, trials
+from bench.peers.testbed import Contender, Windows
 from bench.rounds import Round
 
 NULL_1, NULL_64, NULL_256, SHORT, MIXED = CELLS

@@ -1,4 +1,4 @@
-"""A gateway without a queue behind it: `python -m bench.http_alone`, with a gateway's settings from the environment.
+"""A gateway without a queue behind it: `python -m bench.http_only`, with a gateway's settings from the environment.
 
 Everything of HTTP is a gateway's own: the server, the routes, reading the body and writing the vectors.
 """

@@ -16,14 +16,14 @@ import numpy as np
 from bench.cluster import Shape, clean_environment, cluster
 from bench.cost import Processes
 from bench.failures import FAILURES, reason
-from bench.generator import warm_up, write_bodies
 from bench.machine import ROOT
-from bench.measure import ClosedLoop, Measured, measure
-from bench.peers import asking
+from bench.measurement import ClosedLoop, Measured, measure
+from bench.peers import protocol
 from bench.peers.catalogue import Configuration, Peer
-from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Failure, Run
+from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Failure, Run
 from bench.peers.server import Launch, PeerError, post, serving
-from bench.stage import ERRORS, figures_of
+from bench.step import ERRORS, figures_of
+from bench.wrk import warm_up, write_bodies
 from redbatch.bench.texts import built_in
 
 GATEWAYS = {ONE_GATEWAY: 1, TWO_GATEWAYS: 2}
@@ -98,7 +98,7 @@ class Stand:
     say: Callable[[str], None] = print
     runs: list[Run] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    expected: dict[str, asking.Vector] = field(default_factory=dict)
+    expected: dict[str, protocol.Vector] = field(default_factory=dict)
 
     def run(self, contender: Contender, cells: Sequence[Cell], windows: Windows, number: int) -> None:
         """Starts a server, measures these cells of one model on it, and stops it. What fails is written down."""
@@ -111,7 +111,7 @@ class Stand:
                 for cell in cells:
                     self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
                     self.runs.append(self._measured(contender, url, cell, windows, number))
-        except (PeerError, asking.WrongAnswer, *FAILURES) as error:
+        except (PeerError, protocol.WrongAnswer, *FAILURES) as error:
             failure = Failure(number, contender.name, contender.configuration.name, model, reason(error))
             self.failures.append(failure)
             self.say(f"{title}, {model}: FAILED: {failure.reason}")
@@ -120,13 +120,13 @@ class Stand:
         """Finds out which vectors are right: of the real model those of `encode`. Raises PeerError."""
         for model in models:
             self.say(f"{model}: what the vector of the probe is")
-            self.expected[model] = asking.expected_of_null() if model == "null" else _encoded()
+            self.expected[model] = protocol.expected_of_null() if model == "null" else _encoded()
 
     @contextmanager
     def _serving(self, contender: Contender, model: str) -> Iterator[str]:
         if contender.peer is None:
             with cluster(Shape(model, gateways=GATEWAYS[contender.configuration.name])) as running:
-                asking.check(model, asking.vector_of("text", post(running.url, "text")), self.expected[model])
+                protocol.check(model, protocol.vector_of("text", post(running.url, "text")), self.expected[model])
                 yield running.url
             return
         launch = Launch(contender.peer, contender.configuration, model, contender.programs)
@@ -143,11 +143,11 @@ class Stand:
         path = self.folder / f"{mix}-{form}.jsonl"
         if not path.exists():
             seed, count = TEXTS[mix]
-            write_bodies(path, (asking.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)))
+            write_bodies(path, (protocol.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)))
         return path
 
 
-def _encoded() -> asking.Vector:
+def _encoded() -> protocol.Vector:
     """Returns the probe's vector from a process of its own: this one measures, and imports no torch."""
     command = [sys.executable, "-m", "bench.peers.probe"]
     ran = subprocess.run(command, cwd=ROOT, env=clean_environment({}), capture_output=True, text=True, check=False)

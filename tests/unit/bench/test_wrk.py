@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import generator
-from bench.generator import GeneratorError, Load, find_wrk, parse, parse_ticks, write_mix
+from bench import wrk
+from bench.wrk import GeneratorError, Load, find_wrk, parse, parse_ticks, write_mix
 from redbatch.bench.texts import built_in
 
 PRINTED = """Running 4s test @ http://127.0.0.1:8080/embed
@@ -66,5 +66,5 @@ def test_bodies_are_the_texts_that_redbatch_bench_sends(tmp_path: Path) -> None:
 
 def test_many_connections_get_time_to_stand() -> None:
     """Longer than a refused one waits before it is tried a second time; one alone needs none."""
-    assert generator.connect_s(1) == 0
-    assert generator.connect_s(64) < 3 < generator.connect_s(5_000)
+    assert wrk.connect_s(1) == 0
+    assert wrk.connect_s(64) < 3 < wrk.connect_s(5_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from bench.cost import Cost, Processes, Served, Snapshot, per_request, snapshot
-from bench.generator import GeneratorError, Load, connect_s, finish, parse, parse_ticks, start, stop, warm_up
+from bench.wrk import GeneratorError, Load, connect_s, finish, parse, parse_ticks, start, stop, warm_up
 
 LEAD_S = 0.5
 TAIL_S = 0.5

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from bench.child import LimitError
+from bench.child_process import LimitError
 from bench.cluster import Cluster, clean_environment
 from bench.figures import Row
 from bench.machine import ROOT
-from bench.measure import ClosedLoop, measure
+from bench.measurement import ClosedLoop, measure
 
 TABLE = "alone"
 TURNS = 5
@@ -43,7 +43,7 @@ def alone(running: Cluster, bodies: Path, model: str, mix: str, turn_s: float) -
 
 @contextmanager
 def _encoder(model: str, mix: str) -> Iterator[Encode]:
-    command = [sys.executable, "-m", "bench.encode", model, mix]
+    command = [sys.executable, "-m", "bench.encode_latency", model, mix]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=ROOT, env=clean_environment({}), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
@@ -55,7 +55,7 @@ def _encoder(model: str, mix: str) -> Iterator[Encode]:
             stdin.flush()
             line = stdout.readline()
             if not line:
-                raise LimitError(f"bench.encode ended; python -m bench.encode {model} {mix} says why")
+                raise LimitError(f"bench.encode_latency ended; python -m bench.encode_latency {model} {mix} says why")
             return float(line)
 
         try:

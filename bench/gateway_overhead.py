@@ -16,10 +16,10 @@ import psutil
 from bench.cluster import HOST, POLL_S, ClusterError, Shape, clean_environment, cluster
 from bench.cost import Served
 from bench.figures import Row
-from bench.generator import write_mix
 from bench.machine import ROOT
-from bench.measure import ClosedLoop, measure
-from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from bench.measurement import ClosedLoop, measure
+from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from bench.wrk import write_mix
 from redbatch.die_with_parent import wrapped
 from redbatch.local_redis import free_port
 
@@ -73,7 +73,7 @@ def http_alone() -> Iterator[HttpAlone]:
     """Runs it until the end of the block."""
     port = free_port()
     environment = clean_environment({"port": str(port), "admin_port": "0", "drain_delay_s": "0", "log_level": "error"})
-    command = wrapped([sys.executable, "-m", "bench.http_alone"], signal.SIGTERM)
+    command = wrapped([sys.executable, "-m", "bench.http_only"], signal.SIGTERM)
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         _wait(f"http://{HOST}:{port}/health", process)
@@ -94,4 +94,4 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
             httpx.get(url)
             return
         time.sleep(POLL_S)
-    raise ClusterError("bench.http_alone did not start: run it yourself to see why")
+    raise ClusterError("bench.http_only did not start: run it yourself to see why")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.peers.vectors import null
+from bench.peers.models import null
 
 PROBE = "Is this the vector of these words, and are they in UTF-8: größer, 東京?"
 TOLERANCE = 1e-6

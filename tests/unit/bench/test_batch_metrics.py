@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench.batches import quantile
+from bench.batch_metrics import quantile
 
 COUNTS = {0.001: 50.0, 0.002: 90.0, 0.004: 100.0, math.inf: 100.0}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.peers.catalogue import Configuration
-from bench.peers.contest import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Choice
-from bench.peers.stand import Contender, Windows
+from bench.peers.comparison import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Choice
+from bench.peers.testbed import Contender, Windows
 from bench.rounds import Round
 
 REDBATCH_WAYS = (Contender(Configuration(ONE_GATEWAY)), Contender(Configuration(TWO_GATEWAYS)))

@@ -7,10 +7,10 @@ from functools import partial
 
 from bench.cluster import Shape, cluster
 from bench.figures import Row
-from bench.generator import write_mix
-from bench.measure import ClosedLoop, measure
+from bench.measurement import ClosedLoop, measure
 from bench.redbatch_bench import compare_with_wrk
-from bench.stage import Extent, Stage, Step, figures_of
+from bench.step import Extent, Stage, Step, figures_of
+from bench.wrk import write_mix
 
 PART = "plumbing"
 ROWS = ((1, (1, 64, 256)), (2, (256,)))

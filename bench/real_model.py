@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench import redbatch_bench
-from bench.alone import TURNS, alone
-from bench.batches import batches
+from bench.batch_metrics import batches
 from bench.cluster import Cluster, Shape, cluster
 from bench.figures import Name, Row
-from bench.generator import write_mix
 from bench.limit import POOL_TEXTS, Limit, mean_tokens, measure_limit
-from bench.measure import ClosedLoop, Measured, measure
-from bench.stage import ERRORS, Extent, Stage, Step, figures_of
+from bench.measurement import ClosedLoop, Measured, measure
+from bench.single_client import TURNS, alone
+from bench.step import ERRORS, Extent, Stage, Step, figures_of
+from bench.wrk import write_mix
 
 PART = "real"
 MIXES = ("short", "mixed")

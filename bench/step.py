@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.figures import Row
-from bench.measure import Measured
+from bench.measurement import Measured
 from bench.rounds import Round
 
 MANY_CLIENTS = 5_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.limit import Limit
-from bench.real import Answered, beside
+from bench.real_model import Answered, beside
 
 LIMIT = Limit({"a": 1.0}, {"a, tuned": 0.8}, {"a, 2 at once": 0.5}, 2, (10, 30, 20, 40))
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bench.zipf import drawn
+from bench.cache import drawn
 
 BODIES = [b"%d" % i for i in range(1_000)]
 
