@@ -12,7 +12,7 @@ from bench.autoscaling.cluster import Scenario
 from bench.autoscaling.jobs import TextMix
 from bench.autoscaling.worker_profile import measure
 from bench.simulation.comparison import capacity_of
-from bench.simulation.setup import DEVICES, MAX_SIZE, PATHS, Device, Path
+from bench.simulation.setup import DEVICES, MAX_SIZE, PATHS, Device, RequestPath
 from bench.tables import median
 from gpuworker.costs import Costs
 from redbatch.bench.texts import MIXED_MEAN_TOKENS, SHORT_WORDS, SPECIAL_TOKENS
@@ -69,7 +69,7 @@ def scenarios(measured: Measurements) -> dict[str, Scenario]:
     shared = {"gateway_cpu_s": measured.gateway_cpu_s, "gateway_start_s": POD_S + measured.gateway_start_s}
     cpu_start_s = POD_S + measured.worker_start_s
     return {
-        CPU: _scenario(with_capacity(DEVICES["minilm-cpu"], measured.texts_per_s), Path(), cpu_start_s, shared),
+        CPU: _scenario(with_capacity(DEVICES["minilm-cpu"], measured.texts_per_s), RequestPath(), cpu_start_s, shared),
         GPU: _scenario(DEVICES["gpu"], PATHS["gpu"], GPU_START_S, shared),
     }
 
@@ -109,7 +109,7 @@ def with_large_requests(scenario: Scenario, inputs: int) -> Scenario:
     return replace(scenario, inputs=inputs, night_per_s=scenario.night_per_s / inputs)
 
 
-def _scenario(device: Device, path: Path, start_s: float, shared: Mapping[str, float]) -> Scenario:
+def _scenario(device: Device, path: RequestPath, start_s: float, shared: Mapping[str, float]) -> Scenario:
     profile = measure(device, path, REQUESTS)
     return Scenario(
         profile,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bench.simulation.cluster import simulate
 from bench.simulation.comparison import capacity_of
-from bench.simulation.setup import Device, Path, Setup
+from bench.simulation.setup import Device, RequestPath, Setup
 from bench.simulation.traffic import open_loop
 
 LOADS = (0.05, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -61,7 +61,7 @@ class WorkerProfile:
         return share * mean, share * std
 
 
-def measure(device: Device, path: Path, requests: int, seed: int = 1) -> WorkerProfile:
+def measure(device: Device, path: RequestPath, requests: int, seed: int = 1) -> WorkerProfile:
     """Simulates one worker at each of LOADS, with about `requests` requests of one input."""
     capacity = capacity_of(device)
     latencies, means, stds = [], [], []

@@ -35,8 +35,7 @@ from bench.autoscaling.traffic import DAY_S, HOUR_S, PEAK, Crowd, arrivals, leve
 from bench.autoscaling.worker_profile import WorkerProfile, measure
 from bench.simulation.cluster import simulate as simulate_batches
 from bench.simulation.comparison import capacity_of
-from bench.simulation.setup import DEVICES, Setup
-from bench.simulation.setup import Path as RequestPath
+from bench.simulation.setup import DEVICES, RequestPath, Setup
 from bench.simulation.traffic import Traffic
 
 CONSTANT = WorkerProfile.constant(100.0, 0.02)
