@@ -1,4 +1,4 @@
-"""The batches that ran during a measurement, from the worker's metrics."""
+"""Statistics of the batches that ran during a measurement, from the worker's metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """Of all batches so far: their number, and sums over them; `gaps` counts those up to each bound, in seconds."""
+    """Number of batches so far, and sums over them; `gaps` counts the gaps up to each bound, in seconds."""
 
     batches: float
     padding: float
@@ -29,10 +29,10 @@ class _Totals:
 
 
 @contextmanager
-def batches(running: Cluster) -> Iterator[dict[str, float]]:
-    """Fills the figures that it gives with means over the batches that ran in its block, and the gaps before them.
+def record_batches(running: Cluster) -> Iterator[dict[str, float]]:
+    """Yields a dict; at the end of the block it has means over the batches of the block, and the gaps before them.
 
-    A gap is the time that a runner stood still while there was something to run.
+    A gap is the time that a runner was idle although inputs were waiting.
     """
     before = _totals(running)
     figures: dict[str, float] = {}
@@ -60,10 +60,10 @@ def _totals(running: Cluster) -> _Totals:
 
 
 def quantile(counts: Mapping[float, float], share: float) -> float:
-    """Returns the value that this share of a histogram does not exceed; 0 for an empty one.
+    """Returns a quantile of a histogram; 0 for an empty one.
 
-    `counts` has the number up to each bound. Within a bucket values are taken to lie evenly, as Prometheus does it; in
-    the last, which has no upper bound, at its lower one.
+    `counts` maps each upper bound to the number of values up to it. Within a bucket, values are assumed to be evenly
+    distributed, as Prometheus does. In the last bucket, which has no upper bound, they are assumed at its lower bound.
     """
     bounds = [0.0, *sorted(counts)]
     total = max(counts.values(), default=0.0)

@@ -1,10 +1,10 @@
-"""`make bench-cache`: what remembering vectors gives, where some texts are asked for more often than others.
+"""`make bench-cache`: the effect of the vector cache if some texts are requested more often than others.
 
 python -m bench.cache [--quick]
 
-MiniLM, 64 clients, a short text in each request. Texts are drawn from TEXTS by Zipf's law: the text of rank r is asked
-for in proportion to 1 / r^s. Without the cache, and with it for each s, from empty: what is measured begins after
-WARMUP_S.
+MiniLM, 64 clients, one short text per request. Texts are drawn from TEXTS texts by Zipf's law: the text of rank r has a
+probability proportional to 1 / r^s. Measured without the cache, and with it for each s. The cache is empty at first;
+the measurement starts after WARMUP_S.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import typer
 from bench import wrk
 from bench.cluster import Shape, cluster
 from bench.figures import Row
-from bench.publication import OwnBlock, begin, publish
+from bench.publication import Publication, publish, start_run
 from bench.tables import markdown, number
 from redbatch.bench.target import body_of
 from redbatch.bench.texts import short
@@ -30,7 +30,7 @@ BLOCK = "cache"
 
 TEXTS = 100_000
 REQUESTS = 200_000
-"""More than are sent in a run: the generator sends them in turn, and begins again where they end."""
+"""More than are sent in a run: the generator sends them in order, and starts again at the end of the file."""
 
 EXPONENTS = (0.7, 1.0, 1.3)
 CLIENTS = 64
@@ -41,21 +41,21 @@ SEED = 1
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="One round, short: does it work? No document.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
 ) -> None:
-    """Measures with and without the cache, and writes docs/performance.md's table."""
-    begun = begin()
+    """Measures with and without the cache, and writes the table of docs/performance.md."""
+    run_start = start_run()
     rounds, window_s = (1, 2.0) if quick else (ROUNDS, WINDOW_S)
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row for number_ in range(rounds) for row in measure(Path(folder), number_, window_s)]
-    publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows)
+        rows = [row for round_ in range(rounds) for row in measure(Path(folder), round_, window_s)]
+    publish(Publication(BLOCK, table, quick), run_start, rounds, rows)
 
 
-def measure(folder: Path, number_: int, window_s: float) -> Iterator[Row]:
-    """Yields what a cluster without a cache does, and what one with it does for each exponent."""
+def measure(folder: Path, round_: int, window_s: float) -> Iterator[Row]:
+    """Yields a row for a cluster without a cache, and one for each exponent for a cluster with a cache."""
     for exponent, cached in ((1.0, False), *((each, True) for each in EXPONENTS)):
-        print(f"round {number_ + 1}, s = {exponent:g}, {'with' if cached else 'without'} the cache", flush=True)
-        bodies = requests(exponent, folder)
+        print(f"round {round_ + 1}, s = {exponent:g}, {'with' if cached else 'without'} the cache", flush=True)
+        bodies = write_requests(exponent, folder)
         settings = {"cache_bytes": str(CACHE_BYTES)} if cached else {}
         with cluster(Shape("minilm", settings=settings)) as running:
             wrk.run(running.url, bodies, clients=CLIENTS, seconds=WARMUP_S)
@@ -72,24 +72,24 @@ def measure(folder: Path, number_: int, window_s: float) -> Iterator[Row]:
 HITS_AND_MISSES = ("redbatch_cache_hits_total", "redbatch_cache_misses_total")
 
 
-def requests(exponent: float, folder: Path) -> Path:
-    """Writes the bodies of REQUESTS requests, one a line, and returns the file."""
+def write_requests(exponent: float, folder: Path) -> Path:
+    """Writes the bodies of REQUESTS requests, one per line, and returns the file."""
     path = folder / f"zipf-{exponent:g}.jsonl"
     if not path.exists():
         bodies = [body_of((text,)) for text in islice(short(Random(SEED)), TEXTS)]  # noqa: S311 - texts, no secrets
-        wrk.write_bodies(path, drawn(bodies, exponent, REQUESTS))
+        wrk.write_bodies(path, draw_requests(bodies, exponent, REQUESTS))
     return path
 
 
-def drawn(bodies: Sequence[bytes], exponent: float, number_: int) -> list[bytes]:
-    """Returns so many of some bodies, by Zipf's law: the first most often. The same ones for the same arguments."""
+def draw_requests(bodies: Sequence[bytes], exponent: float, count: int) -> list[bytes]:
+    """Returns this many bodies, drawn by Zipf's law: the first is the most frequent. Deterministic."""
     weights = list(accumulate((rank + 1) ** -exponent for rank in range(len(bodies))))
-    return Random(SEED).choices(bodies, cum_weights=weights, k=number_)  # noqa: S311 - no secrets
+    return Random(SEED).choices(bodies, cum_weights=weights, k=count)  # noqa: S311 - no secrets
 
 
 def table(folded: Sequence[Mapping[str, Any]]) -> str:
     """Returns the figures as Markdown."""
-    heads = ["cache", "s", "requests/s", "p50 ms", "p99 ms", "found there"]
+    heads = ["cache", "s", "requests/s", "p50 ms", "p99 ms", "hit ratio"]
     lines = []
     for row in folded:
         figures = {name: figure["median"] for name, figure in row["figures"].items()}

@@ -1,4 +1,4 @@
-"""A module of the benchmarks in a process of its own: what imports torch has no place in the one that measures."""
+"""Runs a module of the benchmarks in a separate process, so that the process that measures does not import torch."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from bench.machine import ROOT
 
 
-class LimitError(RuntimeError):
-    """The limit could not be measured; the message ends with what was printed."""
+class ModuleError(RuntimeError):
+    """A module failed or timed out; the message ends with its stderr."""
 
 
-def output_of(module: str, arguments: Sequence[str], environment: Mapping[str, str], patience_s: float) -> str:
-    """Runs `python -m bench.MODULE` and returns what it prints. Raises LimitError: it fails, or takes too long."""
+def run_module(module: str, arguments: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
+    """Runs `python -m bench.MODULE` and returns its stdout. Raises ModuleError if it fails or exceeds `timeout_s`."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
     try:
-        ran = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=patience_s, check=False
+        process = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
-        raise LimitError(f"bench.{module} took longer than {patience_s:.0f} s") from None
-    if ran.returncode != 0:
-        raise LimitError(f"bench.{module} failed: {ran.stderr.strip()}")
-    return ran.stdout
+        raise ModuleError(f"bench.{module} took longer than {timeout_s:.0f} s") from None
+    if process.returncode != 0:
+        raise ModuleError(f"bench.{module} failed: {process.stderr.strip()}")
+    return process.stdout

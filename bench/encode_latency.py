@@ -1,7 +1,7 @@
-"""Runs `encode` on one text at a time, as often as it is told to: `python -m bench.encode_latency MODEL MIX`.
+"""Times `encode` of one text at a time: `python -m bench.encode_latency MODEL MIX`.
 
-Reads a number a line; for each it encodes so many of the texts, from the first, and prints the median of what one took
-in ms. In between it waits and takes nothing. Imports torch.
+Reads a number N per line. For each, it encodes the first N texts one by one, and prints the median time of a text
+in ms. Between two lines it waits and uses no CPU. Imports torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEED = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answers each line."""
+    """Reads lines from stdin to its end, and answers each."""
     name, mix = arguments
     transformer = SentenceTransformer(parse_model(name).path)
     texts = [text for (text,) in built_in(mix, SEED, 1)][:POOL_TEXTS]

@@ -1,4 +1,4 @@
-"""The gateway's CPU beyond HTTP: its own, less that of the same routes when they are answered at once."""
+"""The gateway's CPU beyond HTTP: its total, minus that of the same routes if their dispatcher answers at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import httpx
 import psutil
 
 from bench.cluster import HOST, POLL_S, ClusterError, Shape, clean_environment, cluster
-from bench.cost import Served
+from bench.cost import Server
 from bench.figures import Row
 from bench.machine import ROOT
 from bench.measurement import ClosedLoop, measure
-from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Step, StepContext, figures_of
 from bench.wrk import write_mix
 from redbatch.die_with_parent import wrapped
 from redbatch.local_redis import free_port
@@ -32,52 +32,52 @@ STOP_S = 10.0
 
 
 def steps(extent: Extent) -> list[Step]:
-    """Returns what is to be done in each round."""
-    return [Step(PART, "beyond HTTP", STEP_S + 2 * extent.cost_window_s, run)]
+    """Returns the steps of each round."""
+    return [Step(PART, "gateway overhead", STEP_S + 2 * extent.cost_window_s, run)]
 
 
-def run(stage: Stage) -> list[Row]:
-    """Measures the gateway with two workers behind it, and HTTP alone."""
-    stage.say(f"cost, gateway with {WORKERS} workers, {MANY_CLIENTS:,} clients")
+def run(context: StepContext) -> list[Row]:
+    """Measures a gateway with two workers, and a gateway that only speaks HTTP."""
+    context.show(f"cost, gateway with {WORKERS} workers, {MANY_CLIENTS:,} clients")
     with cluster(Shape("null", workers=WORKERS)) as running:
-        whole = _figures(stage, running)
-    stage.say(f"cost, HTTP alone, {MANY_CLIENTS:,} clients")
-    with http_alone() as server:
-        alone = _figures(stage, server)
+        whole = _figures(context, running)
+    context.show(f"cost, HTTP only, {MANY_CLIENTS:,} clients")
+    with http_only_server() as server:
+        http_only = _figures(context, server)
     cpu = "cpu_us.gateway"
-    beyond = {cpu: whole[cpu] - alone[cpu]}
-    found = {"gateway": whole, "HTTP alone": alone, "beyond HTTP": beyond}
+    overhead = {cpu: whole[cpu] - http_only[cpu]}
+    found = {"gateway": whole, "HTTP only": http_only, "beyond HTTP": overhead}
     return [Row(TABLE, {"what": what}, figures) for what, figures in found.items()]
 
 
-def _figures(stage: Stage, served: Served) -> dict[str, float]:
-    loop = ClosedLoop(MANY_CLIENTS, stage.extent.cost_window_s, MANY_LEAD_S, warmup_s=0)
-    return figures_of(measure(served, write_mix("short", stage.folder), loop))
+def _figures(context: StepContext, server: Server) -> dict[str, float]:
+    loop = ClosedLoop(MANY_CLIENTS, context.extent.cost_window_s, MANY_LEAD_S, warmup_s=0)
+    return figures_of(measure(server, write_mix("short", context.folder), loop))
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAlone:
-    """A gateway's server whose dispatcher answers at once."""
+class HttpOnlyServer:
+    """A gateway whose dispatcher answers at once."""
 
     url: str
     process: psutil.Process
     redis: None = None
 
     def processes(self) -> Mapping[str, list[psutil.Process]]:
-        """Returns the one process, as the gateway it is."""
+        """Returns the only process, with the role gateway."""
         return {"gateway": [self.process]}
 
 
 @contextmanager
-def http_alone() -> Iterator[HttpAlone]:
-    """Runs it until the end of the block."""
+def http_only_server() -> Iterator[HttpOnlyServer]:
+    """Runs this gateway until the end of the block. Raises ClusterError if it does not start."""
     port = free_port()
     environment = clean_environment({"port": str(port), "admin_port": "0", "drain_delay_s": "0", "log_level": "error"})
     command = wrapped([sys.executable, "-m", "bench.http_only"], signal.SIGTERM)
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
-        _wait(f"http://{HOST}:{port}/health", process)
-        yield HttpAlone(f"http://{HOST}:{port}/embed", psutil.Process(process.pid))
+        _wait_until_ready(f"http://{HOST}:{port}/health", process)
+        yield HttpOnlyServer(f"http://{HOST}:{port}/embed", psutil.Process(process.pid))
     finally:
         process.terminate()
         try:
@@ -87,11 +87,11 @@ def http_alone() -> Iterator[HttpAlone]:
             process.wait()
 
 
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until and process.poll() is None:
         with suppress(httpx.TransportError):
             httpx.get(url)
             return
         time.sleep(POLL_S)
-    raise ClusterError("bench.http_only did not start: run it yourself to see why")
+    raise ClusterError("bench.http_only did not start; run `python -m bench.http_only` to see the reason")

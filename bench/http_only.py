@@ -1,6 +1,6 @@
-"""A gateway without a queue behind it: `python -m bench.http_only`, with a gateway's settings from the environment.
+"""A gateway without a queue: `python -m bench.http_only`, with a gateway's settings from the environment.
 
-Everything of HTTP is a gateway's own: the server, the routes, reading the body and writing the vectors.
+The HTTP side is that of a gateway: the server, the routes, reading the body and writing the vectors.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from shared.messages import Timing, Vectors
 TEXT = "the same vector for every text"
 
 
-class Constant:
-    """Answers every request with one and the same vector, which the null model gives."""
+class ConstantDispatcher:
+    """Answers every request with the same vector of the null model."""
 
     in_flight = 0
-    name = "http-alone"
+    name = "http-only"
 
-    def __init__(self, *_settings_and_link: object) -> None:
+    def __init__(self, *_arguments: object) -> None:
         backend = HashingBackend(parse_model("null"))
         vector = backend.run(backend.collate(backend.tokenize([TEXT])), alone=True)
         vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
         self._answer = Answered((vectors,), 1.0, 1.0, 1)
 
     async def start(self) -> None:
-        """Does nothing: there is nothing behind it."""
+        """Does nothing: there is no queue."""
 
     async def stop(self) -> None:
         """Does nothing."""
 
-    def named(self, _model: str | None) -> Constant:
-        """Returns itself, for any model."""
+    def named(self, _model: str | None) -> ConstantDispatcher:
+        """Returns this dispatcher for any model."""
         return self
 
     def missing(self) -> list[str]:
-        """Nothing is."""
+        """Returns nothing."""
         return []
 
     def alive(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
-    async def answer(self, *_asked: object) -> Answered:
-        """Returns it."""
+    async def answer(self, *_arguments: object) -> Answered:
+        """Returns the answer."""
         return self._answer
 
 
@@ -58,7 +58,7 @@ def main() -> int:
     """Serves until SIGTERM."""
     settings = GatewaySettings()
     configure_logging("gateway", settings.log_level)
-    with patch.object(server, "Queues", Constant):
+    with patch.object(server, "Queues", ConstantDispatcher):
         return server.run(settings)
 
 

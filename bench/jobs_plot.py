@@ -13,20 +13,20 @@ COLORS = (BLUE, RED)
 PERCENTILES = (("p50_ms", "--"), ("p99_ms", "-"))
 
 
-def course_of(of: Mapping[str, Any]) -> str:
-    """Returns the name under which the course of a row's last round stands."""
+def series_key(of: Mapping[str, Any]) -> str:
+    """Returns the key of the series (latency per second of the last round) that belongs to a row."""
     return f"{title_of(of)} {of['bound']}"
 
 
 def title_of(of: Mapping[str, Any]) -> str:
-    """Returns what a panel shows."""
+    """Returns the title of a panel."""
     return f"{of['model']}, {of['rate']} requests/s"
 
 
 def draw(found: Mapping[str, Any], texts: int, path: Path) -> None:
-    """Draws p50 and p99 of each second, alone and then beside the job: a panel for each model, a colour for each bound.
+    """Draws p50 and p99 of each second, first without and then with the job: a panel per model, a color per bound.
 
-    It is the course of the last round.
+    The series are those of the last round. `texts` is the size of the job.
     """
     panels: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in found["tables"]:
@@ -35,16 +35,16 @@ def draw(found: Mapping[str, Any], texts: int, path: Path) -> None:
     figure = new_figure(*SIZE_INCHES)
     for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for (bound, row), color in zip(rows, COLORS, strict=True):
-            course = found["seconds"][course_of(row["of"])]
-            alone, beside = course["alone"], course["beside"]
-            axes.axvline(len(alone) - 0.5, color=GRAY, linestyle=":")
+            series = found["seconds"][series_key(row["of"])]
+            without_job, with_job = series["without_job"], series["with_job"]
+            axes.axvline(len(without_job) - 0.5, color=GRAY, linestyle=":")
             rate = row["figures"]["job_texts_per_s"]["median"]
             label = f"bound {bound}: {rate:,.0f} texts/s of the job"
             for name, style in PERCENTILES:
-                values = [each[name] for each in (*alone, *beside)]
+                values = [each[name] for each in (*without_job, *with_job)]
                 shown = label if name == "p99_ms" else None
                 axes.plot(range(len(values)), values, style, color=color, linewidth=1.3, label=shown)
-        axes.set(title=title, xlabel=f"s: alone, then beside a job of {texts:,} texts", ylabel="ms")
+        axes.set(title=title, xlabel=f"s: without a job, then with a job of {texts:,} texts", ylabel="ms")
         axes.set_ylim(0, None)
         legend(axes)
     figure.suptitle("Latency of single requests, p99 (solid) and p50 (dashed) of each second", fontsize=11)

@@ -1,4 +1,4 @@
-"""One measurement: a load, and in its middle a window between two snapshots."""
+"""One measurement: a load, and a window between two snapshots in the middle of the load."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.cost import Cost, Processes, Served, Snapshot, per_request, snapshot
-from bench.wrk import GeneratorError, Load, connect_s, finish, parse, parse_ticks, start, stop, warm_up
+from bench.cost import Cost, Processes, Server, Snapshot, per_request, snapshot
+from bench.wrk import GeneratorError, LoadResult, connect_s, finish, parse, parse_ticks, start, stop, warm_up
 
 LEAD_S = 0.5
 TAIL_S = 0.5
@@ -19,9 +19,9 @@ GENERATOR = "generator"
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """A load: how many clients, how long the window is, what goes before it, and a load before all that (0: none).
+    """A load: number of clients, length of the window, lead before it, and a separate warm-up load (0: none).
 
-    The tail is the load behind the window, which has to last until a request is sent that ends it.
+    The tail is the load after the window: it must last until the next request, whose tick ends the window.
     """
 
     clients: int
@@ -32,18 +32,18 @@ class ClosedLoop:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a load gave.
+class Measurement:
+    """Results of a measurement.
 
     Attributes:
-        load: its latencies and errors, as a whole.
-        requests_per_s: answers a second in the window.
-        cost: what each answer cost there; `generator` is a role too.
-        first: the index of the first request that was answered in the window, about.
-        last: the same of the first that was answered after it.
+        load: latencies and errors of the whole load.
+        requests_per_s: answers per second in the window.
+        cost: cost per answer in the window; `generator` is one of the roles.
+        first: approximate index of the first request that was answered in the window.
+        last: approximate index of the first request that was answered after the window.
     """
 
-    load: Load
+    load: LoadResult
     requests_per_s: float
     cost: Cost
     first: int
@@ -51,42 +51,43 @@ class Measured:
 
 
 def measure(
-    served: Served, bodies: Path, loop: ClosedLoop, within: Callable[[Processes], None] | None = None
-) -> Measured:
-    """Puts a closed loop on a server and measures it.
+    server: Server, bodies: Path, loop: ClosedLoop, inspect: Callable[[Processes], None] | None = None
+) -> Measurement:
+    """Sends a closed loop to a server and measures it.
 
     Args:
-        served: the server.
-        bodies: of the requests, one a line.
-        loop: how much, and how long.
-        within: called with the processes after the window, while the load is still on.
+        server: the server.
+        bodies: file with the bodies of the requests, one per line.
+        loop: the load.
+        inspect: called with the processes after the window, while the load is still running.
 
     Raises:
         GeneratorError: wrk is missing, or failed, or nothing was answered in the window.
+        ClusterError: a process died.
     """
     if loop.warmup_s > 0:
-        warm_up(served.url, bodies, clients=loop.clients, seconds=loop.warmup_s)
-    tail_s = loop.tail_s if within is None else loop.tail_s + 1
-    process = start(served.url, bodies, clients=loop.clients, seconds=loop.lead_s + loop.seconds + tail_s)
+        warm_up(server.url, bodies, clients=loop.clients, seconds=loop.warmup_s)
+    tail_s = loop.tail_s if inspect is None else loop.tail_s + 1
+    process = start(server.url, bodies, clients=loop.clients, seconds=loop.lead_s + loop.seconds + tail_s)
     try:
-        members = {**served.processes(), GENERATOR: [psutil.Process(process.pid)]}
+        members = {**server.processes(), GENERATOR: [psutil.Process(process.pid)]}
         time.sleep(connect_s(loop.clients) + loop.lead_s)
-        before = snapshot(served, members)
+        before = snapshot(server, members)
         time.sleep(loop.seconds)
-        after = snapshot(served, members)
-        if within is not None:
-            within(members)
+        after = snapshot(server, members)
+        if inspect is not None:
+            inspect(members)
         output = finish(process)
     finally:
         stop(process)
-    return between(before, after, output, loop.clients)
+    return measurement_between(before, after, output, loop.clients)
 
 
-def between(before: Snapshot, after: Snapshot, output: str, clients: int) -> Measured:
-    """Returns what a load of so many clients gave, of which wrk printed `output`, between two snapshots.
+def measurement_between(before: Snapshot, after: Snapshot, output: str, clients: int) -> Measurement:
+    """Returns the results of a load between two snapshots, from the output of wrk with this number of clients.
 
     Raises:
-        GeneratorError: nothing was answered there, or the load did not last that long.
+        GeneratorError: nothing was answered between them, or the load was shorter.
     """
     load, ticks = parse(output), parse_ticks(output)
     if load.requests <= load.errors:
@@ -95,4 +96,4 @@ def between(before: Snapshot, after: Snapshot, output: str, clients: int) -> Mea
     if last <= first:
         raise GeneratorError("no request was answered in the window")
     rate = (last - first) / (after.at_s - before.at_s)
-    return Measured(load, rate, per_request(before, after, last - first), max(0, round(first)), round(last))
+    return Measurement(load, rate, per_request(before, after, last - first), max(0, round(first)), round(last))

@@ -34,26 +34,26 @@ Row = Mapping[str, Any]
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> None:
-    """Draws a picture for each part that was measured."""
+    """Draws the pictures of each part that was measured."""
     tables: dict[str, Rows] = {}
     for part in found["parts"].values():
         tables |= part["tables"]
     pictures: dict[str, tuple[str, Callable[[Mapping[str, Rows]], Figure]]] = {
-        "plumbing.png": ("plumbing", plumbing),
-        "cpu.png": ("plumbing", cpu),
-        "real.png": ("real", real),
+        "null-model.png": ("null", null_model),
+        "cpu.png": ("null", cpu),
+        "real.png": ("real", real_model),
     }
-    for name, (needed, picture) in pictures.items():
+    for name, (needed, plot) in pictures.items():
         if needed in tables:
-            save(picture(tables), folder / name)
+            save(plot(tables), folder / name)
 
 
-def plumbing(tables: Mapping[str, Rows]) -> Figure:
+def null_model(tables: Mapping[str, Rows]) -> Figure:
     """Rate and latency of the null model."""
-    rows = tables["plumbing"]
+    rows = tables["null"]
     figure = new_figure(WIDTH_INCHES, HEIGHT_INCHES)
     rates, latencies = figure.subplots(1, 2)
-    names = [_shape(row) for row in rows]
+    names = [_shape_label(row) for row in rows]
     _bars(rates, names, rows, "requests_per_s")
     rates.set(title="Throughput, null model", ylabel="requests/s")
     _latencies(latencies, names, rows)
@@ -62,12 +62,12 @@ def plumbing(tables: Mapping[str, Rows]) -> Figure:
 
 
 def cpu(tables: Mapping[str, Rows]) -> Figure:
-    """CPU of a request by process. One client alone has no batches, and would dwarf the others."""
+    """CPU per request by process. A single client forms no batches: its bar would dwarf the others."""
     many = (row for row in tables.get("redis", ()) if is_plain_many(row["of"]))
-    rows = [*(row for row in tables["plumbing"] if row["of"]["clients"] > 1), *many]
+    rows = [*(row for row in tables["null"] if row["of"]["clients"] > 1), *many]
     figure = new_figure(WIDTH_INCHES, HEIGHT_INCHES)
     axes = figure.subplots()
-    names = [_shape(row) for row in rows]
+    names = [_shape_label(row) for row in rows]
     bottoms = [0.0] * len(rows)
     for role in ROLES:
         heights = [median(row, f"cpu_us.{role}") for row in rows]
@@ -83,15 +83,15 @@ def cpu(tables: Mapping[str, Rows]) -> Figure:
     return figure
 
 
-def real(tables: Mapping[str, Rows]) -> Figure:
-    """Rate against the limit, and latency, of MiniLM, for each mix of texts."""
+def real_model(tables: Mapping[str, Rows]) -> Figure:
+    """Rate of MiniLM as a share of the limit, and latency, for each mix of texts."""
     mixes = list(dict.fromkeys(row["of"]["mix"] for row in tables["real"]))
     figure = new_figure(WIDTH_INCHES, HEIGHT_INCHES * len(mixes))
     grid = figure.subplots(len(mixes), 2, squeeze=False)
     for (shares, latencies), mix in zip(grid, mixes, strict=True):
         rows = [row for row in tables["real"] if row["of"]["mix"] == mix]
         large = [row for row in tables["one-request"] if row["of"]["mix"] == mix]
-        names = [_clients(row) for row in rows]
+        names = [_client_label(row) for row in rows]
         rates = [median(row, "requests_per_s") for row in rows] + [median(row, "texts_per_s") for row in large]
         _bars(
             shares,
@@ -112,7 +112,7 @@ FASTER = ("tuned_texts_per_s", "side_by_side_texts_per_s")
 
 
 def _limits(axes: Axes, tuned: float, side_by_side: float) -> None:
-    """Lines for the model alone, offline: one batch at a time, the same tuned, and one on each core."""
+    """Draws lines at the offline rates: one batch at a time, the same tuned, and one batch on each core."""
     lines = (
         (1.0, "the limit: one batch at a time", "--"),
         (tuned, "the same, tuned", "-."),
@@ -127,7 +127,7 @@ def _limits(axes: Axes, tuned: float, side_by_side: float) -> None:
 def _bars(
     axes: Axes, names: Sequence[str], rows: Sequence[Row], figure: str, labels: Sequence[str] | None = None
 ) -> None:
-    """Bars of the medians, with the smallest and the largest run. Inside stands the median, or the label."""
+    """Draws bars of the medians, with the smallest and the largest run. Each bar shows its median, or its label."""
     found = [row["figures"][figure] for row in rows]
     heights = [each["median"] for each in found]
     inside = labels or [number(height) for height in heights]
@@ -152,11 +152,11 @@ def _latencies(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
     style(axes)
 
 
-def _clients(row: Row) -> str:
+def _client_label(row: Row) -> str:
     clients = row["of"]["clients"]
     return f"{clients:,} client{'' if clients == 1 else 's'}"
 
 
-def _shape(row: Row) -> str:
+def _shape_label(row: Row) -> str:
     gateways = row["of"]["gateways"]
-    return _clients(row) + (f",\n{gateways} gateways" if gateways > 1 else "")
+    return _client_label(row) + (f",\n{gateways} gateways" if gateways > 1 else "")

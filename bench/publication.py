@@ -1,4 +1,4 @@
-"""The end of a benchmark that has a block of docs/performance.md, and a file of results, to itself."""
+"""Publication of a benchmark with one file of results and one block of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 from bench import document
 from bench.figures import Row, fold
-from bench.machine import ROOT, machine, run_line, when_and_what
+from bench.machine import ROOT, describe_run, machine, run_metadata
 from bench.results import FOLDER, write
 from redbatch.progress import as_time
 
 Table = Callable[[Sequence[Mapping[str, Any]]], str]
 
 
-class OwnBlock(NamedTuple):
-    """Where the figures of a benchmark go, and what makes a table of them.
+class Publication(NamedTuple):
+    """Name of the file and of the block, and the function that formats the table.
 
-    A quick run is to see that it works: its results lie under .bench, and no document changes.
+    A quick run only shows that the benchmark works: its results go to .bench, and no document changes.
     """
 
     name: str
@@ -34,28 +34,30 @@ class OwnBlock(NamedTuple):
         return FOLDER / f"{self.name}.json"
 
 
-class Begun(NamedTuple):
-    """When a run began, on the monotonic clock and for people, and of which commit it is."""
+class RunStart(NamedTuple):
+    """Start of a run: `at_s` on the monotonic clock, and the metadata for the results (time and commit)."""
 
-    at: float
-    told: Mapping[str, str]
-
-
-def begin() -> Begun:
-    """Notes the beginning of a run."""
-    return Begun(time.monotonic(), when_and_what())
+    at_s: float
+    metadata: Mapping[str, str]
 
 
-def publish(block: OwnBlock, begun: Begun, rounds: int, rows: Iterable[Row], **besides: object) -> dict[str, Any]:
-    """Writes and prints what was measured, and fills the document's block; returns it, with what is `besides`."""
+def start_run() -> RunStart:
+    """Returns the start of a run that begins now."""
+    return RunStart(time.monotonic(), run_metadata())
+
+
+def publish(
+    publication: Publication, run_start: RunStart, rounds: int, rows: Iterable[Row], **extra: object
+) -> dict[str, Any]:
+    """Writes, prints and returns the results, with `extra` values, and replaces the block of the document."""
     folded = [each.as_json() for each in fold(rows)]
-    found = {"machine": machine(), **begun.told, "repetitions": rounds, "tables": folded, **besides}
-    write(found, block.path)
-    table = block.table(folded)
-    print(f"{table}\n\n{as_time(time.monotonic() - begun.at)}")
-    if not block.quick:
+    found = {"machine": machine(), **run_start.metadata, "repetitions": rounds, "tables": folded, **extra}
+    write(found, publication.path)
+    table = publication.table(folded)
+    print(f"{table}\n\n{as_time(time.monotonic() - run_start.at_s)}")
+    if not publication.quick:
         text = document.PATH.read_text(encoding="utf-8")
         document.PATH.write_text(
-            document.with_block(text, block.name, f"{run_line(found)}.\n\n{table}"), encoding="utf-8"
+            document.replace_block(text, publication.name, f"{describe_run(found)}.\n\n{table}"), encoding="utf-8"
         )
     return found

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.cluster import clean_environment
 from bench.figures import Row
-from bench.measurement import Measured
+from bench.measurement import Measurement
 from bench.step import ERRORS
 from bench.wrk import GeneratorError
 
@@ -39,19 +39,23 @@ def run(url: str, *load: str, may_fail: bool = False) -> dict[str, Any]:
     return found
 
 
-def compare_with_wrk(url: str, wrk: Measured, seconds: float) -> list[Row]:
-    """Returns the figures of both generators for one server: of wrk, measured just before with 64 clients, and ours."""
+def compare_with_wrk(url: str, wrk: Measurement, seconds: float) -> list[Row]:
+    """Returns the figures of both generators for one server with 64 clients. Those of wrk were measured just before."""
     load = ("--clients", "64", "--mix", "short", "--duration", f"{seconds}s", "--warmup", f"{WARMUP_S}s")
     found = run(url, *load)
     measured, own = found["measured"], found["generator"]
-    theirs = {"requests_per_s": wrk.requests_per_s, "p50_ms": wrk.load.p50_ms, "cpu_us": wrk.cost.cpu_us["generator"]}
-    ours = {
+    wrk_figures = {
+        "requests_per_s": wrk.requests_per_s,
+        "p50_ms": wrk.load.p50_ms,
+        "cpu_us": wrk.cost.cpu_us["generator"],
+    }
+    own_figures = {
         "requests_per_s": measured["requests_per_s"],
         "p50_ms": measured["latency_ms"]["p50"],
         "cpu_us": own["cpu_us_per_request"],
         ERRORS: float(sum(measured["errors"].values())),
     }
     return [
-        Row(TABLE, {"generator": "wrk"}, theirs),
-        Row(TABLE, {"generator": "redbatch bench"}, ours),
+        Row(TABLE, {"generator": "wrk"}, wrk_figures),
+        Row(TABLE, {"generator": "redbatch bench"}, own_figures),
     ]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Folded, Name, Row, fold
-from bench.limit import ABOVE, is_possible
+from bench.figures import FoldedRow, Name, Row, fold
+from bench.limit import MAX_SHARE, is_possible
 from bench.machine import ROOT
 from bench.step import ERRORS
 
 FOLDER = ROOT / "bench" / "results"
 PATH = FOLDER / "bench.json"
-SAME = ("cpu", "cores")
+MACHINE_KEYS = ("cpu", "cores")
 Results = dict[str, Any]
 
 
@@ -27,31 +27,32 @@ class MissingResultsError(LookupError):
 
 
 def problems(rows: Iterable[Row]) -> list[str]:
-    """Returns why the run is not valid: requests that failed, and serving that would have beaten the model alone.
+    """Returns the reasons why a run is invalid: failed requests, and serving that is faster than the offline limit.
 
-    One failed request in any round is enough. A share counts by its median over the rounds, as it is published: the
-    machine's speed changes between a limit and what is compared with it, and in one round of many by more than ABOVE.
+    One failed request in any round is enough. Of a share, the median over the rounds is judged, as it is published: the
+    machine's speed changes between the limit and the measurement compared with it, in one of many rounds by more than
+    MAX_SHARE allows.
     """
     found = []
     for row in fold(rows):
-        if (errors := _of(row, ERRORS, sum)) > 0:
+        if (errors := _over_rounds(row, ERRORS, sum)) > 0:
             found.append(f"{label(row)}: {errors:.0f} requests failed")
-        if not is_possible(share := _of(row, "share_of_side_by_side", statistics.median)):
-            found.append(f"{label(row)}: {share:.2f} × side by side, above {ABOVE}: the limit is measured wrongly")
+        if not is_possible(share := _over_rounds(row, "share_of_side_by_side", statistics.median)):
+            found.append(f"{label(row)}: {share:.2f} × side by side, above {MAX_SHARE}: the limit is measured wrongly")
     return found
 
 
-def _of(row: Folded, name: str, over_rounds: Callable[[Sequence[float]], float]) -> float:
-    return over_rounds(row.figures[name].runs) if name in row.figures else 0.0
+def _over_rounds(row: FoldedRow, name: str, function: Callable[[Sequence[float]], float]) -> float:
+    return function(row.figures[name].runs) if name in row.figures else 0.0
 
 
-def label(row: Folded) -> str:
-    """Names a row for people."""
+def label(row: FoldedRow) -> str:
+    """Returns the name of a row for messages."""
     return f"{row.table} ({', '.join(f'{name} {value}' for name, value in row.of.items())})"
 
 
 def read(path: Path = PATH) -> Results:
-    """Returns what was written before; nothing when there is no such file."""
+    """Returns the results of earlier runs; no parts if the file does not exist."""
     if not path.exists():
         return {"machine": {}, "parts": {}}
     found: Results = json.loads(path.read_text(encoding="utf-8"))
@@ -70,13 +71,13 @@ def require_parts(results: Results, names: Iterable[str], purpose: str) -> None:
         )
 
 
-def merged(before: Results, machine: Mapping[str, Name], parts: Mapping[str, Any]) -> Results:
-    """Returns the results with these parts in place of those of the same names; another machine's are left out."""
-    same = all(before["machine"].get(name) == machine.get(name) for name in SAME)
+def merge(before: Results, machine: Mapping[str, Name], parts: Mapping[str, Any]) -> Results:
+    """Returns the results with these parts replaced or added. Parts of another machine are dropped."""
+    same = all(before["machine"].get(name) == machine.get(name) for name in MACHINE_KEYS)
     return {"machine": dict(machine), "parts": {**(before["parts"] if same else {}), **parts}}
 
 
 def write(results: Results, path: Path) -> None:
-    """Writes them as indented JSON."""
+    """Writes results as indented JSON, and creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

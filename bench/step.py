@@ -1,4 +1,4 @@
-"""What the parts of the benchmark share: how long they may take, where they put files, and whom they tell."""
+"""Steps of `make bench`: their extent, their context, and the figures that all served rows have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.figures import Row
-from bench.measurement import Measured
+from bench.measurement import Measurement
 from bench.rounds import Round
 
 MANY_CLIENTS = 5_000
@@ -17,9 +17,9 @@ ERRORS = "errors"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured: windows in seconds, the texts of the limit, requests of 1,000 texts by mix.
+    """The amount of measurement: windows in seconds, texts of the limit, requests of 1,000 texts by mix.
 
-    `whole_grid` measures Redis' cost in every shape, not in one.
+    With `whole_grid`, the cost of Redis is measurement in every shape, otherwise in one.
     """
 
     repetitions: int = 3
@@ -46,30 +46,30 @@ QUICK = Extent(
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where a step runs: its extent, a folder for files, the round, and who is told what runs now."""
+class StepContext:
+    """Context of a step: extent, folder for files, round, and a callback that shows the current measurement."""
 
     extent: Extent
     folder: Path
     round: Round
-    say: Callable[[str], None]
+    show: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of work that is repeated in each round, and about how many seconds it takes."""
+    """A step, repeated in each round. `seconds` is its estimated duration."""
 
     part: str
     name: str
     seconds: float
-    run: Callable[[Stage], Sequence[Row]]
+    run: Callable[[StepContext], Sequence[Row]]
 
 
-def figures_of(measured: Measured) -> dict[str, float]:
-    """Returns the figures that each served row has."""
-    load, cost = measured.load, measured.cost
+def figures_of(measurement: Measurement) -> dict[str, float]:
+    """Returns the figures of a measurement that each served row has."""
+    load, cost = measurement.load, measurement.cost
     figures = {
-        "requests_per_s": measured.requests_per_s,
+        "requests_per_s": measurement.requests_per_s,
         "p50_ms": load.p50_ms,
         "p95_ms": load.p95_ms,
         "p99_ms": load.p99_ms,

@@ -1,4 +1,4 @@
-"""Load from wrk: a native generator, so that two cores have as much as can be for what is measured."""
+"""Load from wrk: a native generator, which leaves most of two cores to the servers that are measured."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from redbatch.open_files import raise_open_file_limit
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 TIMEOUT_S = 60
-"""A later answer counts as an error. It is far above any latency here."""
+"""A later answer counts as an error. Far above any latency measured here."""
 MARGIN_S = 90.0
 SETTLE_S = 1.0
 FEW_CLIENTS = 1_000
 CONNECT_S = 1.0
 CONNECT_MANY_S = 4.0
-"""More connections than a server's backlog are refused at first, and tried again after 1 and 3 s."""
+"""A server refuses connections beyond its backlog at first; they are retried after 1 and 3 s."""
 
 
 class GeneratorError(RuntimeError):
-    """The load cannot be made; the message says why, in one line."""
+    """A load failed; the message gives the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What came of a closed loop: latencies are of all answers, errors are answers of 4xx and 5xx, and broken ones."""
+class LoadResult:
+    """Results of a closed loop: latencies are those of all answers; errors are answers 4xx and 5xx, and broken ones."""
 
     requests: int
     seconds: float
@@ -60,7 +60,7 @@ def write_bodies(path: Path, bodies: Iterable[bytes]) -> Path:
     return path
 
 
-def run(url: str, bodies: Path, *, clients: int, seconds: float) -> Load:
+def run(url: str, bodies: Path, *, clients: int, seconds: float) -> LoadResult:
     """Keeps `clients` requests in flight, each over a separate connection, and returns the results.
 
     wrk takes whole seconds: the time is rounded up. All connections are open before the time begins.
@@ -82,7 +82,7 @@ def warm_up(url: str, bodies: Path, *, clients: int, seconds: float) -> None:
 
 
 def find_wrk() -> str:
-    """Returns the program. Raises GeneratorError when it is missing."""
+    """Returns the path of wrk. Raises GeneratorError if it is not installed."""
     program = shutil.which("wrk")
     if program is None:
         raise GeneratorError("wrk is not installed: apt install wrk (Debian, Ubuntu) or brew install wrk (macOS)")
@@ -90,14 +90,14 @@ def find_wrk() -> str:
 
 
 def connect_s(clients: int) -> float:
-    """Returns how long after the start of wrk the first request is sent."""
+    """Returns the time from the start of wrk to the first request, in which all connections are opened (s)."""
     if clients == 1:
         return 0.0
     return CONNECT_S if clients <= FEW_CLIENTS else CONNECT_MANY_S
 
 
 def start(url: str, bodies: Path, *, clients: int, seconds: float) -> subprocess.Popen[str]:
-    """Starts such a load without waiting for its end: `parse` reads what it prints. Raises GeneratorError."""
+    """Starts such a load without waiting for its end; `parse` reads its output. Raises GeneratorError."""
     program = find_wrk()
     raise_open_file_limit()
     connect = connect_s(clients)
@@ -106,13 +106,13 @@ def start(url: str, bodies: Path, *, clients: int, seconds: float) -> subprocess
     return subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def parse(output: str) -> Load:
-    """Returns what the line of `wrk.lua` says. Raises GeneratorError when there is none."""
+def parse(output: str) -> LoadResult:
+    """Returns the results in the output of `wrk.lua`. Raises GeneratorError if there are none."""
     for line in output.splitlines():
         name, *values = line.split(" ")
         if name == "redbatch":
             requests, duration_us, errors, *latencies_us = map(int, values)
-            return Load(requests, duration_us / 1e6, errors, *(each / 1000 for each in latencies_us))
+            return LoadResult(requests, duration_us / 1e6, errors, *(each / 1000 for each in latencies_us))
         if name == "redbatch-error":
             raise GeneratorError(" ".join(values))
     last = next((line for line in reversed(output.splitlines()) if line.strip()), "it printed nothing")
@@ -120,7 +120,7 @@ def parse(output: str) -> Load:
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 0.0) -> str:
-    """Returns what a load printed, `seconds` and at most MARGIN_S from now, and stops it if it takes longer."""
+    """Returns the output of a load that ends in `seconds` from now. Kills it if it takes over MARGIN_S longer."""
     try:
         return process.communicate(timeout=seconds + MARGIN_S)[0]
     finally:
@@ -128,7 +128,7 @@ def finish(process: subprocess.Popen[str], seconds: float = 0.0) -> str:
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Ends a load that has not ended by itself."""
+    """Kills a load that is still running."""
     if process.poll() is None:
         process.kill()
         process.communicate()
@@ -136,26 +136,26 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """How many requests had been sent by when (seconds since the epoch): some 20 ms apart, in order."""
+    """Numbers of requests sent by given times (seconds since the epoch), in order and about 20 ms apart."""
 
     at_s: tuple[float, ...]
     sent: tuple[int, ...]
 
     def sent_by(self, at_s: float) -> float:
-        """Returns how many had been sent by then: in a closed loop, as many as were answered, and those in flight.
+        """Returns the number of requests sent by a time: in a closed loop, those answered plus those in flight.
 
         Raises:
-            GeneratorError: the load had not begun, or was over.
+            GeneratorError: the load had not started, or had ended.
         """
         after = bisect_left(self.at_s, at_s)
         if not 0 < after < len(self.at_s):
-            raise GeneratorError("the load did not last as long as what was to be measured")
+            raise GeneratorError("the load did not last for the whole measurement")
         (start_s, end_s), (first, last) = self.at_s[after - 1 : after + 1], self.sent[after - 1 : after + 1]
         return first + (last - first) * (at_s - start_s) / (end_s - start_s)
 
 
 def parse_ticks(output: str) -> Ticks:
-    """Returns what the second line of `wrk.lua` says."""
+    """Returns the ticks in the output of `wrk.lua`; none if it has none."""
     for line in output.splitlines():
         name, *values = line.split(" ")
         if name == "redbatch-ticks":

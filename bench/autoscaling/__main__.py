@@ -29,7 +29,7 @@ from bench.autoscaling.traffic import Crowd, arrivals
 from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
-from bench.machine import ROOT, machine, run_line, when_and_what
+from bench.machine import ROOT, machine, describe_run, run_metadata
 from redbatch.progress import as_time
 
 PATH = results.FOLDER / "autoscaling.json"
@@ -52,7 +52,7 @@ def main(
     processes: Annotated[int, typer.Option(min=1, help="Parallel processes.")] = os.cpu_count() or 1,
 ) -> None:
     """Simulates, and writes bench/results/autoscaling.json, and the tables and the picture of docs/autoscaling.md."""
-    began_s, provenance = time.monotonic(), when_and_what()
+    began_s, provenance = time.monotonic(), run_metadata()
     console = Console(stderr=True, highlight=False)
     try:
         results.require_parts(results.read(), ["real"], "the simulation of autoscaling")
@@ -83,8 +83,8 @@ def write(found: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE
     """Writes the tables into the document, and the image file."""
     text = path.read_text(encoding="utf-8")
     for name, table in report.tables(found).items():
-        text = document.with_block(text, name, table)
-    path.write_text(document.with_block(text, "autoscaling-run", f"{run_line(found)}."), encoding="utf-8")
+        text = document.replace_block(text, name, table)
+    path.write_text(document.replace_block(text, "autoscaling-run", f"{describe_run(found)}."), encoding="utf-8")
     plot.draw(found, image)
 
 

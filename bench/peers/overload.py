@@ -1,10 +1,10 @@
-"""`make bench-overload`: offered load against what is answered in time, beside servers that take whatever comes.
+"""`make bench-overload`: offered load and timely answers, compared with servers that accept every request.
 
 python -m bench.peers.overload [--quick]
 
-Each server has the same simulated model behind it, one batch at a time: 50 ms, and 10 ms for each input but the first.
-An open loop offers from a tenth of to ten times what batches of 32 of it give. Each load finds a server that was just
-started, and is measured after WARMUP_S of it, when queues have filled.
+Each server runs the same simulated model, one batch at a time: 50 ms, and 10 ms for each input but the first. An open
+loop offers from a tenth to ten times the capacity of batches of 32. Each load starts with a new server, and is measured
+after WARMUP_S, when queues have filled.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import typer
 
 from bench import redbatch_bench
 from bench.cluster import Shape, cluster
-from bench.document import with_block
+from bench.document import replace_block
 from bench.figures import Row, fold
-from bench.machine import ROOT, machine, run_line, when_and_what
+from bench.machine import ROOT, describe_run, machine, run_metadata
 from bench.peers import environment
 from bench.peers.catalogue import FASTAPI, MOSEC, Configuration, Peer
 from bench.peers.comparison import REDBATCH
-from bench.peers.protocol import expected_of_null
+from bench.peers.protocol import expected_null_vector
 from bench.peers.report import TITLES
 from bench.peers.server import Launch, serving
 from bench.results import FOLDER, write
@@ -42,7 +42,7 @@ BLOCK = "overload"
 MODEL = "simulated:base_ms=50,item_ms=10"
 BATCH = 32
 CAPACITY = 1_000 * BATCH / (50 + 10 * (BATCH - 1))
-"""Requests a second: full batches, one after the other."""
+"""Requests per second in full batches, one after the other."""
 
 OFFERED = (0.1, 0.2, 0.5, 0.9, 1.2, 2.0, 4.0, 10.0)
 TIMEOUT_MS = 2_000
@@ -56,10 +56,10 @@ COLORS = {REDBATCH: RED, FASTAPI.name: BLUE, MOSEC.name: GREEN}
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Two loads, short: does it work? No document.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short test run of two loads; writes no document.")] = False,
 ) -> None:
-    """Measures all servers under all loads, and writes docs/reliability.md's table and picture."""
-    began, beginning = time.monotonic(), when_and_what()
+    """Measures all servers under all loads, and writes the table and the picture of docs/reliability.md."""
+    began, beginning = time.monotonic(), run_metadata()
     rows = list(measure(OFFERED[2:6:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
     found = {"machine": machine(), **beginning, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
     write(found, QUICK_PATH if quick else PATH)
@@ -69,18 +69,18 @@ def main(
 
 
 def publish(found: Mapping[str, Any]) -> None:
-    """Writes what was found into docs/reliability.md, and draws the picture beside it."""
+    """Writes the table into docs/reliability.md, and draws its picture."""
     rows = [
         Row(BLOCK, each["of"], {name: figure["median"] for name, figure in each["figures"].items()})
         for each in found["tables"]
     ]
-    block = f"{run_line(found)}.\n\n{table(rows)}\n\n![Goodput and latency under overload](images/{PICTURE.name})"
-    DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+    block = f"{describe_run(found)}.\n\n{table(rows)}\n\n![Goodput and latency under overload](images/{PICTURE.name})"
+    DOCUMENT.write_text(replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
     draw(rows, PICTURE)
 
 
 def measure(offered: Sequence[float], window_s: float) -> Iterator[Row]:
-    """Yields what each server did under each load, as a multiple of CAPACITY."""
+    """Yields a row for each server under each load. Loads are multiples of CAPACITY."""
     for peer, configuration in SERVERS:
         name = peer.name if peer else REDBATCH
         programs = environment.make(peer.folder, print) if peer else Path()
@@ -104,7 +104,7 @@ def _served(peer: Peer | None, configuration: Configuration, programs: Path) -> 
         with cluster(Shape(MODEL, settings={"max_batch_size": str(BATCH)})) as running:
             yield running.url
     else:
-        with serving(Launch(peer, configuration, MODEL, programs), expected_of_null()) as url:
+        with serving(Launch(peer, configuration, MODEL, programs), expected_null_vector()) as url:
             yield url
 
 
@@ -118,7 +118,7 @@ def _load(url: str, rate: float, window_s: float) -> dict[str, Any]:
 
 def table(rows: Sequence[Row]) -> str:
     """Returns the figures as Markdown."""
-    heads = ["server", "offered", "in time", "share of the possible", "p99 of answers with a vector", "refused at once"]
+    heads = ["server", "offered", "in time", "share of the maximum", "p99 of answers with a vector", "refused at once"]
     lines = []
     for row in rows:
         figures = row.figures
@@ -147,7 +147,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         latency.plot(
             [each["offered_per_s"] for each in answered], [each["p99_ms"] for each in answered], "o-", color=color
         )
-    goodput.axhline(CAPACITY, color=BLACK, linestyle=":", label="what the model can do")
+    goodput.axhline(CAPACITY, color=BLACK, linestyle=":", label="capacity of the model")
     latency.axhline(TIMEOUT_MS, color=BLACK, linestyle=":")
     goodput.set(
         title="Answered within 2 s", xlabel="offered, requests/s", ylabel="requests/s", xscale="log", ylim=(0, None)

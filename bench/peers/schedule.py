@@ -1,4 +1,4 @@
-"""In which order which server is started to measure what. Pure."""
+"""The order in which servers are started, and the cells that each run measures. Pure."""
 
 from __future__ import annotations
 
@@ -6,64 +6,67 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.peers.catalogue import Configuration
-from bench.peers.comparison import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Choice
-from bench.peers.testbed import Contender, Windows
+from bench.peers.comparison import GATEWAYS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, BestConfigurations, Cell
+from bench.peers.testbed import Candidate, Windows
 from bench.rounds import Round
 
-REDBATCH_WAYS = (Contender(Configuration(ONE_GATEWAY)), Contender(Configuration(TWO_GATEWAYS)))
-AROUND_START_S = {"null": 5.0, "minilm": 13.0}
-AROUND_WINDOW_S = {"null": 2.0, "minilm": 5.0}
-"""What takes time beside the windows, about: a start, a warmup's ends and a stop; connections, a lead and a tail."""
+REDBATCH_CANDIDATES = (Candidate(Configuration(ONE_GATEWAY)), Candidate(Configuration(TWO_GATEWAYS)))
+START_OVERHEAD_S = {"null": 5.0, "minilm": 13.0}
+WINDOW_OVERHEAD_S = {"null": 2.0, "minilm": 5.0}
+"""Estimated time beside the windows: per start (with the ends of the warm-up, and the stop), and per window (with
+connections, lead and tail)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ServerRun:
     """A server that is started to measure some cells of one model."""
 
-    contender: Contender
+    candidate: Candidate
     cells: Sequence[Cell]
 
     def seconds(self, windows: Windows) -> float:
-        """Returns about how long it takes."""
+        """Returns the estimated duration."""
         model = self.cells[0].model
-        start_s = AROUND_START_S[model] + windows.warmup_s[model]
-        return start_s + sum(AROUND_WINDOW_S[model] + windows.window_s[cell.part] for cell in self.cells)
+        start_s = START_OVERHEAD_S[model] + windows.warmup_s[model]
+        return start_s + sum(WINDOW_OVERHEAD_S[model] + windows.window_s[cell.part] for cell in self.cells)
 
 
-def trials(peers: Iterable[Contender], cells: Sequence[Cell]) -> list[Turn]:
-    """Returns the turns in which each peer is tried in each of its configurations, where it has more than one."""
-    return [turn for peer in peers if not only_one(peer) for turn in _turns(peer, cells)]
+def plan_trials(peers: Iterable[Candidate], cells: Sequence[Cell]) -> list[ServerRun]:
+    """Returns runs of each configuration of each peer that has several."""
+    return [run for peer in peers if not has_one_configuration(peer) for run in _runs(peer, cells)]
 
 
-def only_one(contender: Contender) -> bool:
-    """Whether there is no choice."""
-    return contender.peer is not None and len(contender.peer.configurations) == 1
+def has_one_configuration(candidate: Candidate) -> bool:
+    """Returns whether the peer of a candidate has a single configuration."""
+    return candidate.peer is not None and len(candidate.peer.configurations) == 1
 
 
-def a_round(contenders: Sequence[Contender], cells: Sequence[Cell], choice: Choice, which: Round) -> list[Turn]:
-    """Returns the turns of a round: each server in what counts for a cell, model by model. Rounds begin elsewhere."""
+def plan_round(
+    candidates: Sequence[Candidate], cells: Sequence[Cell], choice: BestConfigurations, round_: Round
+) -> list[ServerRun]:
+    """Returns the runs of a round: each server in its best configurations, model by model, rotated by the round."""
     models = list(dict.fromkeys(cell.model for cell in cells))
-    found: list[Turn] = []
+    planned: list[ServerRun] = []
     for model in models:
-        turns = [
-            turn
-            for contender in contenders
-            for turn in _turns(
-                contender, [cell for cell in cells if cell.model == model and counts(contender, cell, choice)]
+        runs = [
+            run
+            for candidate in candidates
+            for run in _runs(
+                candidate, [cell for cell in cells if cell.model == model and is_measured(candidate, cell, choice)]
             )
         ]
-        found += which.turns(turns)
-    return found
+        planned += round_.rotate(runs)
+    return planned
 
 
-def counts(contender: Contender, cell: Cell, choice: Choice) -> bool:
-    """Whether a server in this configuration is measured in a cell."""
-    if contender.name == REDBATCH:
-        return contender.configuration.name in (ONE_GATEWAY, GATEWAYS.get(cell.name))
-    return choice.get((contender.name, cell.name)) == contender.configuration.name
+def is_measured(candidate: Candidate, cell: Cell, choice: BestConfigurations) -> bool:
+    """Returns whether a server in this configuration is measured in a cell."""
+    if candidate.name == REDBATCH:
+        return candidate.configuration.name in (ONE_GATEWAY, GATEWAYS.get(cell.name))
+    return choice.get((candidate.name, cell.name)) == candidate.configuration.name
 
 
-def _turns(contender: Contender, cells: Sequence[Cell]) -> Iterator[Turn]:
-    for model in contender.peer.models if contender.peer else dict.fromkeys(cell.model for cell in cells):
-        if mine := [cell for cell in cells if cell.model == model]:
-            yield Turn(contender, mine)
+def _runs(candidate: Candidate, cells: Sequence[Cell]) -> Iterator[ServerRun]:
+    for model in candidate.peer.models if candidate.peer else dict.fromkeys(cell.model for cell in cells):
+        if its_cells := [cell for cell in cells if cell.model == model]:
+            yield ServerRun(candidate, its_cells)

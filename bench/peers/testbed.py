@@ -1,4 +1,4 @@
-"""Runs one server of the contest, and measures some cells on it."""
+"""Runs one server of the comparison, and measures cells on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.cluster import Shape, clean_environment, cluster
 from bench.cost import Processes
 from bench.failures import FAILURES, reason
 from bench.machine import ROOT
-from bench.measurement import ClosedLoop, Measured, measure
+from bench.measurement import ClosedLoop, Measurement, measure
 from bench.peers import protocol
 from bench.peers.catalogue import Configuration, Peer
 from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Failure, Run
@@ -30,19 +30,19 @@ GATEWAYS = {ONE_GATEWAY: 1, TWO_GATEWAYS: 2}
 WARMUP_CLIENTS = 64
 LEAD_S = {"null": 0.5, "minilm": 2.0}
 TAIL_S = {"null": 0.5, "minilm": 2.0}
-"""Load before and after the window. A slow server answers a batch in a second or two, and a window must not end after
-the last of them."""
+"""Load before and after the window. A slow server answers a batch in a second or two, and the last
+of these answers must come after the window."""
 
 TEXTS = {"short": (1, 4_096), "mixed": (7, 256)}
-"""Seed and number of the texts of a mix. A slow server is through the mixed ones twice in a window: all servers do the
-same work. These have the mean length of the mix."""
+"""Seed and number of the texts of a mix. A slow server processes the mixed ones twice in a window, so all servers
+do the same work. Their mean length is that of the mix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long a measurement is, in seconds: an unmeasured load after the start, by model, and the window, by part.
+    """Durations of a measurement in seconds: warm-up load after the start, by model, and window, by part.
 
-    And in how many rounds.
+    `rounds` is the number of rounds.
     """
 
     warmup_s: Mapping[str, float]
@@ -51,21 +51,21 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """A server of which only answers are looked at: not its processes, not its Redis."""
+class BareServer:
+    """A server of which only the answers are measured, not the processes or Redis."""
 
     url: str
     redis: None = None
 
     @staticmethod
     def processes() -> Processes:
-        """Returns none."""
+        """Returns no processes."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """A server in one configuration: Redbatch, or a peer whose environment is made."""
+class Candidate:
+    """A server in one configuration: Redbatch, or a peer whose environment exists."""
 
     configuration: Configuration
     peer: Peer | None = None
@@ -73,91 +73,95 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """For the results."""
+        """Name in the results."""
         return self.peer.name if self.peer else REDBATCH
 
     @property
     def form(self) -> str:
-        """Of its requests."""
+        """Form of its requests (see Peer.body)."""
         return self.peer.body if self.peer else "text"
 
 
 @dataclass(slots=True)
-class Stand:
-    """What all measurements share.
+class Testbed:
+    """State of all measurements.
 
     Attributes:
-        folder: for the bodies of requests.
+        folder: folder for the bodies of requests.
         say: is told what runs now.
-        runs: what was found.
-        failures: what could not be.
-        expected: the right vector of the probe, by model.
+        runs: results.
+        failures: servers that failed.
+        expected: the correct vector of the probe, by model.
     """
 
     folder: Path
-    say: Callable[[str], None] = print
+    show: Callable[[str], None] = print
     runs: list[Run] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     expected: dict[str, protocol.Vector] = field(default_factory=dict)
 
-    def run(self, contender: Contender, cells: Sequence[Cell], windows: Windows, number: int) -> None:
-        """Starts a server, measures these cells of one model on it, and stops it. What fails is written down."""
-        model, title = cells[0].model, f"{contender.name} ({contender.configuration.name})"
-        self.say(f"{title}, {model}: starts")
+    def run(self, candidate: Candidate, cells: Sequence[Cell], windows: Windows, number: int) -> None:
+        """Starts a server, measures these cells of one model on it, and stops it. Records failures."""
+        model, title = cells[0].model, f"{candidate.name} ({candidate.configuration.name})"
+        self.show(f"{title}, {model}: starts")
         try:
-            with self._serving(contender, model) as url:
-                texts = self._bodies(cells[0].mix, contender.form)
+            with self._serving(candidate, model) as url:
+                texts = self._bodies(cells[0].mix, candidate.form)
                 warm_up(url, texts, clients=WARMUP_CLIENTS, seconds=windows.warmup_s[model])
                 for cell in cells:
-                    self.say(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
-                    self.runs.append(self._measured(contender, url, cell, windows, number))
-        except (PeerError, protocol.WrongAnswer, *FAILURES) as error:
-            failure = Failure(number, contender.name, contender.configuration.name, model, reason(error))
+                    self.show(f"{title}, {cell.part}, {cell.clients} client{'s' if cell.clients > 1 else ''}")
+                    self.runs.append(self._measured(candidate, url, cell, windows, number))
+        except (PeerError, protocol.WrongVectorError, *FAILURES) as error:
+            failure = Failure(number, candidate.name, candidate.configuration.name, model, reason(error))
             self.failures.append(failure)
-            self.say(f"{title}, {model}: FAILED: {failure.reason}")
+            self.show(f"{title}, {model}: FAILED: {failure.reason}")
 
-    def learn(self, models: Iterable[str]) -> None:
-        """Finds out which vectors are right: of the real model those of `encode`. Raises PeerError."""
+    def compute_expected(self, models: Iterable[str]) -> None:
+        """Computes the expected vectors: for the real model those of `encode`. Raises PeerError."""
         for model in models:
-            self.say(f"{model}: what the vector of the probe is")
-            self.expected[model] = protocol.expected_of_null() if model == "null" else _encoded()
+            self.show(f"{model}: computing the expected vector")
+            self.expected[model] = protocol.expected_null_vector() if model == "null" else _encode_probe()
 
     @contextmanager
-    def _serving(self, contender: Contender, model: str) -> Iterator[str]:
-        if contender.peer is None:
-            with cluster(Shape(model, gateways=GATEWAYS[contender.configuration.name])) as running:
-                protocol.check(model, protocol.vector_of("text", post(running.url, "text")), self.expected[model])
+    def _serving(self, candidate: Candidate, model: str) -> Iterator[str]:
+        if candidate.peer is None:
+            with cluster(Shape(model, gateways=GATEWAYS[candidate.configuration.name])) as running:
+                protocol.check_vector(
+                    model, protocol.decode_vector("text", post(running.url, "text")), self.expected[model]
+                )
                 yield running.url
             return
-        launch = Launch(contender.peer, contender.configuration, model, contender.programs)
+        launch = Launch(candidate.peer, candidate.configuration, model, candidate.programs)
         with serving(launch, self.expected[model]) as url:
             yield url
 
-    def _measured(self, contender: Contender, url: str, cell: Cell, windows: Windows, number: int) -> Run:
+    def _measured(self, candidate: Candidate, url: str, cell: Cell, windows: Windows, number: int) -> Run:
         lead_s, tail_s = LEAD_S[cell.model], TAIL_S[cell.model]
         loop = ClosedLoop(cell.clients, windows.window_s[cell.part], lead_s, warmup_s=0, tail_s=tail_s)
-        figures = of_right_answers(measure(Alone(url), self._bodies(cell.mix, contender.form), loop))
-        return Run(number, contender.name, contender.configuration.name, cell.name, figures)
+        figures = figures_without_failures(measure(BareServer(url), self._bodies(cell.mix, candidate.form), loop))
+        return Run(number, candidate.name, candidate.configuration.name, cell.name, figures)
 
     def _bodies(self, mix: str, form: str) -> Path:
         path = self.folder / f"{mix}-{form}.jsonl"
         if not path.exists():
             seed, count = TEXTS[mix]
-            write_bodies(path, (protocol.body_of(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count)))
+            write_bodies(
+                path, (protocol.encode_request(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count))
+            )
         return path
 
 
-def _encoded() -> protocol.Vector:
-    """Returns the probe's vector from a process of its own: this one measures, and imports no torch."""
+def _encode_probe() -> protocol.Vector:
+    """Returns the probe's vector from a separate process: this process measures, and must not import torch."""
     command = [sys.executable, "-m", "bench.peers.probe"]
-    ran = subprocess.run(command, cwd=ROOT, env=clean_environment({}), capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        raise PeerError(f"bench.peers.probe failed: {ran.stderr.strip()}")
-    return np.array(json.loads(ran.stdout.splitlines()[-1]), dtype=np.float64)
+    process = subprocess.run(command, cwd=ROOT, env=clean_environment({}), capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise PeerError(f"bench.peers.probe failed: {process.stderr.strip()}")
+    return np.array(json.loads(process.stdout.splitlines()[-1]), dtype=np.float64)
 
 
-def of_right_answers(measured: Measured) -> dict[str, float]:
-    """Returns the figures of a load, its rate without the share of failed requests. Latencies are of all answers."""
+def figures_without_failures(measured: Measurement) -> dict[str, float]:
+    """Returns the figures of a load. Failed requests are excluded from the rate, not from the latencies."""
     figures = figures_of(measured)
     right = 1 - figures[ERRORS] / measured.load.requests
     return figures | {"requests_per_s": measured.requests_per_s * right}

@@ -16,9 +16,9 @@ import typer
 
 from bench import document
 from bench.figures import Row
-from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.progress import Watch
-from bench.results import FOLDER, SAME, write
+from bench.machine import ROOT, machine, describe_run, run_metadata
+from bench.progress import ProgressBar
+from bench.results import FOLDER, MACHINE_KEYS, write
 from bench.rounds import Round
 from bench.sweep import plot, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
@@ -45,7 +45,7 @@ def main(
     whole = out or (QUICK_PATH if quick else PATH)
     settings = [*ORIGINAL, DEFAULT] if quick else grid()
     extent = QUICK if quick else Extent(rounds=repetitions)
-    began, beginning = time.monotonic(), when_and_what()
+    began, beginning = time.monotonic(), run_metadata()
     before = earlier(whole, beginning) if add else []
     try:
         rows = measure(settings, extent, report.rounds_in(before))
@@ -69,7 +69,7 @@ def earlier(path: Path, beginning: Mapping[str, str]) -> list[Row]:
         return []
     found = json.loads(path.read_text(encoding="utf-8"))
     mine = machine()
-    same = all(found["machine"].get(name) == mine.get(name) for name in SAME) and found["commit"] == beginning["commit"]
+    same = all(found["machine"].get(name) == mine.get(name) for name in MACHINE_KEYS) and found["commit"] == beginning["commit"]
     return list(report.rows_of(found)) if same else []
 
 
@@ -83,12 +83,12 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
     """
     rows = []
     planned_s = extent.rounds * len(settings) * extent.cell_s
-    with Watch(planned_s) as watch, Stand({"model": MODEL}) as stand:
+    with ProgressBar(planned_s) as bar, Stand({"model": MODEL}) as stand:
         loads = Loads(stand.url)
         for number in range(extent.rounds):
-            for setting in Round(number, extent.rounds).turns(settings):
-                watch.begin(extent.cell_s)
-                watch.say(f"round {number + 1} of {extent.rounds}: {setting.name}")
+            for setting in Round(number, extent.rounds).rotate(settings):
+                bar.begin(extent.cell_s)
+                bar.show(f"round {number + 1} of {extent.rounds}: {setting.name}")
                 stand.serve(setting.given)
                 rows += [
                     report.row(setting, name, loads.put(load)) for name, load in extent.loads(first + number).items()
@@ -99,14 +99,14 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
 def publish(found: report.Found) -> None:
     """Writes table and picture into the document."""
     text = document.PATH.read_text(encoding="utf-8")
-    document.PATH.write_text(document.with_block(text, BLOCK, block(found)), encoding="utf-8")
+    document.PATH.write_text(document.replace_block(text, BLOCK, block(found)), encoding="utf-8")
     plot.draw(found, document.IMAGES / PICTURE)
 
 
 def block(found: report.Found) -> str:
     """Returns what the document says."""
     facts = found["machine"]
-    return f"{facts['cpu']}, {facts['cores']} cores; {run_line(found)}:\n\n{report.table(found)}"
+    return f"{facts['cpu']}, {facts['cores']} cores; {describe_run(found)}:\n\n{report.table(found)}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from bench.figures import Name, Row, fold, tables
 from bench.step import ERRORS
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, ceiling
 from bench.sweep.loads import AT_ONCE, BURSTS
-from bench.tables import NONE, markdown, middle, number, spread
+from bench.tables import NONE, markdown, format_median, number, format_spread
 
 TABLE = "sweep"
 LOADS = (AT_ONCE, BURSTS)
@@ -99,8 +99,8 @@ def _line(setting: Setting, loads: Mapping[str, Mapping[str, Any]], *, bold: boo
 
 def _figures(measured: Mapping[str, Any]) -> list[str]:
     return [
-        spread(measured, RATE),
-        *(middle(measured, name) for name in ("p50_ms",)),
-        spread(measured, "p95_ms"),
-        middle(measured, "p99_ms"),
+        format_spread(measured, RATE),
+        *(format_median(measured, name) for name in ("p50_ms",)),
+        format_spread(measured, "p95_ms"),
+        format_median(measured, "p99_ms"),
     ]

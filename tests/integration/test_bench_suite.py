@@ -12,9 +12,9 @@ import pytest
 
 from bench import null_model
 from bench.cluster import ROLES
-from bench.gateway_overhead import http_alone
+from bench.gateway_overhead import http_only_server
 from bench.rounds import Round
-from bench.step import Extent, Stage
+from bench.step import Extent, StepContext
 from bench.wrk import run, write_mix
 from tests import plain_http
 
@@ -28,10 +28,10 @@ SLOW_S = 0.03
 
 
 @pytest.mark.long
-def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
+def test_the_null_model_gives_plausible_figures(tmp_path: Path) -> None:
     """No request fails, every process has worked for them, and Redis has had commands for each."""
     said: list[str] = []
-    rows = null_model.run(Stage(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
+    rows = null_model.run(StepContext(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
     assert [row.of["clients"] for row in rows] == [1, 16]
     assert len(said) == 2
     for row in rows:
@@ -71,7 +71,7 @@ async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
 
 def test_http_alone_answers_as_a_gateway_does() -> None:
     """With a vector and the headers of one; nothing is behind it."""
-    with http_alone() as served:
+    with http_only_server() as served:
         answer = plain_http.post(served.url, json={"text": "anything"})
     assert answer.status_code == 200
     assert len(answer.json()["embedding"]) == 384

@@ -12,32 +12,32 @@ import numpy as np
 import pytest
 
 from bench import backends
-from bench.backends import BASE, WAYS, cosines, figures
-from bench.child_process import LimitError
+from bench.backends import BASELINE, VARIANTS, cosines, figures
+from bench.child_process import ModuleError
 from bench.figures import Row
 from bench.machine import ROOT
 from bench.rounds import Round
-from bench.step import Extent, Stage
+from bench.step import Extent, StepContext
 from bench.tables import cosine
 
 Ran = subprocess.CompletedProcess[str]
 
 
-def stage_of(number: int) -> Stage:
+def context_of(number: int) -> StepContext:
     """Returns the stage of one of three rounds."""
-    return Stage(Extent(), Path(), Round(number, 3), lambda _text: None)
+    return StepContext(Extent(), Path(), Round(number, 3), lambda _text: None)
 
 
 def test_a_way_is_compared_with_the_first_row_by_row() -> None:
     """The worst and the mean of all, as 1 - cosine; and how many times as fast it was, for each mix of texts."""
     vectors = {
-        BASE: np.array([[1.0, 0.0], [0.0, 2.0]], dtype=np.float32),
+        BASELINE: np.array([[1.0, 0.0], [0.0, 2.0]], dtype=np.float32),
         "onnx float32": np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32),
     }
-    found = figures("onnx float32", {BASE: {"short": 4.0}, "onnx float32": {"short": 2.0}}, vectors)
-    assert cosines(vectors["onnx float32"], vectors[BASE]) == pytest.approx([0.6, 1.0])
+    found = figures("onnx float32", {BASELINE: {"short": 4.0}, "onnx float32": {"short": 2.0}}, vectors)
+    assert cosines(vectors["onnx float32"], vectors[BASELINE]) == pytest.approx([0.6, 1.0])
     assert found == pytest.approx(
-        {"short_texts_per_s": 1.0, "short_times_base": 2.0, "largest_distance": 0.4, "mean_distance": 0.2}
+        {"short_texts_per_s": 1.0, "short_speedup": 2.0, "largest_distance": 0.4, "mean_distance": 0.2}
     )
 
 
@@ -54,13 +54,13 @@ def test_ways_are_measured_in_the_environment_of_an_engine(monkeypatch: pytest.M
     def answer(command: Sequence[str], *, env: Mapping[str, str], **_rest: object) -> Ran:
         assert "MALLOC_TOP_PAD_" in env
         assert "REDBATCH_DTYPE" not in env
-        asked.append(command[-len(WAYS) :])
-        return Ran(command, 0, json.dumps({BASE: {"texts_per_s": 1.0}, "onnx float32": {"texts_per_s": 2.0}}))
+        asked.append(command[-len(VARIANTS) :])
+        return Ran(command, 0, json.dumps({BASELINE: {"texts_per_s": 1.0}, "onnx float32": {"texts_per_s": 2.0}}))
 
     monkeypatch.setenv("REDBATCH_DTYPE", "bfloat16")
     monkeypatch.setattr(subprocess, "run", answer)
-    rows, *_ = [backends.run(stage_of(number)) for number in range(3)]
-    assert [command[0] for command in asked] == [WAYS[0], WAYS[3], WAYS[6]]
+    rows, *_ = [backends.run(context_of(number)) for number in range(3)]
+    assert [command[0] for command in asked] == [VARIANTS[0], VARIANTS[3], VARIANTS[6]]
     assert rows == [
         Row("backends", {"backend": "torch", "format": "float32", "with": ""}, {"texts_per_s": 1.0}),
         Row("backends", {"backend": "onnx", "format": "float32", "with": ""}, {"texts_per_s": 2.0}),
@@ -70,8 +70,8 @@ def test_ways_are_measured_in_the_environment_of_an_engine(monkeypatch: pytest.M
 def test_a_model_that_cannot_be_loaded_is_a_failure_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what the process said."""
     monkeypatch.setattr(subprocess, "run", lambda command, **_rest: Ran(command, 1, "", "no such model\n"))
-    with pytest.raises(LimitError, match=r"bench\.backends failed: no such model"):
-        backends.run(stage_of(0))
+    with pytest.raises(ModuleError, match=r"bench\.backends failed: no such model"):
+        backends.run(context_of(0))
 
 
 def test_the_benchmark_itself_imports_no_torch() -> None:

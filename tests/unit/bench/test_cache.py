@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bench.cache import drawn
+from bench.cache import draw_requests
 
 BODIES = [b"%d" % i for i in range(1_000)]
 
@@ -14,11 +14,11 @@ BODIES = [b"%d" % i for i in range(1_000)]
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.3])
 def test_the_ranks_follow_zipfs_law(exponent: float) -> None:
     """The first is asked for twice to the power of s as often as the second, and so on."""
-    counts = Counter(drawn(BODIES, exponent, 400_000))
+    counts = Counter(draw_requests(BODIES, exponent, 400_000))
     for rank in (1, 3, 7):
         assert counts[BODIES[0]] / counts[BODIES[rank]] == pytest.approx((rank + 1) ** exponent, rel=0.1)
 
 
 def test_the_same_requests_for_the_same_exponent() -> None:
     """Rounds and machines can be compared."""
-    assert drawn(BODIES, 1.0, 100) == drawn(BODIES, 1.0, 100) != drawn(BODIES, 1.3, 100)
+    assert draw_requests(BODIES, 1.0, 100) == draw_requests(BODIES, 1.0, 100) != draw_requests(BODIES, 1.3, 100)

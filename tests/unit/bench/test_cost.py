@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from bench.cluster import ClusterError
-from bench.cost import Snapshot, held, per_request, snapshot
-from bench.peers.testbed import Alone
+from bench.cost import Snapshot, per_request, resources, snapshot
+from bench.peers.testbed import BareServer
 
 
 @pytest.fixture
@@ -33,6 +33,6 @@ def test_costs_are_divided_by_the_requests() -> None:
 def test_a_process_that_died_is_named_by_its_role(gone: psutil.Process) -> None:
     """Its number says nothing to people, and a step that fails is told by this message."""
     with pytest.raises(ClusterError, match="the worker died during the measurement"):
-        snapshot(Alone("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
+        snapshot(BareServer("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
     with pytest.raises(ClusterError, match="the engine died during the measurement"):
-        held(Mock(client_list=list), {"gateway": [psutil.Process()], "engine": [gone]})
+        resources(Mock(client_list=list), {"gateway": [psutil.Process()], "engine": [gone]})

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from bench import document
-from bench.document import NoPlace, filled, machine_line, with_block
+from bench.document import MissingBlockError, fill_tables, machine_line, replace_block
 from bench.results import MissingResultsError
 
 TEXT = "# Title\n\n<!-- bench:a -->\nold\n<!-- end -->\n\nprose\n\n<!-- bench:b -->\n<!-- end -->\n"
 FACTS = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")
 MACHINE = {fact: f"<{fact}>" for fact in FACTS}
 TABLES = (
-    "plumbing",
+    "null",
     "generators",
     "redis",
-    "held",
+    "processes",
     "http",
     "real",
     "limit",
     "best",
-    "alone",
+    "single-client",
     "one-request",
     "backends",
 )
@@ -30,27 +30,27 @@ RUN: dict[str, object] = {"started": "D", "commit": "c1", "repetitions": 3}
 
 def test_a_block_is_put_between_its_marks() -> None:
     """The prose and the other blocks stay as they are."""
-    assert with_block(TEXT, "a", "| new \\1 |") == TEXT.replace("old\n", "\n| new \\1 |\n\n")
-    assert with_block(TEXT, "b", "x") == TEXT.replace("b -->\n", "b -->\n\nx\n\n")
+    assert replace_block(TEXT, "a", "| new \\1 |") == TEXT.replace("old\n", "\n| new \\1 |\n\n")
+    assert replace_block(TEXT, "b", "x") == TEXT.replace("b -->\n", "b -->\n\nx\n\n")
 
 
 def test_to_write_twice_is_to_write_once() -> None:
     """A block replaces the one before."""
-    once = with_block(with_block(TEXT, "a", "1"), "b", "2")
-    assert with_block(with_block(once, "a", "1"), "b", "2") == once
-    assert with_block(once, "a", "3") == with_block(with_block(TEXT, "a", "3"), "b", "2")
+    once = replace_block(replace_block(TEXT, "a", "1"), "b", "2")
+    assert replace_block(replace_block(once, "a", "1"), "b", "2") == once
+    assert replace_block(once, "a", "3") == replace_block(replace_block(TEXT, "a", "3"), "b", "2")
 
 
 def test_a_document_without_the_place_is_an_error() -> None:
     """Its name is told."""
-    with pytest.raises(NoPlace, match="bench:c"):
-        with_block(TEXT, "c", "x")
+    with pytest.raises(MissingBlockError, match="bench:c"):
+        replace_block(TEXT, "c", "x")
 
 
 def test_the_page_has_a_place_for_each_table() -> None:
     """Each of a small set of results, and the line about the machine, replaces a block of docs/performance.md."""
     parts = {part: RUN | {"tables": EMPTY} for part, _ in document.TABLES.values()}
-    page = filled(document.PATH.read_text(encoding="utf-8"), {"machine": MACHINE, "parts": parts})
+    page = fill_tables(document.PATH.read_text(encoding="utf-8"), {"machine": MACHINE, "parts": parts})
     assert machine_line({"machine": MACHINE, "parts": parts}) in page
     for name, (_, table) in document.TABLES.items():
         assert f"<!-- bench:{name} -->\n\n{table(EMPTY)}\n\n<!-- end -->" in page
@@ -58,9 +58,9 @@ def test_the_page_has_a_place_for_each_table() -> None:
 
 def test_results_of_some_parts_replace_no_table() -> None:
     """The error names the missing parts and the command that measures them."""
-    found = {"machine": MACHINE, "parts": {"plumbing": RUN | {"tables": {}}, "cost": RUN | {"tables": {}}}}
+    found = {"machine": MACHINE, "parts": {"null": RUN | {"tables": {}}, "cost": RUN | {"tables": {}}}}
     with pytest.raises(MissingResultsError, match=r'no real and no backends .*ARGS="--only real,backends"'):
-        filled(document.PATH.read_text(encoding="utf-8"), found)
+        fill_tables(document.PATH.read_text(encoding="utf-8"), found)
 
 
 @pytest.mark.parametrize(

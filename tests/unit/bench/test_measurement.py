@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.cost import Snapshot
-from bench.measurement import ClosedLoop, between, measure
-from bench.peers.testbed import Alone
+from bench.measurement import ClosedLoop, measure, measurement_between
+from bench.peers.testbed import BareServer
 from bench.wrk import GeneratorError
 
 TICKS = "redbatch-ticks 1700000000000000:0 1700000002000000:2000 1700000004000000:2400\n"
@@ -29,7 +29,7 @@ def at(seconds: float, cpu_s: float = 0.0) -> Snapshot:
 
 def test_a_rate_is_that_of_the_window() -> None:
     """What came before it, and what comes behind it, has no part in it; nor in what each answer cost."""
-    measured = between(at(1, cpu_s=2.0), at(3, cpu_s=2.6), PRINTED, clients=10)
+    measured = measurement_between(at(1, cpu_s=2.0), at(3, cpu_s=2.6), PRINTED, clients=10)
     assert measured.requests_per_s == pytest.approx(600)
     assert measured.cost.cpu_us["generator"] == pytest.approx(500)
     assert (measured.first, measured.last) == (990, 2_190)
@@ -37,28 +37,28 @@ def test_a_rate_is_that_of_the_window() -> None:
 
 def test_before_all_clients_have_an_answer_the_first_request_is_the_first() -> None:
     """What is in flight is not answered, and there is no request before the first."""
-    assert between(at(0.005), at(1), PRINTED, clients=10).first == 0
+    assert measurement_between(at(0.005), at(1), PRINTED, clients=10).first == 0
 
 
 def test_a_load_that_only_failed_is_no_measurement() -> None:
     """However fast: the message says how many."""
     with pytest.raises(GeneratorError, match="no request was answered: 2400 failed"):
-        between(at(1), at(3), PRINTED.replace("4000000 0", "4000000 2400"), clients=10)
+        measurement_between(at(1), at(3), PRINTED.replace("4000000 0", "4000000 2400"), clients=10)
     with pytest.raises(GeneratorError, match="no request was answered: 64 failed"):
-        between(at(1), at(3), "redbatch 0 4000000 64 0 0 0 0\n", clients=10)
+        measurement_between(at(1), at(3), "redbatch 0 4000000 64 0 0 0 0\n", clients=10)
 
 
 def test_a_window_without_an_answer_is_no_measurement() -> None:
     """A server that hangs has no rate, and no cost of a request."""
     hangs = PRINTED.replace(":2400", ":2000")
     with pytest.raises(GeneratorError, match="in the window"):
-        between(at(2.5), at(3.5), hangs, clients=10)
+        measurement_between(at(2.5), at(3.5), hangs, clients=10)
 
 
 def test_a_window_that_outlasts_the_load_is_no_measurement() -> None:
     """Nobody asked at its end."""
     with pytest.raises(GeneratorError, match="did not last"):
-        between(at(1), at(4.1), PRINTED, clients=10)
+        measurement_between(at(1), at(4.1), PRINTED, clients=10)
 
 
 def test_the_load_lasts_from_before_the_window_until_behind_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,6 +69,6 @@ def test_the_load_lasts_from_before_the_window_until_behind_it(monkeypatch: pyte
     wrk.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     loop = ClosedLoop(1, 0.02, lead_s=0.01, warmup_s=0, tail_s=2)
-    measured = measure(Alone("http://127.0.0.1:1/embed"), tmp_path / "bodies", loop)
+    measured = measure(BareServer("http://127.0.0.1:1/embed"), tmp_path / "bodies", loop)
     assert measured.requests_per_s == pytest.approx(100)
     assert "-c1 -d3s" in told.read_text(encoding="utf-8")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.peers.catalogue import MOSEC, PEERS, Configuration
-from bench.peers.comparison import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best, ratios
-from bench.peers.schedule import REDBATCH_WAYS, Turn, a_round, trials
-from bench.peers.testbed import Contender, Windows
+from bench.peers.comparison import CELLS, ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Run, best_configurations, ratios
+from bench.peers.schedule import REDBATCH_CANDIDATES, ServerRun, plan_round, plan_trials
+from bench.peers.testbed import Candidate, Windows
 from bench.rounds import Round
 
 NULL_1, NULL_64, NULL_256, SHORT, MIXED = CELLS
@@ -18,21 +18,21 @@ def run(
     return Run(number, server, configuration, cell, {"requests_per_s": rate, "errors": float(errors)})
 
 
-def contenders() -> list[Contender]:
+def candidates() -> list[Candidate]:
     """Returns mosec in all its configurations."""
-    return [Contender(each, MOSEC) for each in MOSEC.configurations]
+    return [Candidate(each, MOSEC) for each in MOSEC.configurations]
 
 
 def test_the_configuration_with_the_highest_rate_counts_in_each_cell() -> None:
     """What is best with 64 clients need not be best with one."""
-    found = best([run("a", 10), run("b", 20), run("a", 5, cell="null-1"), run("b", 4, cell="null-1")])
+    found = best_configurations([run("a", 10), run("b", 20), run("a", 5, cell="null-1"), run("b", 4, cell="null-1")])
     assert found == {("mosec", "null-64"): "b", ("mosec", "null-1"): "a"}
 
 
 def test_a_configuration_that_fails_requests_counts_only_if_all_do() -> None:
     """Refusing is fast, and no answer: a slower configuration without failures is better."""
-    assert best([run("a", 10), run("b", 20, errors=1)]) == {("mosec", "null-64"): "a"}
-    assert best([run("a", 10, errors=9), run("b", 20, errors=1)]) == {("mosec", "null-64"): "b"}
+    assert best_configurations([run("a", 10), run("b", 20, errors=1)]) == {("mosec", "null-64"): "a"}
+    assert best_configurations([run("a", 10, errors=9), run("b", 20, errors=1)]) == {("mosec", "null-64"): "b"}
 
 
 def test_ratios_are_taken_within_each_round() -> None:
@@ -76,8 +76,8 @@ def test_with_256_clients_two_gateways_are_compared() -> None:
 
 def test_a_peer_is_tried_in_all_its_configurations_on_the_models_it_serves() -> None:
     """Infinity serves no `null`: it has turns with the real model only. Who has one configuration is not tried."""
-    found = trials([Contender(each, peer) for peer in PEERS for each in peer.configurations], CELLS)
-    tried = {(turn.contender.name, turn.contender.configuration.name, turn.cells[0].model) for turn in found}
+    found = plan_trials([Candidate(each, peer) for peer in PEERS for each in peer.configurations], CELLS)
+    tried = {(turn.candidate.name, turn.candidate.configuration.name, turn.cells[0].model) for turn in found}
     assert tried == {
         (peer.name, each.name, model)
         for peer in PEERS
@@ -97,8 +97,8 @@ def test_a_round_starts_each_peer_once_for_each_configuration_that_counts() -> N
         ("mosec", SHORT.name): "64, 10 ms",
         ("mosec", MIXED.name): "64, 10 ms",
     }
-    turns = a_round(contenders(), CELLS, choice, Round(0, 1))
-    assert [(turn.contender.configuration.name, list(turn.cells)) for turn in turns] == [
+    turns = plan_round(candidates(), CELLS, choice, Round(0, 1))
+    assert [(turn.candidate.configuration.name, list(turn.cells)) for turn in turns] == [
         ("32, 5 ms", [NULL_64, NULL_256]),
         ("32, 1 ms", [NULL_1]),
         ("64, 10 ms", [SHORT, MIXED]),
@@ -107,13 +107,13 @@ def test_a_round_starts_each_peer_once_for_each_configuration_that_counts() -> N
 
 def test_a_peer_of_which_no_trial_worked_has_no_turn() -> None:
     """What did not start once is not started in every round."""
-    assert a_round(contenders(), CELLS, {}, Round(0, 1)) == []
+    assert plan_round(candidates(), CELLS, {}, Round(0, 1)) == []
 
 
 def test_redbatch_runs_with_one_gateway_everywhere_and_with_two_for_256_clients() -> None:
     """Whatever the peers were best in."""
-    turns = a_round(REDBATCH_WAYS, CELLS, {}, Round(0, 1))
-    assert [(turn.contender.configuration.name, [cell.name for cell in turn.cells]) for turn in turns] == [
+    turns = plan_round(REDBATCH_CANDIDATES, CELLS, {}, Round(0, 1))
+    assert [(turn.candidate.configuration.name, [cell.name for cell in turn.cells]) for turn in turns] == [
         (ONE_GATEWAY, ["null-1", "null-64", "null-256"]),
         (TWO_GATEWAYS, ["null-256"]),
         (ONE_GATEWAY, ["short-64", "mixed-64"]),
@@ -124,4 +124,4 @@ def test_a_turn_says_how_long_it_takes() -> None:
     """A start with a warmup, and for each cell a window as long as its part's, and what is around it."""
     cells = [Cell("short", "minilm", "short", 64), Cell("mixed", "minilm", "mixed", 64)]
     windows = Windows({"minilm": 1.0}, {"short": 5.0, "mixed": 9.0})
-    assert Turn(Contender(Configuration("")), cells).seconds(windows) == 13 + 1 + (5 + 5) + (5 + 9)
+    assert ServerRun(Candidate(Configuration("")), cells).seconds(windows) == 13 + 1 + (5 + 5) + (5 + 9)

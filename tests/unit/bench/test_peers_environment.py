@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.catalogue import PEERS, RAY, Peer
-from bench.peers.environment import canonical, for_a_gpu, pins, requirements, stamp_of, version
+from bench.peers.environment import canonical, fingerprint, gpu_packages, pins, requirements, version
 from bench.peers.server import Launch, command, environment
 
 ROOT = Path(__file__).parents[3]
@@ -79,13 +79,13 @@ def test_a_server_is_told_nothing_of_ours_and_tells_nobody(monkeypatch: pytest.M
 
 def test_a_torch_for_gpus_is_noticed_before_it_is_fetched() -> None:
     """By what pip says of it in a dry run."""
-    assert for_a_gpu("Would install filelock-4.2 torch-2.13.0+cpu\n") == []
+    assert gpu_packages("Would install filelock-4.2 torch-2.13.0+cpu\n") == []
     said = "Would install nvidia-cublas-13.1 torch-2.13.0 triton-3.6.0 cuda-bindings-13.0\n"
-    assert for_a_gpu(said) == ["cuda-bindings-13.0", "nvidia-cublas-13.1", "triton-3.6.0"]
+    assert gpu_packages(said) == ["cuda-bindings-13.0", "nvidia-cublas-13.1", "triton-3.6.0"]
 
 
 def test_an_environment_is_made_anew_when_a_pin_changes() -> None:
     """And only then: its stamp is of the files' contents."""
-    assert stamp_of(["torch==2", "a==1"]) == stamp_of(["torch==2", "a==1"])
-    assert stamp_of(["torch==2", "a==1"]) != stamp_of(["torch==2", "a==2"])
-    assert stamp_of(["torch==2", "a==1"]) != stamp_of(["torch==2a==1"])
+    assert fingerprint(["torch==2", "a==1"]) == fingerprint(["torch==2", "a==1"])
+    assert fingerprint(["torch==2", "a==1"]) != fingerprint(["torch==2", "a==2"])
+    assert fingerprint(["torch==2", "a==1"]) != fingerprint(["torch==2a==1"])

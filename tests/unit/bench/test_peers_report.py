@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.document import NoPlace
+from bench.document import MissingBlockError
 from bench.machine import ROOT
 from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
-from bench.peers.report import as_json, compared, document, failed, servers, tables, tried, write
+from bench.peers.report import as_json, document, failure_list, rate_table, ratio_table, tables, trial_table, write
 
 
 def run(number: int, server: str, configuration: str, cell: str, *figures: float) -> Run:
@@ -51,8 +51,8 @@ def cells_of(table: str, name: str) -> list[str]:
 
 def test_a_server_has_the_median_of_the_rounds_and_not_of_the_trial(found: Results) -> None:
     """Rate, median latency, and failed requests where there are any."""
-    assert cells_of(servers(found), "Redbatch 0.1.0, 1 gateway") == ["200 (5.00)", "–"]
-    assert cells_of(servers(found), "mosec 0.9.8, with orjson") == ["100 (9.00, 2 failed)", "–"]
+    assert cells_of(rate_table(found), "Redbatch 0.1.0, 1 gateway") == ["200 (5.00)", "–"]
+    assert cells_of(rate_table(found), "mosec 0.9.8, with orjson") == ["100 (9.00, 2 failed)", "–"]
 
 
 def test_requests_that_failed_in_one_round_only_are_told() -> None:
@@ -60,7 +60,9 @@ def test_requests_that_failed_in_one_round_only_are_told() -> None:
     runs = [
         run(number, "mosec", "32, 5 ms", "null-64", 100, 9, errors) for number, errors in ((1, 0), (2, 1234), (3, 0))
     ]
-    assert cells_of(servers(as_json(runs, [], CHOICE, RUN)), "mosec 0.9.8, with orjson") == ["100 (9.00, 1,234 failed)"]
+    assert cells_of(rate_table(as_json(runs, [], CHOICE, RUN)), "mosec 0.9.8, with orjson") == [
+        "100 (9.00, 1,234 failed)"
+    ]
 
 
 def test_the_tables_say_when_it_was_and_of_which_commit(found: Results) -> None:
@@ -71,40 +73,40 @@ def test_the_tables_say_when_it_was_and_of_which_commit(found: Results) -> None:
 
 def test_redbatch_has_a_line_for_two_gateways(found: Results) -> None:
     """With what was measured on them."""
-    assert cells_of(servers(found), "Redbatch 0.1.0, 2 gateways") == ["–", "400 (7.00)"]
+    assert cells_of(rate_table(found), "Redbatch 0.1.0, 2 gateways") == ["–", "400 (7.00)"]
 
 
 def test_peers_are_compared_by_the_median_ratio(found: Results) -> None:
     """With the least and the most of the rounds."""
-    assert cells_of(compared(found), "mosec, with orjson") == ["2.00 (1.00 to 3.00)", "–"]
+    assert cells_of(ratio_table(found), "mosec, with orjson") == ["2.00 (1.00 to 3.00)", "–"]
 
 
 def test_every_configuration_that_was_tried_is_told(found: Results) -> None:
     """Those that do not count too."""
-    assert cells_of(tried(found), "mosec, with orjson | 64, 10 ms")[1:] == ["80.0 (9.00)", "–"]
+    assert cells_of(trial_table(found), "mosec, with orjson | 64, 10 ms")[1:] == ["80.0 (9.00)", "–"]
 
 
 def test_a_peer_that_did_not_start_is_in_the_tables_with_its_reason(found: Results) -> None:
     """It has an empty row, and a line with what is wrong and the last that it said: no path of this machine."""
-    assert cells_of(servers(found), "Infinity") == ["–", "–"]
-    assert failed(found).splitlines() == [
+    assert cells_of(rate_table(found), "Infinity") == ["–", "–"]
+    assert failure_list(found).splitlines() == [
         "- Infinity (32, minilm), before the rounds: it ended with 1: `ImportError: no ./optimum`",
         "- Ray Serve, round 2: no answer in 240 s",
     ]
-    assert failed(found) in tables(found)
+    assert failure_list(found) in tables(found)
 
 
 def test_without_redbatch_there_is_nothing_to_compare() -> None:
     """A run of peers alone says what they did."""
     text = tables(as_json([each for each in RUNS if each.server != REDBATCH], [], CHOICE, RUN))
-    assert "a multiple" not in text
+    assert "divided by" not in text
     assert cells_of(text, "mosec 0.9.8, with orjson") == ["100 (9.00, 2 failed)"]
 
 
 def test_where_nothing_failed_nothing_is_said_of_failures() -> None:
     """And where nothing was tried, nothing of trials: a quick run takes the first configurations."""
     text = tables(as_json([each for each in RUNS if each.round], [], CHOICE, RUN))
-    assert "did not work" not in text
+    assert "Failures" not in text
     assert "tried" not in text
 
 
@@ -117,7 +119,7 @@ def test_the_document_gets_the_tables_at_their_place(found: Results, tmp_path: P
         f"before\n\n<!-- bench:peers -->\n\n{tables(found)}\n\n<!-- end -->\n\nbehind\n"
     )
     page.write_text("no place\n", encoding="utf-8")
-    with pytest.raises(NoPlace):
+    with pytest.raises(MissingBlockError):
         document(found, page)
 
 

@@ -38,10 +38,10 @@ def test_each_part_that_was_measured_is_plotted(tmp_path: Path) -> None:
     large = row({"mix": "short"}, share_of_limit=(0.9,), texts_per_s=(95.0,))
     real = {"real": [served({"mix": "short", "clients": 64})], "one-request": [large], "best": [best]}
     null = [served({"clients": clients, "gateways": 1 + clients // 200}) for clients in (1, 64, 256)]
-    plots.draw({"parts": {"plumbing": {"tables": {"plumbing": null}}}}, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"plumbing.png", "cpu.png"}
+    plots.draw({"parts": {"null": {"tables": {"null": null}}}}, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"null-model.png", "cpu.png"}
     before = (tmp_path / "cpu.png").read_bytes()
-    plots.draw({"parts": {"plumbing": {"tables": {"plumbing": null}}, "real": {"tables": real}}}, tmp_path)
+    plots.draw({"parts": {"null": {"tables": {"null": null}}, "real": {"tables": real}}}, tmp_path)
     assert (tmp_path / "real.png").read_bytes().startswith(PNG)
     assert (tmp_path / "cpu.png").read_bytes() == before
 
@@ -52,7 +52,9 @@ def test_the_latency_beside_a_job_is_plotted(tmp_path: Path) -> None:
         row({"model": "minilm", "rate": "30", "bound": bound}, job_texts_per_s=(50.0,)) for bound in ("2 ×", "none")
     ]
     second = {"p50_ms": 5.0, "p99_ms": 9.0}
-    seconds = {jobs_plot.course_of(each["of"]): {"alone": [second], "beside": [second, second]} for each in tables}
+    seconds = {
+        jobs_plot.series_key(each["of"]): {"without_job": [second], "with_job": [second, second]} for each in tables
+    }
     jobs_plot.draw({"tables": tables, "seconds": seconds}, 100, tmp_path / "jobs.png")
     assert (tmp_path / "jobs.png").read_bytes().startswith(PNG)
 

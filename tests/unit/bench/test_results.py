@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bench.figures import Row
-from bench.results import MissingResultsError, merged, problems, read, require_parts, write
+from bench.results import MissingResultsError, merge, problems, read, require_parts, write
 from bench.simulation import results as simulation
-from bench.simulation.comparison import scenes
+from bench.simulation.comparison import scenarios
 from bench.simulation.setup import DEVICES
 
 HERE: dict[str, str | int | bool] = {"cpu": "fast", "cores": 2, "redis": "7"}
@@ -41,24 +41,24 @@ def test_a_share_counts_by_its_median() -> None:
 
 def test_a_run_is_invalid_when_requests_failed() -> None:
     """One in any round is enough."""
-    rows = [Row("plumbing", {"clients": clients}, {"errors": 0.0}) for clients in (1, 64) for _ in range(2)]
-    rows.append(Row("plumbing", {"clients": 64}, {"errors": 1.0}))
-    assert problems(rows) == ["plumbing (clients 64): 1 requests failed"]
+    rows = [Row("null", {"clients": clients}, {"errors": 0.0}) for clients in (1, 64) for _ in range(2)]
+    rows.append(Row("null", {"clients": 64}, {"errors": 1.0}))
+    assert problems(rows) == ["null (clients 64): 1 requests failed"]
 
 
 def test_a_part_replaces_itself_alone() -> None:
     """The others stay, unless they are of another machine."""
     before = {"machine": HERE, "parts": {"a": _part(1), "b": _part(2)}}
-    newer = merged(before, HERE | {"redis": "8"}, {"b": _part(3)})
+    newer = merge(before, HERE | {"redis": "8"}, {"b": _part(3)})
     assert newer == {"machine": HERE | {"redis": "8"}, "parts": {"a": _part(1), "b": _part(3)}}
-    assert merged(before, HERE | {"cpu": "slow"}, {"b": _part(3)})["parts"] == {"b": _part(3)}
+    assert merge(before, HERE | {"cpu": "slow"}, {"b": _part(3)})["parts"] == {"b": _part(3)}
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """In a folder that need not be there; without a file there are no parts."""
     path = tmp_path / "results" / "bench.json"
     assert read(path)["parts"] == {}
-    results = merged(read(path), HERE, {"a": _part(1)})
+    results = merge(read(path), HERE, {"a": _part(1)})
     write(results, path)
     assert read(path) == results
 
@@ -71,8 +71,8 @@ def test_a_run_without_the_results_that_it_needs_names_the_command_that_measures
         require_parts(found, ["real", "cost"], "a picture")
 
 
-def test_scenes_that_were_not_simulated_are_counted() -> None:
-    """All scenes of all devices make the picture of the simulation."""
-    every = [asdict(scene) for name in DEVICES for scene in scenes(name)]
+def test_scenarios_that_were_not_simulated_are_counted() -> None:
+    """All scenarios of all devices make the picture of the simulation."""
+    every = [asdict(scenario) for name in DEVICES for scenario in scenarios(name)]
     assert simulation.num_missing(every) == 0
     assert simulation.num_missing(every[2:]) == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.document import PATH as DOCUMENT
-from bench.document import with_block
+from bench.document import replace_block
 from bench.sweep import plot, report
 from bench.sweep.__main__ import BLOCK, block
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, batch_ms, ceiling, grid
@@ -94,7 +94,7 @@ def test_the_table_begins_with_the_known_settings_in_bold() -> None:
 
 def test_the_page_has_a_place_for_it() -> None:
     """The block names the machine and the rounds."""
-    text = with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block(swept()))
+    text = replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block(swept()))
     assert "a processor, 2 cores" in text
     assert "3 rounds:" in text
 

@@ -33,15 +33,15 @@ def test_numbers_have_as_many_decimals_as_say_something(value: float, said: str)
 def test_a_spread_is_told_where_there_were_several_rounds() -> None:
     """One round has none, and a figure that was not measured is a dash."""
     measured = row({}, many=figure(3.0, 1.0, 2.0), one=figure(5.0))
-    assert tables.spread(measured, "many") == "2.00 (1.00 to 3.00)"
-    assert tables.spread(measured, "one") == "5.00"
-    assert tables.spread(measured, "none") == "–"
+    assert tables.format_spread(measured, "many") == "2.00 (1.00 to 3.00)"
+    assert tables.format_spread(measured, "one") == "5.00"
+    assert tables.format_spread(measured, "none") == "–"
 
 
-def test_plumbing_has_a_row_for_each_shape() -> None:
+def test_the_null_model_has_a_row_for_each_shape() -> None:
     """Rate with spread, latencies as medians."""
     measured = row({"gateways": 2, "clients": 256}, requests_per_s=figure(4000.0, 5000.0, 6000.0), **LATENCIES)
-    assert tables.plumbing({"plumbing": [measured]}).splitlines() == [
+    assert tables.null_model({"null": [measured]}).splitlines() == [
         "| clients | gateways | requests/s | p50 ms | p95 ms | p99 ms |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
         "| 256 | 2 | 5,000 (4,000 to 6,000) | 1.23 | 12.3 | 123 |",
@@ -55,10 +55,10 @@ def test_costs_are_summed_without_the_generator() -> None:
         for appendonly, gateways, clients in ((False, 1, 5000), (True, 1, 5000), (False, 8, 5000), (False, 1, 64))
     ]
     found = {
-        "plumbing": [row({"gateways": 1, "clients": 64}, redis_commands=figure(7.5), **COST)],
+        "null": [row({"gateways": 1, "clients": 64}, redis_commands=figure(7.5), **COST)],
         "redis": [row(of, **COST) for of in shapes],
     }
-    rows = tables.plumbing_cost(found).splitlines()[2:]
+    rows = tables.null_model_cost(found).splitlines()[2:]
     assert rows == [
         "| 64 | 1 | 10.0 | 20.0 | 30.0 | 40.0 | 100 | 50.0 | – | 7.50 | – | – |",
         "| 5,000 | 1 | 10.0 | 20.0 | 30.0 | 40.0 | 100 | 50.0 | – | – | – | – |",
@@ -86,8 +86,8 @@ def test_the_limit_has_a_column_for_each_mix_and_the_best_below() -> None:
     assert tables.limit(found).splitlines()[2:] == [
         "| encode | 100 | – |",
         "| sorted | 200 | 50.0 |",
-        "| **the limit**: the best of each round, one at a time | 200 | 50.0 |",
-        "| the best one at a time, tuned or not | 300 | 75.0 |",
+        "| **the limit**: the best of each round, one batch at a time | 200 | 50.0 |",
+        "| the best with one batch at a time, tuned or not | 300 | 75.0 |",
         "| the best of all, *side by side* | 400 | 100 |",
     ]
 
@@ -105,16 +105,18 @@ def test_served_rows_tell_their_share_of_the_limit() -> None:
         **LATENCIES,
         **COST,
     )
-    assert "| short | 1 | 100 | 0.88 | 0.82 | 0.77 | 1.23 | 12.3 | 123 | 5.7% | 12.3 |" in tables.real(
+    assert "| short | 1 | 100 | 0.88 | 0.82 | 0.77 | 1.23 | 12.3 | 123 | 5.7% | 12.3 |" in tables.real_model(
         {"real": [measured]}
     )
-    assert "| short | 1 | 10.0 | 20.0 |" in tables.real_cost({"real": [measured]})
+    assert "| short | 1 | 10.0 | 20.0 |" in tables.real_model_cost({"real": [measured]})
 
 
 def test_one_client_alone_is_told_beside_encode() -> None:
     """And the difference, which is a median of its own."""
-    figures = {"encode_p50_ms": figure(8.0), "p50_ms": figure(9.5), "beyond_encode_ms": figure(1.6)}
-    assert "| short | 8.00 | 9.50 | 1.60 |" in tables.alone({"alone": [row({"mix": "short"}, **figures)]})
+    figures = {"encode_p50_ms": figure(8.0), "p50_ms": figure(9.5), "difference_ms": figure(1.6)}
+    assert "| short | 8.00 | 9.50 | 1.60 |" in tables.single_client(
+        {"single-client": [row({"mix": "short"}, **figures)]}
+    )
 
 
 def test_gaps_are_told_where_batches_follow_each_other() -> None:
@@ -128,12 +130,12 @@ def test_gaps_are_told_where_batches_follow_each_other() -> None:
 def test_what_processes_hold_leaves_the_generator_out() -> None:
     """Whether any run saw torch is what counts."""
     found = {
-        "held": [
+        "processes": [
             row({"role": "gateway"}, rss_mb=figure(150.0), torch=figure(0.0, 0.0, 1.0), redis_connections=figure(12.0)),
             row({"role": "generator"}, rss_mb=figure(50.0), torch=figure(0.0)),
         ]
     }
-    assert tables.held(found).splitlines()[2:] == ["| gateway | – | 12 | 150 | yes |"]
+    assert tables.processes(found).splitlines()[2:] == ["| gateway | – | 12 | 150 | yes |"]
 
 
 def test_backends_are_told_by_speed_and_cosine() -> None:
@@ -141,9 +143,9 @@ def test_backends_are_told_by_speed_and_cosine() -> None:
     found = row(
         {"backend": "torch", "format": "bfloat16", "with": ""},
         short_texts_per_s=figure(602.0),
-        short_times_base=figure(2.114),
+        short_speedup=figure(2.114),
         mixed_texts_per_s=figure(301.0),
-        mixed_times_base=figure(2.0),
+        mixed_speedup=figure(2.0),
         largest_distance=figure(1.34e-4),
         mean_distance=figure(5.1e-5),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import wrk
-from bench.wrk import GeneratorError, Load, find_wrk, parse, parse_ticks, write_mix
+from bench.wrk import GeneratorError, LoadResult, find_wrk, parse, parse_ticks, write_mix
 from redbatch.bench.texts import built_in
 
 PRINTED = """Running 4s test @ http://127.0.0.1:8080/embed
@@ -23,7 +23,7 @@ BEGAN_S = 1_700_000_000.0
 def test_the_line_of_figures_is_read() -> None:
     """Requests, seconds, errors and latencies in ms; requests a second follow from them."""
     load = parse(PRINTED)
-    assert load == Load(1234, 2.5, 3, 10.5, 20.0, 30.25, 40.001)
+    assert load == LoadResult(1234, 2.5, 3, 10.5, 20.0, 30.25, 40.001)
     assert load.requests_per_s == pytest.approx(493.6)
 
 
