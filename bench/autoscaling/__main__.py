@@ -29,7 +29,7 @@ from bench.autoscaling.traffic import Crowd, arrivals
 from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
-from bench.machine import ROOT, machine, describe_run, run_metadata
+from bench.machine import ROOT, describe_run, machine, run_metadata
 from redbatch.progress import as_time
 
 PATH = results.FOLDER / "autoscaling.json"
@@ -52,7 +52,7 @@ def main(
     processes: Annotated[int, typer.Option(min=1, help="Parallel processes.")] = os.cpu_count() or 1,
 ) -> None:
     """Simulates, and writes bench/results/autoscaling.json, and the tables and the picture of docs/autoscaling.md."""
-    began_s, provenance = time.monotonic(), run_metadata()
+    began_s, metadata = time.monotonic(), run_metadata()
     console = Console(stderr=True, highlight=False)
     try:
         results.require_parts(results.read(), ["real"], "the simulation of autoscaling")
@@ -72,7 +72,7 @@ def main(
         for row in tables["day"]:
             print(row["of"], row["figures"])
     else:
-        found = {**provenance, "repetitions": seeds, "starts": startups, "tables": tables}
+        found = {**metadata, "repetitions": seeds, "starts": startups, "tables": tables}
         found |= _other_results(clusters, autoscalers, job_texts(measured, clusters))
         results.write(found, PATH)
         write(found)
@@ -112,7 +112,7 @@ def _run(selected: Sequence[Experiment], seeds: int, processes: int, console: Co
 def _simulate_day(experiment: Experiment, seed: int) -> Row:
     requests = arrivals(experiment.scenario.night_per_s, Crowd(), seed)
     history = simulate(experiment.scenario, experiment.autoscalers, requests, seed)
-    of = {"device": experiment.device, "what": experiment.label}
+    of = {"device": experiment.device, "label": experiment.label}
     after = after_outage(history, experiment.scenario) if experiment.scenario.outage != NO_OUTAGE else {}
     return Row(experiment.table, of, asdict(figures(history, experiment.scenario)) | after)
 

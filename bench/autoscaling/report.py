@@ -16,7 +16,7 @@ from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.scenarios import STARTS_S
 from bench.autoscaling.traffic import STEP_S
 from bench.autoscaling.worker_profile import LOADS
-from bench.tables import markdown, format_median, number, format_spread
+from bench.tables import format_median, format_spread, markdown, number
 
 SPAN_S = 300.0
 MIN_SHARE = 0.0001
@@ -136,7 +136,7 @@ def behavior_table(rows: Rows) -> str:
     lines = [
         [
             row["of"]["device"],
-            row["of"]["what"],
+            row["of"]["label"],
             *(cell(row) for cell in _FIGURES),
             format_median(row, "refused", share),
             format_median(row, "changes", whole),
@@ -151,7 +151,7 @@ def outage_table(rows: Rows) -> str:
     heads = ["outage", "fallback", "min workers", "slow in the hour after", "p99 ms in the hour after"]
     lines = [
         [
-            *row["of"]["what"].split(", ", 1),
+            *row["of"]["label"].split(", ", 1),
             format_median(row, "min_ready", whole),
             format_median(row, "slow_after", share),
             format_median(row, "p99_after_ms"),
@@ -167,7 +167,7 @@ def gateways_table(rows: Rows, chosen: float) -> str:
     lines = []
     for row in rows:
         line = [
-            row["of"]["what"],
+            row["of"]["label"],
             format_spread(row, "slow", share),
             format_median(row, "p99_ms"),
             format_median(row, "expired", share),
@@ -202,7 +202,7 @@ _FIGURES: Cells = (
 
 def _by_target(rows: Rows, chosen: Mapping[str, float], suffixes: Sequence[str], cells: Cells) -> Iterator[list[str]]:
     """Yields a line for each device and target; the target of the manifests is in bold."""
-    by_name = {(row["of"]["device"], row["of"]["what"]): row for row in rows}
+    by_name = {(row["of"]["device"], row["of"]["label"]): row for row in rows}
     for device in dict.fromkeys(row["of"]["device"] for row in rows):
         for each in TARGETS:
             found = [by_name[device, f"{each}{suffix}"] for suffix in suffixes]
