@@ -72,20 +72,20 @@ def main(
         for row in tables["day"]:
             print(row["of"], row["figures"])
     else:
-        found = {**metadata, "repetitions": seeds, "starts": startups, "tables": tables}
-        found |= _other_results(clusters, autoscalers, job_texts(measured, clusters))
-        results.write(found, PATH)
-        write(found)
+        record = {**metadata, "repetitions": seeds, "starts": startups, "tables": tables}
+        record |= _other_results(clusters, autoscalers, job_texts(measured, clusters))
+        results.write(record, PATH)
+        write(record)
     console.print(as_time(time.monotonic() - began_s))
 
 
-def write(found: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:
+def write(record: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:
     """Writes the tables into the document, and the image file."""
     text = path.read_text(encoding="utf-8")
-    for name, table in report.tables(found).items():
+    for name, table in report.tables(record).items():
         text = document.replace_block(text, name, table)
-    path.write_text(document.replace_block(text, "autoscaling-run", f"{describe_run(found)}."), encoding="utf-8")
-    plot.draw(found, image)
+    path.write_text(document.replace_block(text, "autoscaling-run", f"{describe_run(record)}."), encoding="utf-8")
+    plot.draw(record, image)
 
 
 def _startups(console: Console, *, measure: bool, before: Mapping[str, Any]) -> dict[str, Any]:

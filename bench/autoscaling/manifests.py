@@ -124,5 +124,5 @@ def _fallback(spec: Mapping[str, Any] | None) -> Fallback | None:
 
 
 def _only(path: Path, kind: str) -> dict[str, Any]:
-    (found,) = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each["kind"] == kind]
-    return dict(found)
+    (manifest,) = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each["kind"] == kind]
+    return dict(manifest)

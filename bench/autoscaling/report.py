@@ -50,19 +50,19 @@ def day_series(history: DayHistory, scenario: Scenario, about: str, bounds: Mapp
     return {"about": about, "bounds": dict(bounds)} | rounded
 
 
-def tables(found: Mapping[str, Any]) -> dict[str, str]:
+def tables(record: Mapping[str, Any]) -> dict[str, str]:
     """Returns all tables, by the names of their blocks in the document."""
-    rows: Mapping[str, Rows] = found["tables"]
+    rows: Mapping[str, Rows] = record["tables"]
     return {
-        "autoscaling-starts": startup_table(found["starts"]),
-        "autoscaling-held": occupancy_table(found["held"]),
+        "autoscaling-starts": startup_table(record["starts"]),
+        "autoscaling-held": occupancy_table(record["held"]),
         "autoscaling-day": day_table(rows["day"]),
-        "autoscaling-target": target_table(rows["target"], found["chosen"]),
-        "autoscaling-many": large_requests_table(rows["many"], found["chosen"]),
-        "autoscaling-jobs": jobs_table(found["jobs"]),
+        "autoscaling-target": target_table(rows["target"], record["chosen"]),
+        "autoscaling-many": large_requests_table(rows["many"], record["chosen"]),
+        "autoscaling-jobs": jobs_table(record["jobs"]),
         "autoscaling-behavior": behavior_table(rows["behavior"]),
         "autoscaling-outage": outage_table(rows["outage"]),
-        "autoscaling-gateways": gateways_table(rows["gateways"], found["chosen"]["gateways"]),
+        "autoscaling-gateways": gateways_table(rows["gateways"], record["chosen"]["gateways"]),
     }
 
 
@@ -205,8 +205,8 @@ def _by_target(rows: Rows, chosen: Mapping[str, float], suffixes: Sequence[str],
     by_name = {(row["of"]["device"], row["of"]["label"]): row for row in rows}
     for device in dict.fromkeys(row["of"]["device"] for row in rows):
         for each in TARGETS:
-            found = [by_name[device, f"{each}{suffix}"] for suffix in suffixes]
-            line = [device, str(each), *(cell(row) for row in found for cell in cells)]
+            target_rows = [by_name[device, f"{each}{suffix}"] for suffix in suffixes]
+            line = [device, str(each), *(cell(row) for row in target_rows for cell in cells)]
             yield _bold(line) if chosen[device] == each else line
 
 

@@ -53,8 +53,8 @@ def main(
         return
     selected = [each for name in device or DEVICES for each in scenarios(name) if not load or each.load in load]
     effort = Effort(requests, final_runs=seeds)
-    found = _compare(console, selected, effort, processes)
-    merged = results.merged(results.read(results.PATH), found, effort)
+    all_results = _compare(console, selected, effort, processes)
+    merged = results.merged(results.read(results.PATH), all_results, effort)
     results.write(merged, results.PATH)
     if missing := results.num_missing(merged):
         console.print(
@@ -63,29 +63,31 @@ def main(
         )
     else:
         plot.draw(merged, PICTURE)
-    _conclude(console, found)
+    _conclude(console, all_results)
 
 
 def _compare(console: Console, selected: Sequence[Scenario], effort: Effort, processes: int) -> list[Result]:
-    found: list[Result] = []
+    all_results: list[Result] = []
     table = results.table()
     with ProcessPoolExecutor(processes) as pool, console.status("") as status:
         for result in pool.map(partial(compare, effort=effort), selected):
-            found.append(result)
+            all_results.append(result)
             table.add_row(*results.row(result))
-            status.update(f"{len(found)} of {len(selected)}: {result.scenario.device}, {results.name(result.scenario)}")
+            status.update(
+                f"{len(all_results)} of {len(selected)}: {result.scenario.device}, {results.name(result.scenario)}"
+            )
     console.print(table)
-    return found
+    return all_results
 
 
-def _conclude(console: Console, found: Sequence[Result]) -> None:
-    worst = max(found, key=lambda result: result.shortfall.share)
-    clear = sum(result.shortfall.clear for result in found)
-    speeds = sorted(result.simulated_s / result.wall_s for result in found)
-    per_s = sum(result.requests for result in found) / sum(result.wall_s for result in found)
+def _conclude(console: Console, all_results: Sequence[Result]) -> None:
+    worst = max(all_results, key=lambda result: result.shortfall.share)
+    clear = sum(result.shortfall.clear for result in all_results)
+    speeds = sorted(result.simulated_s / result.wall_s for result in all_results)
+    per_s = sum(result.requests for result in all_results) / sum(result.wall_s for result in all_results)
     console.print(
-        f"\nIn {clear} of {len(found)} scenarios the adaptive wait is clearly more than {MAX_SHORTFALL:.0%} worse than "
-        f"its rival. The largest shortfall: {worst.shortfall.share:.1%} ± {worst.shortfall.error:.1%} "
+        f"\nIn {clear} of {len(all_results)} scenarios the adaptive wait is clearly over {MAX_SHORTFALL:.0%} worse "
+        f"than its rival. The largest shortfall: {worst.shortfall.share:.1%} ± {worst.shortfall.error:.1%} "
         f"({worst.scenario.device}, {results.name(worst.scenario)}).\n"
         f"One core simulated {per_s:,.0f} requests per second: {speeds[0]:,.0f} to {speeds[-1]:,.0f} times real time, "
         f"with a median of {speeds[len(speeds) // 2]:,.0f}.",
@@ -95,7 +97,7 @@ def _conclude(console: Console, found: Sequence[Result]) -> None:
 
 def _check_real(console: Console) -> None:
     try:
-        found = validation.check()
+        predictions = validation.check()
     except ClusterError as error:
         sys.exit(f"bench.simulation: {error}")
     table = Table(box=None, pad_edge=False)
@@ -103,13 +105,13 @@ def _check_real(console: Console) -> None:
     table.add_column("figure")
     for head in ("real", "predicted", "error"):
         table.add_column(head, justify="right")
-    for each in found:
+    for each in predictions:
         color = "red" if abs(each.error) > validation.TOLERANCE else "green"
         table.add_row(
             each.case, each.figure, f"{each.real:,.1f}", f"{each.predicted:,.1f}", f"[{color}]{each.error:+.1%}"
         )
     console.print(table)
-    if any(abs(each.error) > validation.TOLERANCE for each in found):
+    if any(abs(each.error) > validation.TOLERANCE for each in predictions):
         sys.exit(f"bench.simulation: a prediction is off by more than {validation.TOLERANCE:.0%}")
 
 

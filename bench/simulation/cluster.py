@@ -59,8 +59,8 @@ class _Cluster:
                 self._send(next_s)
                 next_s = next(arrivals, math.inf)
             else:
-                batches = [ran for worker in self._workers for ran in worker.batches]
-                return Outcome(self._requests, sorted(batches, key=lambda ran: ran.ended_s))
+                batches = [run for worker in self._workers for run in worker.batches]
+                return Outcome(self._requests, sorted(batches, key=lambda run: run.ended_s))
 
     def _schedule(self, at_s: float, callback: Callable[[float], None]) -> None:
         # The number breaks ties: events of the same time run in the order of their scheduling.

@@ -147,12 +147,12 @@ def compare(scenario: Scenario, effort: Effort) -> Result:
 
     def runs(wait_ms: float | None, seeds: Iterable[int]) -> list[Figures]:
         nonlocal simulated_s, requests
-        found = []
+        all_figures = []
         for seed in seeds:
             run, seconds, num_requests = _run(scenario, wait_ms, effort, seed)
-            found.append(run)
+            all_figures.append(run)
             simulated_s, requests = simulated_s + seconds, requests + num_requests
-        return found
+        return all_figures
 
     seeds = range(1, effort.seeds + 1)
     adaptive, fixed = runs(None, seeds), {ms: runs(ms, seeds) for ms in FIXED_MS}

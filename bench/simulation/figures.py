@@ -31,8 +31,8 @@ def figures(outcome: Outcome, warmup_s: float, until_s: float) -> Figures:
     )
     ok_ms = sorted((each.answered_s - each.sent_s) * 1000 for each in sent if each.ok and each.answered_s is not None)
     latency = latency_of(ok_ms)
-    ran = [each for each in outcome.batches if warmup_s <= each.ended_s <= until_s]
-    padded = sum(each.padded for each in ran)
+    batches = [each for each in outcome.batches if warmup_s <= each.ended_s <= until_s]
+    padded = sum(each.padded for each in batches)
     return Figures(
         requests=len(sent),
         failed=len(sent) - len(ok_ms),
@@ -41,6 +41,6 @@ def figures(outcome: Outcome, warmup_s: float, until_s: float) -> Figures:
         p50_ms=latency.percentiles_ms[50.0],
         p95_ms=latency.percentiles_ms[95.0],
         p99_ms=latency.percentiles_ms[99.0],
-        batch=sum(each.size for each in ran) / max(1, len(ran)),
-        padding=1 - sum(each.tokens for each in ran) / padded if padded else 0.0,
+        batch=sum(each.size for each in batches) / max(1, len(batches)),
+        padding=1 - sum(each.tokens for each in batches) / padded if padded else 0.0,
     )

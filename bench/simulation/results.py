@@ -22,29 +22,29 @@ def read(path: Path) -> list[dict[str, Any]]:
     """Returns the scenarios of the file; none if it does not exist."""
     if not path.exists():
         return []
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["scenes"]
-    return found
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["scenes"]
+    return rows
 
 
 def merged(before: Iterable[dict[str, Any]], results: Iterable[Result], effort: Effort) -> list[dict[str, Any]]:
     """Returns all scenarios; new results replace the old ones of the same scenario."""
-    found = {_key(each): each for each in before}
+    by_key = {_key(each): each for each in before}
     for result in results:
         scenario = as_dict(result, effort)
-        found[_key(scenario)] = scenario
-    return list(found.values())
+        by_key[_key(scenario)] = scenario
+    return list(by_key.values())
 
 
-def num_missing(found: Iterable[dict[str, Any]]) -> int:
-    """Returns the number of scenarios, of all devices, that are not among `found`."""
-    keys = {_key(each) for each in found}
+def num_missing(rows: Iterable[dict[str, Any]]) -> int:
+    """Returns the number of scenarios, of all devices, that are not among `rows`."""
+    keys = {_key(each) for each in rows}
     return sum(_key(asdict(scenario)) not in keys for name in DEVICES for scenario in scenarios(name))
 
 
-def write(found: Sequence[dict[str, Any]], path: Path) -> None:
+def write(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Writes the scenarios as indented JSON. The same seeds give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"scenes": found}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"scenes": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def as_dict(result: Result, effort: Effort) -> dict[str, Any]:

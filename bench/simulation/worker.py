@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """A batch that ran: its times, its size, its tokens without and with padding.
+    """A batch that has run: its times, its size, its tokens without and with padding.
 
     `waiting_since_s` is the time from which its oldest input waited in the worker.
     """
@@ -196,22 +196,22 @@ class Worker:
         if self._device.jitter:
             seconds *= max(0.5, self._random.gauss(1.0, self._device.jitter))
         self._running_tokens += tokens
-        ran = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s)
-        self._schedule(now + seconds, lambda at_s: self._end(at_s, batch, ran))
+        run = BatchRun(now, now + seconds, len(batch), tokens, padded, waiting_since_s)
+        self._schedule(now + seconds, lambda at_s: self._end(at_s, batch, run))
 
-    def _end(self, now: float, batch: list[Request], ran: BatchRun) -> None:
-        seconds = ran.ended_s - ran.began_s
-        self.batches.append(ran)
-        self._rate_tokens = RATE_DECAY * self._rate_tokens + ran.tokens
+    def _end(self, now: float, batch: list[Request], run: BatchRun) -> None:
+        seconds = run.ended_s - run.began_s
+        self.batches.append(run)
+        self._rate_tokens = RATE_DECAY * self._rate_tokens + run.tokens
         self._rate_s = RATE_DECAY * self._rate_s + seconds + self._device.gap_s
-        self._pace.ran(now, seconds, ran.size, ran.padded, ran.size)
+        self._pace.ran(now, seconds, run.size, run.padded, run.size)
         self._answer(now, batch, ok=True)
         if self._device.gap_s:
-            self._schedule(now + self._device.gap_s, lambda at_s: self._free_runner(at_s, ran))
+            self._schedule(now + self._device.gap_s, lambda at_s: self._free_runner(at_s, run))
         else:
-            self._free_runner(now, ran)
+            self._free_runner(now, run)
 
-    def _free_runner(self, now: float, ran: BatchRun) -> None:
+    def _free_runner(self, now: float, run: BatchRun) -> None:
         self._running -= 1
-        self._running_tokens -= ran.tokens
+        self._running_tokens -= run.tokens
         self._start_batches(now)

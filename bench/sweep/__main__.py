@@ -53,15 +53,15 @@ def main(
         rows = measure(settings, extent, report.num_rounds(before))
     except (StandError, LocalRedisError, CannotConnect) as error:
         sys.exit(f"bench-sweep: {error}")
-    found = report.as_json([*before, *rows], machine(), metadata)
-    path = INVALID_PATH if found["problems"] and target_path == PATH else target_path
-    write(found, path)
-    print(f"{report.table(found)}\n\n{as_time(time.monotonic() - began_s)}; results in {path}")
+    record = report.as_json([*before, *rows], machine(), metadata)
+    path = INVALID_PATH if record["problems"] and target_path == PATH else target_path
+    write(record, path)
+    print(f"{report.table(record)}\n\n{as_time(time.monotonic() - began_s)}; results in {path}")
     if path == PATH:
-        publish(found)
-    for text in found["problems"]:
+        publish(record)
+    for text in record["problems"]:
         print(f"INVALID: {text}")
-    sys.exit(1 if found["problems"] else 0)
+    sys.exit(1 if record["problems"] else 0)
 
 
 def earlier_rows(path: Path, metadata: Mapping[str, str]) -> list[Row]:
@@ -69,13 +69,13 @@ def earlier_rows(path: Path, metadata: Mapping[str, str]) -> list[Row]:
     if not path.exists():
         print(f"--add: {path} does not exist, so this run has no earlier rounds. `make bench-sweep` writes them there.")
         return []
-    found = json.loads(path.read_text(encoding="utf-8"))
-    mine = machine()
+    record = json.loads(path.read_text(encoding="utf-8"))
+    current = machine()
     is_same_run = (
-        all(found["machine"].get(name) == mine.get(name) for name in MACHINE_KEYS)
-        and found["commit"] == metadata["commit"]
+        all(record["machine"].get(name) == current.get(name) for name in MACHINE_KEYS)
+        and record["commit"] == metadata["commit"]
     )
-    return list(report.rows_of(found)) if is_same_run else []
+    return list(report.rows_of(record)) if is_same_run else []
 
 
 def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list[Row]:
@@ -103,17 +103,17 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
     return rows
 
 
-def publish(found: report.Found) -> None:
+def publish(record: report.Record) -> None:
     """Writes the table into the document, and the picture beside it."""
     text = document.PATH.read_text(encoding="utf-8")
-    document.PATH.write_text(document.replace_block(text, BLOCK, block(found)), encoding="utf-8")
-    plot.draw(found, document.IMAGES / PICTURE)
+    document.PATH.write_text(document.replace_block(text, BLOCK, block(record)), encoding="utf-8")
+    plot.draw(record, document.IMAGES / PICTURE)
 
 
-def block(found: report.Found) -> str:
+def block(record: report.Record) -> str:
     """Returns the block of the document."""
-    facts = found["machine"]
-    return f"{facts['cpu']}, {facts['cores']} cores; {describe_run(found)}:\n\n{report.table(found)}"
+    facts = record["machine"]
+    return f"{facts['cpu']}, {facts['cores']} cores; {describe_run(record)}:\n\n{report.table(record)}"
 
 
 if __name__ == "__main__":

@@ -10,22 +10,22 @@ from matplotlib.axes import Axes
 
 from bench.sweep.grid import ADAPTIVE, DEFAULT, ORIGINAL, SIZES, Setting, ceiling
 from bench.sweep.loads import AT_ONCE, BURSTS
-from bench.sweep.report import RATE, Found, by_setting
+from bench.sweep.report import RATE, Record, by_setting
 from redbatch.bench.plotting import BLUE, GRAY, RED, SMALL, TITLE, new_figure, plain_numbers, save, spread, style
 
 SIZE_INCHES = (11.0, 5.0)
 COLORS = {"0": "#222255", "5": BLUE, "10": "#44aa99", "20": "#ddaa33", "50": RED, ADAPTIVE: "#aa3377"}
 TICKS_MS = (50, 60, 70, 80, 100, 120, 150, 200, 300)
 CROWDED = 8
-"""Settings with at least this size are so close to each other that they get a panel of their own."""
+"""Settings with at least this size are so close to each other that they get a separate panel."""
 PLACES = {ORIGINAL[0]: (-52, 22), ORIGINAL[1]: (-66, 34), ORIGINAL[2]: (16, 26), DEFAULT: (-50, -34)}
-"""Where the names of the known settings stand, in points from their dots."""
+"""Offsets of the labels of known settings from their dots, in points."""
 Figures = Mapping[str, Mapping[str, Any]]
 
 
-def draw(found: Found, path: Path) -> None:
-    """Draws p95 in bursts against the throughput of 500 requests at once: of all settings, and closer of the crowd."""
-    settings = {setting: _figures(loads) for setting, loads in by_setting(found).items() if len(loads) > 1}
+def draw(record: Record, path: Path) -> None:
+    """Draws p95 in bursts over the throughput of 500 requests at once: all settings, and a detail of crowded ones."""
+    settings = {setting: _figures(loads) for setting, loads in by_setting(record).items() if len(loads) > 1}
     close = {setting: figures for setting, figures in settings.items() if setting.size >= CROWDED}
     figure = new_figure(*SIZE_INCHES)
     wide, near = figure.subplots(1, 2, width_ratios=(1, 1.35))
@@ -34,14 +34,14 @@ def draw(found: Found, path: Path) -> None:
         _axes(axes)
     _sizes(wide, {setting: each for setting, each in settings.items() if setting.size < CROWDED}, (-38, -4))
     _ceilings(wide)
-    wide.set_title("All settings, and what the formula allows each batch size", fontsize=TITLE)
+    wide.set_title("All settings, and the maximum of each batch size by the formula", fontsize=TITLE)
     _names(near, close)
     _sizes(
         near,
         {setting: each for setting, each in close.items() if setting.wait == "0" and setting != DEFAULT},
         (-14, -13),
     )
-    near.set_title(f"Closer: batch sizes from {CROWDED} on", fontsize=TITLE)
+    near.set_title(f"Detail: batch sizes from {CROWDED}", fontsize=TITLE)
     near.margins(x=0.19, y=0.17)
     near.text(0.01, 0.01, "better: down and to the right", transform=near.transAxes, fontsize=SMALL, color=GRAY)
     handles, labels = near.get_legend_handles_labels()
@@ -54,12 +54,12 @@ def _figures(loads: Mapping[str, Mapping[str, Any]]) -> Figures:
 
 
 def _points(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
-    """A line for each wait, from the smallest size to the largest, with the spread of the rounds."""
+    """Draws a line for each wait, from the smallest size to the largest, with the spread of the rounds."""
     for wait, color in COLORS.items():
-        mine = sorted((setting for setting in settings if setting.wait == wait), key=lambda setting: setting.size)
-        if not mine:
+        selected = sorted((setting for setting in settings if setting.wait == wait), key=lambda setting: setting.size)
+        if not selected:
             continue
-        rates, p95s = ([settings[setting][name] for setting in mine] for name in ("rate", "p95"))
+        rates, p95s = ([settings[setting][name] for setting in selected] for name in ("rate", "p95"))
         axes.errorbar(
             [each["median"] for each in rates],
             [each["median"] for each in p95s],
@@ -83,7 +83,7 @@ def _axes(axes: Axes) -> None:
 
 
 def _sizes(axes: Axes, settings: Mapping[Setting, Figures], offset: tuple[float, float]) -> None:
-    """Names batch sizes at the dots without a wait."""
+    """Labels the batch sizes at the dots without a wait."""
     for setting in settings:
         axes.annotate(
             f"size {setting.size}",
@@ -110,7 +110,7 @@ def _ceilings(axes: Axes) -> None:
 
 
 def _names(axes: Axes, settings: Mapping[Setting, Figures]) -> None:
-    """Names the settings of the original benchmark, and the default."""
+    """Labels the settings of the original benchmark, and the default."""
     for setting, offset in PLACES.items():
         if setting not in settings:
             continue

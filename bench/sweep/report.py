@@ -15,7 +15,7 @@ from bench.tables import NONE, format_median, format_spread, markdown, number
 TABLE = "sweep"
 LOADS = (AT_ONCE, BURSTS)
 RATE = "requests_per_s"
-Found = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
 def row(setting: Setting, load: str, figures: Mapping[str, float]) -> Row:
@@ -48,9 +48,9 @@ def as_json(rows: Sequence[Row], machine: Mapping[str, Name], metadata: Mapping[
     }
 
 
-def rows_of(found: Found) -> Iterator[Row]:
+def rows_of(record: Record) -> Iterator[Row]:
     """Yields the rows of each round, as measured."""
-    for each in found["rows"]:
+    for each in record["rows"]:
         figures = each["figures"]
         for index in range(len(figures[RATE]["runs"])):
             yield Row(TABLE, each["of"], {name: figure["runs"][index] for name, figure in figures.items()})
@@ -61,18 +61,18 @@ def num_rounds(rows: Sequence[Row]) -> int:
     return max(Counter(tuple(each.of.values()) for each in rows).values(), default=0)
 
 
-def by_setting(found: Found) -> dict[Setting, dict[str, Mapping[str, Any]]]:
+def by_setting(record: Record) -> dict[Setting, dict[str, Mapping[str, Any]]]:
     """Returns the rows of each setting, by load."""
     rows: dict[Setting, dict[str, Mapping[str, Any]]] = {}
-    for each in found["rows"]:
+    for each in record["rows"]:
         of = each["of"]
         rows.setdefault(Setting(of["size"], of["wait"]), {})[of["load"]] = each
     return rows
 
 
-def table(found: Found) -> str:
+def table(record: Record) -> str:
     """Returns a row for each setting: first the three original pairs and the default, in bold."""
-    settings = by_setting(found)
+    settings = by_setting(record)
     known = [setting for setting in (*ORIGINAL, DEFAULT) if setting in settings]
     rest = [setting for setting in settings if setting not in known]
     lines = [_line(setting, settings[setting], bold=setting in known) for setting in (*known, *rest)]

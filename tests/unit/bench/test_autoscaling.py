@@ -55,19 +55,19 @@ def fixed(workers: int) -> Autoscalers:
 def test_the_peak_is_ten_times_the_night_and_the_crowd_rises_linearly() -> None:
     """The levels are those documented, hour by hour."""
     hours = np.array([2.0, 14.5, 20.0, 20.5, 20.5 + 10 / HOUR_S, 20.5 + 20 / HOUR_S, 20.9])
-    found = levels(hours * HOUR_S, Crowd())
+    actual = levels(hours * HOUR_S, Crowd())
     usual = levels(hours * HOUR_S, NO_CROWD)
-    assert found[1] / found[0] == PEAK
-    assert list(found - usual) == pytest.approx([0, 0, 0, 0, 2.5, 5, 0])
+    assert actual[1] / actual[0] == PEAK
+    assert list(actual - usual) == pytest.approx([0, 0, 0, 0, 2.5, 5, 0])
 
 
 def test_arrivals_sum_to_the_expected_number_and_repeat_for_a_seed() -> None:
     """The day's arrivals are within 0.5 % of the expected number; the same seed gives the same arrivals."""
-    found = arrivals(40.0, Crowd(), 1)
+    actual = arrivals(40.0, Crowd(), 1)
     expected = 40.0 * levels(np.arange(DAY_S), Crowd()).sum()
-    assert found.sum() == pytest.approx(expected, rel=0.005)
-    assert (found == arrivals(40.0, Crowd(), 1)).all()
-    assert (found != arrivals(40.0, Crowd(), 2)).any()
+    assert actual.sum() == pytest.approx(expected, rel=0.005)
+    assert (actual == arrivals(40.0, Crowd(), 1)).all()
+    assert (actual != arrivals(40.0, Crowd(), 2)).any()
 
 
 def test_a_queue_serves_in_order_and_requests_above_its_rate_wait() -> None:
@@ -157,18 +157,18 @@ def test_the_same_seed_gives_the_same_day() -> None:
 def test_a_fleet_below_its_capacity_answers_within_the_latency_of_a_worker() -> None:
     """Two workers of 100 requests/s answer 80 requests/s in 20 ms each, and cost two worker-hours per hour."""
     history = simulate(SCENARIO, fixed(2), np.full(3_600, 80))
-    found = figures(history, SCENARIO)
-    assert (found.refused, found.expired, found.slow, found.changes) == (0, 0, 0, 0)
-    assert found.p50_ms == pytest.approx(20, rel=0.03)
-    assert found.p99_ms == pytest.approx(20, rel=0.03)
-    assert found.worker_hours == pytest.approx(2)
+    actual = figures(history, SCENARIO)
+    assert (actual.refused, actual.expired, actual.slow, actual.changes) == (0, 0, 0, 0)
+    assert actual.p50_ms == pytest.approx(20, rel=0.03)
+    assert actual.p99_ms == pytest.approx(20, rel=0.03)
+    assert actual.worker_hours == pytest.approx(2)
 
 
 def test_the_gateways_bound_the_wait_in_an_overloaded_fleet() -> None:
     """Gateways refuse requests that would not be answered in four fifths of their time; so the wait has that bound."""
     history = simulate(SCENARIO, fixed(1), np.full(600, 200))
-    found = figures(history, SCENARIO)
-    assert found.refused == pytest.approx(0.5, abs=0.03)
+    actual = figures(history, SCENARIO)
+    assert actual.refused == pytest.approx(0.5, abs=0.03)
     budget_s = (GatewaySettings().request_timeout_ms + GatewaySettings().request_timeout_per_input_ms) / 1000
     assert p99_ms(history, SCENARIO, 60.0)[-1] == pytest.approx(0.8 * 1000 * budget_s, rel=0.15)
     assert sum(history.expired) == 0
@@ -208,10 +208,10 @@ def test_it_agrees_with_the_simulator_of_batches() -> None:
     expected = [each.answered_s - each.sent_s for each in batches.requests if each.answered_s is not None]
 
     scenario = Scenario(measure(device, path, 500), 0.0, tokens=1.0, gateway_cpu_s=1e-6)
-    found = figures(simulate(scenario, fixed(2), counts), scenario)
-    assert found.p99_ms == pytest.approx(1000 * float(np.quantile(expected, 0.99)), rel=0.1)
-    assert found.p50_ms == pytest.approx(1000 * float(np.quantile(expected, 0.5)), rel=0.5)
-    assert found.refused == 0
+    actual = figures(simulate(scenario, fixed(2), counts), scenario)
+    assert actual.p99_ms == pytest.approx(1000 * float(np.quantile(expected, 0.99)), rel=0.1)
+    assert actual.p50_ms == pytest.approx(1000 * float(np.quantile(expected, 0.5)), rel=0.5)
+    assert actual.refused == 0
 
 
 def test_occupancy_and_latency_rise_with_load() -> None:
@@ -229,21 +229,24 @@ def test_occupancy_and_latency_rise_with_load() -> None:
 def test_the_manifests_are_read_completely() -> None:
     """The simulation uses the settings of k8s/; only the targets differ on CPUs."""
     spec = next(yaml.safe_load_all((K8S / "components/keda/scaledobject.yaml").read_text(encoding="utf-8")))["spec"]
-    found = from_manifests()
-    assert (found.workers.min_replicas, found.workers.max_replicas) == (
+    autoscalers = from_manifests()
+    assert (autoscalers.workers.min_replicas, autoscalers.workers.max_replicas) == (
         spec["minReplicaCount"],
         spec["maxReplicaCount"],
     )
     assert [each["metadata"]["streamLength"] for each in spec["triggers"]] == [
-        f"{each:g}" for each in (found.workers.target, found.workers.bulk_target)
+        f"{each:g}" for each in (autoscalers.workers.target, autoscalers.workers.bulk_target)
     ]
-    assert found.workers.fallback is not None
-    assert found.workers.behavior.down == ScalingRules(900.0, [ScalingPolicy("Pods", 1, 120.0)])
-    cpu = on_cpus(found).workers
-    assert cpu.target < found.workers.target
-    assert cpu.bulk_target < found.workers.bulk_target
-    assert replace(cpu, target=found.workers.target, bulk_target=found.workers.bulk_target) == found.workers
-    assert (found.gateways.target, found.gateways.min_replicas) == (0.5, 2)
+    assert autoscalers.workers.fallback is not None
+    assert autoscalers.workers.behavior.down == ScalingRules(900.0, [ScalingPolicy("Pods", 1, 120.0)])
+    cpu = on_cpus(autoscalers).workers
+    assert cpu.target < autoscalers.workers.target
+    assert cpu.bulk_target < autoscalers.workers.bulk_target
+    assert (
+        replace(cpu, target=autoscalers.workers.target, bulk_target=autoscalers.workers.bulk_target)
+        == autoscalers.workers
+    )
+    assert (autoscalers.gateways.target, autoscalers.gateways.min_replicas) == (0.5, 2)
 
 
 def test_both_lanes_are_read_without_a_consumer_group() -> None:
@@ -284,9 +287,9 @@ def test_missing_settings_have_the_defaults_of_keda_and_kubernetes(tmp_path: Pat
     for name, manifest in {"components/keda/scaledobject.yaml": scaled, "base/gateway-hpa.yaml": hpa}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(yaml.safe_dump(manifest), encoding="utf-8")
-    found = from_manifests(tmp_path)
-    assert found.workers == ScaledObject(7.0, 0, 100, 0.0, 30.0, 300.0, DEFAULT, None, 9.0)
-    assert found.gateways == CpuHpaSpec(0.5, 1, 3, DEFAULT)
+    autoscalers = from_manifests(tmp_path)
+    assert autoscalers.workers == ScaledObject(7.0, 0, 100, 0.0, 30.0, 300.0, DEFAULT, None, 9.0)
+    assert autoscalers.gateways == CpuHpaSpec(0.5, 1, 3, DEFAULT)
 
 
 def test_the_target_can_be_reached_before_gateways_refuse() -> None:
@@ -294,9 +297,9 @@ def test_the_target_can_be_reached_before_gateways_refuse() -> None:
 
     Otherwise the fleet would never reach its maximum.
     """
-    settings_, found = GatewaySettings.model_construct(), from_manifests()
+    settings_, autoscalers = GatewaySettings.model_construct(), from_manifests()
     entries = settings_.max_queue_inputs / settings_.inputs_per_entry
-    for each in (found, on_cpus(found)):
+    for each in (autoscalers, on_cpus(autoscalers)):
         assert each.workers.target * each.workers.max_replicas < entries
 
 
@@ -304,32 +307,32 @@ def test_each_experiment_has_a_unique_label() -> None:
     """No two rows of a table have the same label, and the chosen target is among the targets."""
     chosen = from_manifests()
     by_device = {"CPU": SCENARIO, "GPU": SCENARIO}
-    found = list(experiments(by_device, {"CPU": on_cpus(chosen), "GPU": chosen}))
-    names = [(each.table, each.device, each.label) for each in found]
+    actual = list(experiments(by_device, {"CPU": on_cpus(chosen), "GPU": chosen}))
+    names = [(each.table, each.device, each.label) for each in actual]
     assert len(names) == len(set(names))
     for device in by_device:
-        targets = {each.autoscalers.workers.target for each in found if each.table == "many" and each.device == device}
+        targets = {each.autoscalers.workers.target for each in actual if each.table == "many" and each.device == device}
         assert (on_cpus(chosen) if device == "CPU" else chosen).workers.target in targets
 
 
 def test_a_day_is_reported_in_spans() -> None:
     """Each span of five minutes has its offered rate, its capacity and its p99."""
-    found = report.day_series(simulate(SCENARIO, fixed(2), np.full(1_200, 80)), SCENARIO, "two", {"workers": 2})
-    assert found["at_s"] == [0, 300, 600, 900]
-    assert found["offered_per_s"] == [80] * 4
-    assert found["capacity_per_s"] == [200] * 4
-    assert found["p99_ms"] == pytest.approx([20] * 4, rel=0.03)
-    assert found["workers"] == found["workers_most"] == found["gateways"] == [2] * 4
+    actual = report.day_series(simulate(SCENARIO, fixed(2), np.full(1_200, 80)), SCENARIO, "two", {"workers": 2})
+    assert actual["at_s"] == [0, 300, 600, 900]
+    assert actual["offered_per_s"] == [80] * 4
+    assert actual["capacity_per_s"] == [200] * 4
+    assert actual["p99_ms"] == pytest.approx([20] * 4, rel=0.03)
+    assert actual["workers"] == actual["workers_most"] == actual["gateways"] == [2] * 4
 
 
 def test_a_span_reports_the_minimum_of_ready_pods() -> None:
     """A dip within five minutes shows in the minimum, and a pod that is still starting does not count as ready."""
     history = simulate(SCENARIO, fixed(2), np.full(600, 80))
     history.ready_workers[100], history.ready_gateways[400], history.workers[:] = 1, 1, [8] * 600
-    found = report.day_series(history, SCENARIO, "two", {"workers": 8})
-    assert (found["workers"], found["workers_most"]) == ([1, 2], [2, 2])
-    assert (found["gateways"], found["gateways_most"]) == ([2, 1], [2, 2])
-    assert found["capacity_per_s"] == [100, 200]
+    actual = report.day_series(history, SCENARIO, "two", {"workers": 8})
+    assert (actual["workers"], actual["workers_most"]) == ([1, 2], [2, 2])
+    assert (actual["gateways"], actual["gateways_most"]) == ([2, 1], [2, 2])
+    assert actual["capacity_per_s"] == [100, 200]
 
 
 def test_rules_in_both_directions_are_read() -> None:

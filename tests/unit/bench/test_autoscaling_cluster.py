@@ -113,9 +113,9 @@ def test_an_outage_refuses_all_requests_and_stops_no_worker() -> None:
     assert history.refused[600:900] == [90] * 300
     assert sum(history.refused) == 90 * 300
     assert not {step for step, *_ in history.answered} & set(range(600, 900))
-    found = after_outage(history, scenario)
-    assert (found["min_ready"], found["slow_after"]) == (3, 0)
-    assert found["p99_after_ms"] == pytest.approx(400, rel=0.03)
+    actual = after_outage(history, scenario)
+    assert (actual["min_ready"], actual["slow_after"]) == (3, 0)
+    assert actual["p99_after_ms"] == pytest.approx(400, rel=0.03)
     assert figures(history, scenario).refused == pytest.approx(0.05)
 
 

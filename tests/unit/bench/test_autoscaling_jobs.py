@@ -85,8 +85,8 @@ def test_bulk_requests_of_32_texts_add_no_workers(device: str) -> None:
 def test_the_table_has_the_chosen_target_in_bold() -> None:
     """The table has a row for each text mix and target; the row of the chosen target is in bold."""
     scaled = ScaledObject(4.0, 1, 8, bulk_target=40.0)
-    found = list(rows({CPU: TEXTS[CPU][:1]}, {CPU: scaled}, INPUTS_PER_ENTRY))
-    assert report.jobs_table(found).splitlines()[2:] == [
+    actual = list(rows({CPU: TEXTS[CPU][:1]}, {CPU: scaled}, INPUTS_PER_ENTRY))
+    assert report.jobs_table(actual).splitlines()[2:] == [
         "| **CPU** | **mixed** | **40** | **15 → 1** | **29 → 1** | **58 → 2** | **115 → 3** |",
         "| CPU | mixed | 4 | 15 → 4 | 29 → 8 | 58 → 8 | 115 → 8 |",
     ]

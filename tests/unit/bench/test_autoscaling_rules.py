@@ -28,11 +28,11 @@ ALL_AT_ONCE = ScalingRules(0.0, (ScalingPolicy("Percent", 100, 15.0),))
 
 def syncs(scaler: HorizontalPodAutoscaler, current: int, recommended: list[int], begin_s: float = 0.0) -> list[int]:
     """Returns the replicas after each sync, given the recommendations of the metrics."""
-    found = []
+    actual = []
     for number, each in enumerate(recommended):
         current = scaler.replicas(begin_s + number * SYNC_S, current, each)
-        found.append(current)
-    return found
+        actual.append(current)
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_utilization_scales_by_the_mean_ratio(pods: PodMetrics, desired: int) ->
 def test_the_policy_with_the_largest_change_applies() -> None:
     """Kubernetes' example: from 80 down by 4 pods or 10 % in a minute removes 8 of 80, 8 of 72, and 4 from 40 on."""
     down = ScalingRules(0.0, (ScalingPolicy("Pods", 4, 60.0), ScalingPolicy("Percent", 10, 60.0)))
-    scaler, current, found = HorizontalPodAutoscaler(1, 100, Behavior(AT_ONCE, down)), 80, []
+    scaler, current, actual = HorizontalPodAutoscaler(1, 100, Behavior(AT_ONCE, down)), 80, []
     for minute in range(12):
         current = scaler.replicas(minute * 60.0, current, 10)
-        found.append(current)
-    assert found == [72, 64, 57, 51, 45, 40, 36, 32, 28, 24, 20, 16]
+        actual.append(current)
+    assert actual == [72, 64, 57, 51, 45, 40, 36, 32, 28, 24, 20, 16]
 
 
 def test_select_policy_takes_the_smallest_change_or_none() -> None:
@@ -101,18 +101,18 @@ def test_a_period_counts_from_the_replicas_at_its_beginning() -> None:
 def test_down_goes_to_the_highest_recommendation_of_the_window() -> None:
     """With the default window of 300 s a dip changes nothing; when the peak leaves the window, the next peak counts."""
     recommended = [10, 2, 2, 2, 6, *[2] * 40]
-    found = syncs(HorizontalPodAutoscaler(1, 20, DEFAULT), 10, recommended)
+    actual = syncs(HorizontalPodAutoscaler(1, 20, DEFAULT), 10, recommended)
     window = round(300 / SYNC_S)
-    assert found[:window] == [10] * window
-    assert found[window : window + 4] == [6] * 4
-    assert found[window + 4] == 2
+    assert actual[:window] == [10] * window
+    assert actual[window : window + 4] == [6] * 4
+    assert actual[window + 4] == 2
 
 
 def test_up_goes_to_the_lowest_recommendation_of_the_window() -> None:
     """With a window of a minute a peak of 45 s adds nothing."""
     behavior = Behavior(ScalingRules(60.0, AT_ONCE.policies), ALL_AT_ONCE)
-    found = syncs(HorizontalPodAutoscaler(1, 20, behavior), 2, [2, 8, 8, 8, 2, 8, 8, 8, 8])
-    assert found == [2, 2, 2, 2, 2, 2, 2, 2, 8]
+    actual = syncs(HorizontalPodAutoscaler(1, 20, behavior), 2, [2, 8, 8, 8, 2, 8, 8, 8, 8])
+    assert actual == [2, 2, 2, 2, 2, 2, 2, 2, 8]
 
 
 def test_kubernetes_defaults() -> None:
@@ -158,10 +158,10 @@ def test_it_is_never_faster_than_its_policy(value: int, period_s: float, recomme
     """
     bound = ScalingRules(0.0, (ScalingPolicy("Pods", value, period_s),))
     behavior = Behavior(bound, KEEP) if up else Behavior(KEEP, bound)
-    found = [20, *syncs(HorizontalPodAutoscaler(1, 40, behavior), 20, recommended)]
+    actual = [20, *syncs(HorizontalPodAutoscaler(1, 40, behavior), 20, recommended)]
     period = round(period_s / SYNC_S)
-    for number in range(len(found) - period):
-        assert abs(found[number + period] - found[number]) <= value
+    for number in range(len(actual) - period):
+        assert abs(actual[number + period] - actual[number]) <= value
 
 
 SCALED = ScaledObject(

@@ -62,8 +62,8 @@ kinds = st.sampled_from(["poisson", "bursty", "diurnal", "closed", "at once"])
 def test_each_request_is_answered_once(setup: Setup, kind: str, seed: int) -> None:
     """A request has a result from one batch, or fails if the result would be late; no answer precedes its request."""
     outcome = simulate(setup, traffic(kind, seed), seed)
-    longest_s = max((ran.ended_s - ran.began_s for ran in outcome.batches), default=0.0)
-    assert sum(ran.size for ran in outcome.batches) == sum(request.ok for request in outcome.requests)
+    longest_s = max((batch.ended_s - batch.began_s for batch in outcome.batches), default=0.0)
+    assert sum(batch.size for batch in outcome.batches) == sum(request.ok for request in outcome.requests)
     for request in outcome.requests:
         assert request.answered_s is not None
         assert request.answered_s > request.sent_s
@@ -83,18 +83,18 @@ def test_without_a_wait_a_free_engine_starts_at_once(device: str, kind: str, see
     """Each batch of a single runner begins when the previous one ends, or when its oldest input arrives."""
     setup = Setup(replace(DEVICES[device], runners=1))
     ended_s = 0.0
-    for ran in simulate(setup, traffic(kind, seed), seed).batches:
-        assert ran.began_s == max(ended_s, ran.waiting_since_s)
-        ended_s = ran.ended_s
+    for batch in simulate(setup, traffic(kind, seed), seed).batches:
+        assert batch.began_s == max(ended_s, batch.waiting_since_s)
+        ended_s = batch.ended_s
 
 
 @settings(max_examples=30, deadline=None)
 @given(setups, kinds)
 def test_a_batch_keeps_its_limits(setup: Setup, kind: str) -> None:
     """A batch keeps its maximum of inputs and, unless it has one input, of tokens including padding."""
-    for ran in simulate(setup, traffic(kind, 1)).batches:
-        assert ran.size <= setup.max_size
-        assert ran.size == 1 or ran.padded <= setup.device.max_tokens
+    for batch in simulate(setup, traffic(kind, 1)).batches:
+        assert batch.size <= setup.max_size
+        assert batch.size == 1 or batch.padded <= setup.device.max_tokens
 
 
 def latencies_ms(outcome: Outcome) -> list[float]:
@@ -113,7 +113,7 @@ def test_simultaneous_requests_queue_on_the_path() -> None:
     """The server on the path takes them one by one: the first has its own batch, and the others share the next."""
     setup = Setup(DEVICES["simulated"], RequestPath(0.0, 0.0, 0.001, 0.0))
     outcome = simulate(setup, at_once(5))
-    assert [ran.size for ran in outcome.batches] == [1, 4]
+    assert [batch.size for batch in outcome.batches] == [1, 4]
     assert latencies_ms(outcome) == pytest.approx([6.0] + [6.0 + 14.0] * 4)
 
 
@@ -135,10 +135,10 @@ def test_closed_loop_clients_send_after_each_answer() -> None:
 
 def test_figures_count_answers_and_time_requests_of_the_window() -> None:
     """One client with 8 ms per request has 125 requests/s, in batches of one, in a window after the start."""
-    found = figures(simulate(Setup(DEVICES["simulated"], PATH), closed_loop(1, 2.0, 1.0)), 1.0, 2.0)
-    assert found.per_s == pytest.approx(125, abs=1)
-    assert (found.p50_ms, found.p99_ms, found.batch) == pytest.approx((8.0, 8.0, 1.0))
-    assert (found.failed, found.padding) == (0, 0)
+    actual = figures(simulate(Setup(DEVICES["simulated"], PATH), closed_loop(1, 2.0, 1.0)), 1.0, 2.0)
+    assert actual.per_s == pytest.approx(125, abs=1)
+    assert (actual.p50_ms, actual.p99_ms, actual.batch) == pytest.approx((8.0, 8.0, 1.0))
+    assert (actual.failed, actual.padding) == (0, 0)
 
 
 def test_a_diurnal_rate_has_a_peak_and_a_trough() -> None:
@@ -275,9 +275,9 @@ def test_a_repeated_scenario_replaces_its_results(tmp_path: Path) -> None:
     assert results.read(path) == []
     results.write(results.merged([], [old, result(CLOSED, 8, (1.0, 1.0))], Effort(seeds=4)), path)
     results.write(results.merged(results.read(path), [new], Effort(seeds=1)), path)
-    found = results.read(path)
-    assert [(each["load"], each["fixed"]["5"]["p95_ms"]) for each in found] == [("poisson", 20.0), (CLOSED, 1.0)]
-    assert [each["effort"]["seeds"] for each in found] == [1, 4]
+    actual = results.read(path)
+    assert [(each["load"], each["fixed"]["5"]["p95_ms"]) for each in actual] == [("poisson", 20.0), (CLOSED, 1.0)]
+    assert [each["effort"]["seeds"] for each in actual] == [1, 4]
 
 
 def test_the_error_of_a_prediction_is_relative_to_the_measured_figure() -> None:

@@ -27,7 +27,7 @@ def figures(rate: float, p95_ms: float = 50.0, errors: float = 0.0) -> Mapping[s
     return {"requests_per_s": rate, "p50_ms": 20.0, "p95_ms": p95_ms, "p99_ms": 60.0, "max_ms": 70.0, "errors": errors}
 
 
-def sample_sweep(rounds: int = 3) -> report.Found:
+def sample_sweep(rounds: int = 3) -> report.Record:
     """Returns a sweep in which each setting reaches nine tenths of its ceiling."""
     rows = [
         report.row(setting, load, figures(0.9 * ceiling(setting.size) - number, 50.0 + number))
@@ -63,8 +63,8 @@ def test_more_than_the_ceiling_makes_a_sweep_invalid(setting: Setting, share: fl
     """A rate above the ceiling is a problem under either load, by any margin."""
     rate = ceiling(setting.size) * share
     for load in (AT_ONCE, BURSTS):
-        found = report.problems([report.row(setting, load, figures(rate))])
-        assert bool(found) == (rate > ceiling(setting.size))
+        actual = report.problems([report.row(setting, load, figures(rate))])
+        assert bool(actual) == (rate > ceiling(setting.size))
     assert not report.problems([report.row(setting, AT_ONCE, figures(ceiling(setting.size)))])
 
 
@@ -76,9 +76,9 @@ def test_a_failed_request_makes_a_sweep_invalid() -> None:
 
 def test_rounds_can_be_added_to_earlier_ones() -> None:
     """Rows that are read and written again are the same, and their number of rounds is known."""
-    found = sample_sweep()
-    rows = list(report.rows_of(found))
-    assert report.as_json(rows, MACHINE, METADATA)["rows"] == found["rows"]
+    actual = sample_sweep()
+    rows = list(report.rows_of(actual))
+    assert report.as_json(rows, MACHINE, METADATA)["rows"] == actual["rows"]
     assert report.num_rounds(rows) == 3
     assert report.num_rounds([]) == 0
 
