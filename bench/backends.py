@@ -65,8 +65,8 @@ def run(context: StepContext) -> list[Row]:
     context.show("backends and number formats, offline")
     environment = engine_environment(clean_environment({}))
     output = run_module("backends", context.round.rotate(VARIANTS), environment, TIMEOUT_S)
-    found: Mapping[str, Mapping[str, float]] = json.loads(output)
-    return [Row(PART, parse_variant(variant), each) for variant, each in found.items()]
+    results: Mapping[str, Mapping[str, float]] = json.loads(output)
+    return [Row(PART, parse_variant(variant), each) for variant, each in results.items()]
 
 
 def parse_variant(variant: str) -> dict[str, str]:
@@ -136,18 +136,18 @@ def embed(backend: Backend, texts: Sequence[str]) -> NDArray[np.float32]:
     encoded = backend.tokenize(texts)
     batches = list(sorted_batches([each.tokens for each in encoded], backend.max_batch_tokens))
     with ThreadPoolExecutor(backend.runners) as pool:
-        found = pool.map(
+        vectors = pool.map(
             lambda batch: backend.run(backend.collate([encoded[i] for i in batch]), alone=backend.runners == 1), batches
         )
-        rows = np.concatenate(list(found))
+        rows = np.concatenate(list(vectors))
     places = np.argsort(np.fromiter(chain.from_iterable(batches), dtype=np.int64))
     ordered: NDArray[np.float32] = rows[places]
     return ordered
 
 
-def cosines(found: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
+def cosines(vectors: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
     """Returns the cosine of each row with the same row of `expected`."""
-    a, b = found.astype(np.float64), expected.astype(np.float64)
+    a, b = vectors.astype(np.float64), expected.astype(np.float64)
     same: NDArray[np.float64] = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
     return same
 

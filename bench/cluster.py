@@ -63,14 +63,14 @@ class Cluster:
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Returns the living processes by role: redis, gateway, worker, engine."""
-        found: dict[str, list[psutil.Process]] = {role: [] for role in ROLES}
-        found["redis"].append(self._server)
+        processes: dict[str, list[psutil.Process]] = {role: [] for role in ROLES}
+        processes["redis"].append(self._server)
         for each in self._up.children(recursive=True):
             with suppress(psutil.Error):
                 words = " ".join(each.cmdline()).split(" ")[:2]
-                if words[0] == "redbatch" and words[-1] in found:
-                    found[words[-1]].append(each)
-        return found
+                if words[0] == "redbatch" and words[-1] in processes:
+                    processes[words[-1]].append(each)
+        return processes
 
     def metric(self, role: str, name: str, **labels: str) -> float:
         """Returns the sum of a metric over the processes of a role and over all labels but those given."""
@@ -78,21 +78,21 @@ class Cluster:
 
     def buckets(self, role: str, name: str) -> dict[float, float]:
         """Returns a histogram, summed over the processes of a role: the number of values up to each bound."""
-        found: dict[float, float] = {}
+        counts: dict[float, float] = {}
         for process in self.processes()[role]:
             for family in text_string_to_metric_families(_scrape(process, self._port)):
                 for sample in family.samples:
                     if sample.name == f"{name}_bucket":
                         bound = float(sample.labels["le"])
-                        found[bound] = found.get(bound, 0.0) + sample.value
-        return found
+                        counts[bound] = counts.get(bound, 0.0) + sample.value
+        return counts
 
     def ready(self, shape: Shape) -> bool:
         """Returns whether every gateway reports every worker as ready."""
         gateways = self.processes()["gateway"]
         pages = [_scrape(process, self._port) for process in gateways]
-        seen = [_sample(page, "redbatch_workers", {"state": "ready"}) for page in pages]
-        return seen == [float(shape.workers)] * shape.gateways
+        ready_workers = [_sample(page, "redbatch_workers", {"state": "ready"}) for page in pages]
+        return ready_workers == [float(shape.workers)] * shape.gateways
 
 
 @contextmanager

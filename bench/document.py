@@ -52,21 +52,21 @@ def replace_block(text: str, name: str, block: str) -> str:
     return marked.sub(lambda match: f"{match[1]}\n{block}\n\n{match[2]}", text)
 
 
-def fill_tables(text: str, found: results.Results) -> str:
+def fill_tables(text: str, measured: results.Results) -> str:
     """Returns the document with the tables of all results. Raises MissingResultsError if a part has no results."""
-    results.require_parts(found, dict.fromkeys(part for part, _ in TABLES.values()), f"docs/{PATH.name}")
-    parts = found["parts"]
+    results.require_parts(measured, dict.fromkeys(part for part, _ in TABLES.values()), f"docs/{PATH.name}")
+    parts = measured["parts"]
     all_rows = {name: rows for part in parts.values() for name, rows in part["tables"].items()}
-    text = replace_block(text, "machine", machine_line(found))
+    text = replace_block(text, "machine", machine_line(measured))
     for name, (_, table) in TABLES.items():
         text = replace_block(text, name, table(all_rows))
     return text
 
 
-def machine_line(found: results.Results) -> str:
+def machine_line(measured: results.Results) -> str:
     """Returns a line with the machine, the versions and the time of the run, or of each part if they ran separately."""
-    facts: Mapping[str, Any] = found["machine"]
-    lines = {name: describe_run(part) for name, part in found["parts"].items()}
+    facts: Mapping[str, Any] = measured["machine"]
+    lines = {name: describe_run(part) for name, part in measured["parts"].items()}
     same_run = len(set(lines.values())) == 1
     runs = next(iter(lines.values())) if same_run else "; ".join(f"{name}: {line}" for name, line in lines.items())
     return (
@@ -76,10 +76,10 @@ def machine_line(found: results.Results) -> str:
     )
 
 
-def write(found: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
+def write(measured: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
     """Writes the tables into the document, and the pictures to docs/images. Raises MissingResultsError."""
-    path.write_text(fill_tables(path.read_text(encoding="utf-8"), found), encoding="utf-8")
-    plots.draw(found, images)
+    path.write_text(fill_tables(path.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    plots.draw(measured, images)
 
 
 if __name__ == "__main__":

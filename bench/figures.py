@@ -51,14 +51,14 @@ class FoldedRow:
 
 def fold(rows: Iterable[Row]) -> list[FoldedRow]:
     """Returns one row for all rows of a table with the same keys, in the order of their first appearance."""
-    found: dict[tuple[str, tuple[tuple[str, Name], ...]], dict[str, list[float]]] = {}
+    groups: dict[tuple[str, tuple[tuple[str, Name], ...]], dict[str, list[float]]] = {}
     for row in rows:
-        figures = found.setdefault((row.table, tuple(row.of.items())), {})
+        figures = groups.setdefault((row.table, tuple(row.of.items())), {})
         for name, value in row.figures.items():
             figures.setdefault(name, []).append(value)
     return [
         FoldedRow(table, dict(of), {name: Figure(runs) for name, runs in figures.items()})
-        for (table, of), figures in found.items()
+        for (table, of), figures in groups.items()
     ]
 
 

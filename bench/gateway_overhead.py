@@ -46,8 +46,8 @@ def run(context: StepContext) -> list[Row]:
         http_only = _figures(context, server)
     cpu = "cpu_us.gateway"
     overhead = {cpu: whole[cpu] - http_only[cpu]}
-    found = {"gateway": whole, "HTTP only": http_only, "beyond HTTP": overhead}
-    return [Row(TABLE, {"what": what}, figures) for what, figures in found.items()]
+    figures_by_server = {"gateway": whole, "HTTP only": http_only, "beyond HTTP": overhead}
+    return [Row(TABLE, {"server": name}, figures) for name, figures in figures_by_server.items()]
 
 
 def _figures(context: StepContext, server: Server) -> dict[str, float]:

@@ -103,8 +103,8 @@ def measure(model: str, target: Target, round_: int, *, quick: bool) -> Iterator
 def offline(target: Target, *, quick: bool) -> dict[str, Any]:
     """Returns the output of bench.gpu_offline. Raises ModuleError."""
     texts = QUICK_TEXTS if quick else TEXTS
-    found: dict[str, Any] = json.loads(_offline(target.path, target.device, str(texts), *MIXES))
-    return found
+    results: dict[str, Any] = json.loads(_offline(target.path, target.device, str(texts), *MIXES))
+    return results
 
 
 def _offline(*arguments: str) -> str:

@@ -59,14 +59,14 @@ def main(arguments: Sequence[str]) -> None:
     options = EngineOptions.of(WorkerSettings(model=path, device=device))
     backend = load_backend(parse_model(path), options)
     model = SentenceTransformer(parse_model(path).path, device=device, model_kwargs={"dtype": DTYPES[backend.dtype]})
-    found = {}
+    rates = {}
     for mix in mixes:
         texts = [text for (text,) in built_in(mix, SEED, 1)][: int(number)]
         check(backend, model, texts[:CHECKED_TEXTS])
         methods: dict[str, Method] = {f"encode, {size} texts": partial(_encode, model, size) for size in ENCODE_SIZES}
         methods["engine, packed" if backend.packs else "engine, padded"] = partial(_run_sorted, backend)
-        found[mix] = {name: rate(method, texts) for name, method in methods.items()}
-    sys.stdout.write(json.dumps({"dtype": backend.dtype, "texts_per_s": found}))
+        rates[mix] = {name: rate(method, texts) for name, method in methods.items()}
+    sys.stdout.write(json.dumps({"dtype": backend.dtype, "texts_per_s": rates}))
 
 
 def check(backend: Backend, model: SentenceTransformer, texts: Sequence[str]) -> None:
@@ -79,10 +79,10 @@ def check(backend: Backend, model: SentenceTransformer, texts: Sequence[str]) ->
         return np.asarray(backend.run(backend.collate([encoded[i] for i in batch]), alone=False))
 
     with ThreadPoolExecutor(2) as pool:
-        found = np.concatenate(list(pool.map(run, batches)))
-    far = distance(found, expected)
-    if not far <= TOLERANCE[DTYPES[backend.dtype]]:
-        sys.exit(f"the engine's vectors differ from those of encode by {far:.2g} of 1")
+        vectors = np.concatenate(list(pool.map(run, batches)))
+    off_by = distance(vectors, expected)
+    if not off_by <= TOLERANCE[DTYPES[backend.dtype]]:
+        sys.exit(f"the engine's vectors differ from those of encode by {off_by:.2g} of 1")
 
 
 def make(path: str) -> None:

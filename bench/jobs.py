@@ -96,9 +96,9 @@ def main(
                 row, series = measure(scenario, stretch, job, window_s)
                 rows.append(row)
                 seconds[jobs_plot.series_key(row.of)] = series
-    found = publish(Publication(BLOCK, table, quick), run_start, rounds, rows, seconds=seconds)
+    results = publish(Publication(BLOCK, table, quick), run_start, rounds, rows, seconds=seconds)
     if not quick:
-        jobs_plot.draw(found, JOB_TEXTS, IMAGES / PICTURE)
+        jobs_plot.draw(results, JOB_TEXTS, IMAGES / PICTURE)
 
 
 def write_job(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The plot of `make bench-jobs`: latency of requests alone, and beside a job. Imports matplotlib."""
+"""The plot of `make bench-jobs`: latency of requests without and with a job. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def title_of(of: Mapping[str, Any]) -> str:
     return f"{of['model']}, {of['rate']} requests/s"
 
 
-def draw(found: Mapping[str, Any], texts: int, path: Path) -> None:
+def draw(results: Mapping[str, Any], texts: int, path: Path) -> None:
     """Draws p50 and p99 of each second, first without and then with the job: a panel per model, a color per bound.
 
     The series are those of the last round. `texts` is the size of the job.
     """
     panels: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for row in found["tables"]:
+    for row in results["tables"]:
         of = row["of"]
         panels.setdefault(title_of(of), []).append((of["bound"], row))
     figure = new_figure(*SIZE_INCHES)
     for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for (bound, row), color in zip(rows, COLORS, strict=True):
-            series = found["seconds"][series_key(row["of"])]
+            series = results["seconds"][series_key(row["of"])]
             without_job, with_job = series["without_job"], series["with_job"]
             axes.axvline(len(without_job) - 0.5, color=GRAY, linestyle=":")
             rate = row["figures"]["job_texts_per_s"]["median"]

@@ -105,5 +105,5 @@ def measure_limit(mix: str, texts: int, model: str = "minilm", settings: Mapping
 
 
 def _offline(arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run_module("offline", arguments, environment, TIMEOUT_S))
-    return found
+    results: dict[str, Any] = json.loads(run_module("offline", arguments, environment, TIMEOUT_S))
+    return results

@@ -64,13 +64,13 @@ def _git(*arguments: str) -> str:
 
 def _cpu() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        found = None
-    return " ".join(found[1].split()) if found else platform.machine()
+        match = None
+    return " ".join(match[1].split()) if match else platform.machine()
 
 
 def _redis() -> str:
     output = subprocess.run([find_server(), "--version"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"v=([0-9.]+)", output)
-    return found[1] if found else "unknown"
+    match = re.search(r"v=([0-9.]+)", output)
+    return match[1] if match else "unknown"

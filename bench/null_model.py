@@ -40,7 +40,7 @@ def steps(extent: Extent) -> list[Step]:
 
 def run(context: StepContext, gateways: int, clients: Sequence[int]) -> list[Row]:
     """Measures one cluster with each of these numbers of clients."""
-    found = []
+    rows = []
     texts = write_mix("short", context.folder)
     with cluster(Shape("null", gateways=gateways)) as running:
         for number in clients:
@@ -48,11 +48,11 @@ def run(context: StepContext, gateways: int, clients: Sequence[int]) -> list[Row
             measured = measure(
                 running, texts, ClosedLoop(number, context.extent.window_s, warmup_s=context.extent.warmup_s)
             )
-            found.append(Row(PART, {"gateways": gateways, "clients": number}, figures_of(measured)))
+            rows.append(Row(PART, {"gateways": gateways, "clients": number}, figures_of(measured)))
             if (gateways, number) == COMPARED:
                 context.show("null model, the same load from redbatch bench")
-                found += compare_with_wrk(running.url, measured, context.extent.window_s)
-    return found
+                rows += compare_with_wrk(running.url, measured, context.extent.window_s)
+    return rows
 
 
 def _name(gateways: int) -> str:

@@ -51,14 +51,14 @@ def main(arguments: Sequence[str]) -> None:
     methods, at_once = _methods(backend, transformer, threads), _at_once(backend) if side_by_side else {}
     for method in (*methods.values(), *at_once.values()):
         method(texts[:WARMUP_TEXTS])
-    found = Limit(
+    limit = Limit(
         {label: _seconds(partial(method, texts)) for label, method in methods.items()},
         {},
         {label: _seconds(partial(method, texts)) for label, method in at_once.items()},
         len(texts),
         [each.tokens for each in backend.tokenize(pool)],
     )
-    sys.stdout.write(json.dumps(asdict(found)))
+    sys.stdout.write(json.dumps(asdict(limit)))
 
 
 def _methods(backend: Backend, transformer: SentenceTransformer, threads: int) -> dict[str, Method]:

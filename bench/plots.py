@@ -33,10 +33,10 @@ GROUP_WIDTH = 0.8
 Row = Mapping[str, Any]
 
 
-def draw(found: Mapping[str, Any], folder: Path) -> None:
+def draw(results: Mapping[str, Any], folder: Path) -> None:
     """Draws the pictures of each part that was measured."""
     tables: dict[str, Rows] = {}
-    for part in found["parts"].values():
+    for part in results["parts"].values():
         tables |= part["tables"]
     pictures: dict[str, tuple[str, Callable[[Mapping[str, Rows]], Figure]]] = {
         "null-model.png": ("null", null_model),
@@ -125,16 +125,16 @@ def _limits(axes: Axes, tuned: float, side_by_side: float) -> None:
 
 
 def _bars(
-    axes: Axes, names: Sequence[str], rows: Sequence[Row], figure: str, labels: Sequence[str] | None = None
+    axes: Axes, names: Sequence[str], rows: Sequence[Row], name: str, labels: Sequence[str] | None = None
 ) -> None:
     """Draws bars of the medians, with the smallest and the largest run. Each bar shows its median, or its label."""
-    found = [row["figures"][figure] for row in rows]
-    heights = [each["median"] for each in found]
+    figures = [row["figures"][name] for row in rows]
+    heights = [each["median"] for each in figures]
     inside = labels or [number(height) for height in heights]
     drawn = axes.bar(names, heights, color=BLUE, width=0.6)
     axes.bar_label(drawn, inside, label_type="center", color="white")
-    if any(len(each["runs"]) > 1 for each in found):
-        axes.errorbar(names, heights, yerr=spread(found), fmt="none", ecolor=BLACK, capsize=4)
+    if any(len(each["runs"]) > 1 for each in figures):
+        axes.errorbar(names, heights, yerr=spread(figures), fmt="none", ecolor=BLACK, capsize=4)
     style(axes)
 
 

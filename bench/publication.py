@@ -51,13 +51,13 @@ def publish(
 ) -> dict[str, Any]:
     """Writes, prints and returns the results, with `extra` values, and replaces the block of the document."""
     folded = [each.as_json() for each in fold(rows)]
-    found = {"machine": machine(), **run_start.metadata, "repetitions": rounds, "tables": folded, **extra}
-    write(found, publication.path)
+    results = {"machine": machine(), **run_start.metadata, "repetitions": rounds, "tables": folded, **extra}
+    write(results, publication.path)
     table = publication.table(folded)
     print(f"{table}\n\n{as_time(time.monotonic() - run_start.at_s)}")
     if not publication.quick:
         text = document.PATH.read_text(encoding="utf-8")
         document.PATH.write_text(
-            document.replace_block(text, publication.name, f"{describe_run(found)}.\n\n{table}"), encoding="utf-8"
+            document.replace_block(text, publication.name, f"{describe_run(results)}.\n\n{table}"), encoding="utf-8"
         )
-    return found
+    return results

@@ -59,11 +59,11 @@ def run(context: StepContext, mix: str) -> list[Row]:
     """Measures a mix. In every other round the limit is measured first, because the machine's speed drifts."""
     if context.round.number % 2 == 0:
         limit = _limit(context, mix)
-        served, one = _serve(context, mix)
+        served, single_client = _serve(context, mix)
     else:
-        served, one = _serve(context, mix)
+        served, single_client = _serve(context, mix)
         limit = _limit(context, mix)
-    return [*_limit_rows(mix, limit), *(with_shares(limit, each) for each in served), one]
+    return [*_limit_rows(mix, limit), *(with_shares(limit, each) for each in served), single_client]
 
 
 def _limit(context: StepContext, mix: str) -> Limit:
@@ -83,7 +83,7 @@ def _limit_rows(mix: str, limit: Limit) -> list[Row]:
 
 
 def _serve(context: StepContext, mix: str) -> tuple[list[ServedTexts], Row]:
-    extent, found = context.extent, []
+    extent, served = context.extent, []
     texts = write_mix(mix, context.folder, count=POOL_TEXTS)
     context.show(f"real, {mix} texts: loading the model")
     with cluster(Shape(MODEL)) as running:
@@ -93,12 +93,12 @@ def _serve(context: StepContext, mix: str) -> tuple[list[ServedTexts], Row]:
             with record_batches(running) as ran:
                 measured = measure(running, texts, ClosedLoop(clients, window_s, LEAD_S))
             figures = figures_of(measured) | ran
-            found.append(_closed_loop({"mix": mix, "clients": clients}, measured, figures))
+            served.append(_closed_loop({"mix": mix, "clients": clients}, measured, figures))
         context.show(f"real, {mix} texts, {LARGE:,} in one request")
-        found.append(_large(context, mix, running))
+        served.append(_large(context, mix, running))
         context.show(f"real, {mix} texts, one client and encode, alternating")
-        one = compare_with_encode(running, texts, MODEL, mix, extent.one_client_s / 2)
-    return found, one
+        single_client = compare_with_encode(running, texts, MODEL, mix, extent.one_client_s / 2)
+    return served, single_client
 
 
 def _closed_loop(of: dict[str, Name], measured: Measurement, figures: dict[str, float]) -> ServedTexts:

@@ -35,15 +35,15 @@ def run(url: str, *load: str, may_fail: bool = False) -> dict[str, Any]:
         process = subprocess.run(command, env=clean_environment({}), check=False, capture_output=True, text=True)
         if process.returncode != 0 and not (may_fail and out.exists()):
             raise GeneratorError(f"redbatch bench failed: {process.stderr.strip()}")
-        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return found
+        results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return results
 
 
 def compare_with_wrk(url: str, wrk: Measurement, seconds: float) -> list[Row]:
     """Returns the figures of both generators for one server with 64 clients. Those of wrk were measured just before."""
     load = ("--clients", "64", "--mix", "short", "--duration", f"{seconds}s", "--warmup", f"{WARMUP_S}s")
-    found = run(url, *load)
-    measured, own = found["measured"], found["generator"]
+    results = run(url, *load)
+    measured, own = results["measured"], results["generator"]
     wrk_figures = {
         "requests_per_s": wrk.requests_per_s,
         "p50_ms": wrk.load.p50_ms,

@@ -35,7 +35,7 @@ def steps(extent: Extent) -> list[Step]:
 
 def run(context: StepContext, shape: Shape) -> list[Row]:
     """Measures one cluster, with few and with many clients."""
-    found: list[Row] = []
+    rows: list[Row] = []
     texts = write_mix("short", context.folder)
     of: dict[str, Name] = {"model": shape.model, "appendonly": shape.appendonly, "gateways": shape.gateways}
     with cluster(shape) as running:
@@ -46,10 +46,10 @@ def run(context: StepContext, shape: Shape) -> list[Row]:
             loop = ClosedLoop(clients, context.extent.cost_window_s, MANY_LEAD_S if many else LEAD_S, warmup_s=0)
             measured = measure(running, texts, loop, inspection)
             figures = figures_of(measured) | {"queue_entries": inspection.entries}
-            found.append(Row(TABLE, of | {"clients": clients}, figures))
+            rows.append(Row(TABLE, of | {"clients": clients}, figures))
             if many and shape == Shape("null"):
-                found += inspection.rows
-    return found
+                rows += inspection.rows
+    return rows
 
 
 def _name(shape: Shape) -> str:

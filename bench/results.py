@@ -33,13 +33,15 @@ def problems(rows: Iterable[Row]) -> list[str]:
     machine's speed changes between the limit and the measurement compared with it, in one of many rounds by more than
     MAX_SHARE allows.
     """
-    found = []
+    reasons = []
     for row in fold(rows):
         if (errors := _over_rounds(row, ERRORS, sum)) > 0:
-            found.append(f"{label(row)}: {errors:.0f} requests failed")
+            reasons.append(f"{label(row)}: {errors:.0f} requests failed")
         if not is_possible(share := _over_rounds(row, "share_of_side_by_side", statistics.median)):
-            found.append(f"{label(row)}: {share:.2f} × side by side, above {MAX_SHARE}: the limit is measured wrongly")
-    return found
+            reasons.append(
+                f"{label(row)}: {share:.2f} × side by side, above {MAX_SHARE}: the limit is measured wrongly"
+            )
+    return reasons
 
 
 def _over_rounds(row: FoldedRow, name: str, function: Callable[[Sequence[float]], float]) -> float:
@@ -55,8 +57,8 @@ def read(path: Path = PATH) -> Results:
     """Returns the results of earlier runs; no parts if the file does not exist."""
     if not path.exists():
         return {"machine": {}, "parts": {}}
-    found: Results = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    results: Results = json.loads(path.read_text(encoding="utf-8"))
+    return results
 
 
 def require_parts(results: Results, names: Iterable[str], purpose: str) -> None:

@@ -103,9 +103,9 @@ def main(
     sys.exit(1 if problems else 0)
 
 
-def _publish(found: results.Results) -> None:
+def _publish(measured: results.Results) -> None:
     try:
-        document.write(found)
+        document.write(measured)
     except results.MissingResultsError as error:
         print(error)
     else:

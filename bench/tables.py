@@ -283,7 +283,7 @@ def http(tables: Mapping[str, Rows]) -> str:
     """The gateway's CPU per request, in total and beyond HTTP."""
     heads = ("server", "gateway's CPU µs per request", "requests/s")
     rows = [
-        [row["of"]["what"], format_spread(row, "cpu_us.gateway"), format_median(row, "requests_per_s")]
+        [row["of"]["server"], format_spread(row, "cpu_us.gateway"), format_median(row, "requests_per_s")]
         for row in tables["http"]
     ]
     return markdown(heads, rows)

@@ -36,9 +36,9 @@ THOUSANDS = ",.0f"
 Day = Mapping[str, Any]
 
 
-def draw(found: Mapping[str, Any], path: Path) -> None:
-    """Draws what comes and what could be done, pods, and latency over a day, a column for each device."""
-    days = found["days"]
+def draw(results: Mapping[str, Any], path: Path) -> None:
+    """Draws load and capacity, pods, and latency over a day, with a column for each device."""
+    days = results["days"]
     figure = new_figure(*SIZE_INCHES)
     rows = figure.subplots(3, len(days), sharex=True, squeeze=False, height_ratios=(3, 3, 2))
     for column, (device, day) in enumerate(days.items()):
@@ -49,9 +49,9 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
             style(axes)
         rows[0][column].set_title(f"Workers on {device}s: {day['about']}", fontsize=TITLE)
         rows[2][column].set(xlabel="hour of the day", xticks=TICKS_H, xlim=(0, 24))
-    for row, label in zip(rows, ("requests a second", "pods that are ready", "p99 latency, ms (log)"), strict=True):
+    for row, label in zip(rows, ("requests/s", "ready pods", "p99 latency, ms (log)"), strict=True):
         row[0].set_ylabel(label)
-    figure.suptitle("A simulated day, in spans of five minutes")
+    figure.suptitle("A simulated day in spans of five minutes")
     save(figure, path)
 
 
@@ -61,25 +61,25 @@ def _crowd(axes: Axes) -> None:
 
 
 def _load(axes: Axes, hours: Sequence[float], day: Day) -> None:
-    label = "what the ready workers can do (least of each span)"
+    label = "capacity of ready workers (minimum of each span)"
     axes.step(hours, day["capacity_per_s"], where="post", color=WORKERS, linewidth=1.2, label=label)
-    axes.plot(hours, day["offered_per_s"], color=OFFERED, linewidth=1.0, label="requests that come (mean)")
+    axes.plot(hours, day["offered_per_s"], color=OFFERED, linewidth=1.0, label="offered requests (mean)")
     plain_numbers(axes.yaxis, spec=THOUSANDS)
-    most = max(*day["capacity_per_s"], *day["offered_per_s"])
-    axes.set_ylim(0, 1.35 * most)
+    top = max(*day["capacity_per_s"], *day["offered_per_s"])
+    axes.set_ylim(0, 1.35 * top)
     crowd = Crowd()
-    told = f"a crowd comes\nwithin {crowd.rise_s:.0f} s"
-    axes.text(crowd.at_s / HOUR_S - 0.3, 1.1 * most, told, fontsize=SMALL, ha="right")
+    note = f"sudden load,\nrising within {crowd.rise_s:.0f} s"
+    axes.text(crowd.at_s / HOUR_S - 0.3, 1.1 * top, note, fontsize=SMALL, ha="right")
     legend(axes)
 
 
 def _pods(axes: Axes, hours: Sequence[float], day: Day) -> None:
     for name, color in (("workers", WORKERS), ("gateways", GATEWAYS)):
-        least, most = day[name], day[f"{name}_most"]
-        axes.fill_between(hours, least, most, step="post", color=color, alpha=0.35, linewidth=0)
+        minimum, maximum = day[name], day[f"{name}_most"]
+        axes.fill_between(hours, minimum, maximum, step="post", color=color, alpha=0.35, linewidth=0)
         bound = day["bounds"][name]
-        label = f"{name}, the fewest of each span (shaded: to the most); dotted: {bound}, their maximum"
-        axes.step(hours, least, where="post", color=color, linewidth=1.3, label=label)
+        label = f"{name}, minimum of each span (shaded: up to the maximum); dotted: limit of {bound}"
+        axes.step(hours, minimum, where="post", color=color, linewidth=1.3, label=label)
         axes.axhline(bound, color=color, linestyle=":", linewidth=1.2)
     axes.set_ylim(0, 1.35 * max(day["bounds"].values()))
     axes.yaxis.set_major_locator(MultipleLocator(2))
@@ -87,7 +87,7 @@ def _pods(axes: Axes, hours: Sequence[float], day: Day) -> None:
 
 
 def _latency(axes: Axes, hours: Sequence[float], day: Day) -> None:
-    axes.plot(hours, day["p99_ms"], color=LATENCY, linewidth=1.2, label="p99 of those who were answered")
+    axes.plot(hours, day["p99_ms"], color=LATENCY, linewidth=1.2, label="p99 of answered requests")
     label = f"slow: over {SLOW_S:g} s"
     axes.axhline(1000 * SLOW_S, color=THRESHOLD, linestyle="--", linewidth=1.2, label=label)
     axes.set_yscale("log")

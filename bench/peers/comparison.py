@@ -70,12 +70,12 @@ BestConfigurations = Mapping[tuple[str, str], str]
 
 def best_configurations(trials: Iterable[Run]) -> dict[tuple[str, str], str]:
     """Returns the configuration with the highest rate; one without failed requests precedes all others."""
-    found: dict[tuple[str, str], Run] = {}
+    best: dict[tuple[str, str], Run] = {}
     for run in trials:
         place = (run.server, run.cell)
-        if place not in found or _rank(run) > _rank(found[place]):
-            found[place] = run
-    return {place: run.configuration for place, run in found.items()}
+        if place not in best or _rank(run) > _rank(best[place]):
+            best[place] = run
+    return {place: run.configuration for place, run in best.items()}
 
 
 def _rank(run: Run) -> tuple[bool, float]:
@@ -89,10 +89,10 @@ def ratios(runs: Sequence[Run], choice: BestConfigurations) -> dict[tuple[str, s
         for run in runs
         if run.server == REDBATCH and run.configuration == GATEWAYS.get(run.cell, ONE_GATEWAY)
     }
-    found: dict[tuple[str, str], list[float]] = {}
+    by_peer: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         place = (run.server, run.cell)
         counts = run.server != REDBATCH and choice.get(place) == run.configuration and run.rate > 0
         if counts and (run.round, run.cell) in ours:
-            found.setdefault(place, []).append(ours[run.round, run.cell] / run.rate)
-    return found
+            by_peer.setdefault(place, []).append(ours[run.round, run.cell] / run.rate)
+    return by_peer

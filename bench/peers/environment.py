@@ -28,13 +28,13 @@ class EnvironmentBuildError(RuntimeError):
 
 def pins(text: str) -> dict[str, str]:
     """Returns the versions in a requirements file, by package. Raises ValueError at a line that is not a pin."""
-    found = {}
+    versions = {}
     for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         match = _PIN.fullmatch(line)
         if match is None:
             raise ValueError(f"not a pin: {line}")
-        found[canonical(match[1])] = match[2]
-    return found
+        versions[canonical(match[1])] = match[2]
+    return versions
 
 
 def canonical(package: str) -> str:

@@ -59,22 +59,22 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="A short test run of two loads; writes no document.")] = False,
 ) -> None:
     """Measures all servers under all loads, and writes the table and the picture of docs/reliability.md."""
-    began, beginning = time.monotonic(), run_metadata()
+    began, metadata = time.monotonic(), run_metadata()
     rows = list(measure(OFFERED[2:6:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
-    found = {"machine": machine(), **beginning, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
-    write(found, QUICK_PATH if quick else PATH)
+    results = {"machine": machine(), **metadata, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
+    write(results, QUICK_PATH if quick else PATH)
     print(f"{table(rows)}\n\n{as_time(time.monotonic() - began)}")
     if not quick:
-        publish(found)
+        publish(results)
 
 
-def publish(found: Mapping[str, Any]) -> None:
+def publish(results: Mapping[str, Any]) -> None:
     """Writes the table into docs/reliability.md, and draws its picture."""
     rows = [
         Row(BLOCK, each["of"], {name: figure["median"] for name, figure in each["figures"].items()})
-        for each in found["tables"]
+        for each in results["tables"]
     ]
-    block = f"{describe_run(found)}.\n\n{table(rows)}\n\n![Goodput and latency under overload](images/{PICTURE.name})"
+    block = f"{describe_run(results)}.\n\n{table(rows)}\n\n![Goodput and latency under overload](images/{PICTURE.name})"
     DOCUMENT.write_text(replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
     draw(rows, PICTURE)
 
@@ -140,10 +140,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     figure = new_figure(10.0, 4.2)
     goodput, latency = figure.subplots(1, 2)
     for name, color in COLORS.items():
-        mine = [row.figures for row in rows if row.of["server"] == name]
-        offered = [each["offered_per_s"] for each in mine]
-        goodput.plot(offered, [each["in_time_per_s"] for each in mine], "o-", color=color, label=_plain(name))
-        answered = [each for each in mine if each["p99_ms"]]
+        own_rows = [row.figures for row in rows if row.of["server"] == name]
+        offered = [each["offered_per_s"] for each in own_rows]
+        goodput.plot(offered, [each["in_time_per_s"] for each in own_rows], "o-", color=color, label=_plain(name))
+        answered = [each for each in own_rows if each["p99_ms"]]
         latency.plot(
             [each["offered_per_s"] for each in answered], [each["p99_ms"] for each in answered], "o-", color=color
         )

@@ -29,7 +29,7 @@ HEADS = {
     "mixed-64": "mixed texts, 64 clients",
 }
 TRIAL = 0
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 
 
 def as_json(
@@ -61,77 +61,77 @@ def as_json(
     }
 
 
-def write(found: Found, path: Path) -> None:
+def write(results: Results, path: Path) -> None:
     """Writes results as indented JSON, and creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def document(found: Found, path: Path = DOCUMENT) -> None:
+def document(results: Results, path: Path = DOCUMENT) -> None:
     """Writes the tables into their block of the document. Raises MissingBlockError."""
-    path.write_text(replace_block(path.read_text(encoding="utf-8"), BLOCK, tables(found)), encoding="utf-8")
+    path.write_text(replace_block(path.read_text(encoding="utf-8"), BLOCK, tables(results)), encoding="utf-8")
 
 
-def tables(found: Found) -> str:
+def tables(results: Results) -> str:
     """Returns the text of the document: rates, ratios to Redbatch, trials and failures."""
-    facts = found["machine"]
+    facts = results["machine"]
     rates = (
-        f"{facts['cpu']}, {facts['cores']} cores; {describe_run(found)}. "
+        f"{facts['cpu']}, {facts['cores']} cores; {describe_run(results)}. "
         "Requests per second, with the median latency in ms in brackets:"
     )
     times = (
         "Redbatch's rate divided by each server's: median, minimum and maximum of the rounds "
         "(256 clients: Redbatch with two gateways):"
     )
-    parts = [rates, rate_table(found)]
-    if found["ratios"]:
-        parts += [times, ratio_table(found)]
-    if found["trials"]:
+    parts = [rates, rate_table(results)]
+    if results["ratios"]:
+        parts += [times, ratio_table(results)]
+    if results["trials"]:
         parts += [
             "The configurations tried before the rounds; in each column, the best of each server is compared:",
-            trial_table(found),
+            trial_table(results),
         ]
-    if found["failures"]:
-        parts += ["Failures:", failure_list(found)]
+    if results["failures"]:
+        parts += ["Failures:", failure_list(results)]
     return "\n\n".join(parts)
 
 
-def text(found: Found) -> str:
+def text(results: Results) -> str:
     """Returns the same for a terminal, where Markdown tables are readable enough."""
-    return tables(found)
+    return tables(results)
 
 
-def rate_table(found: Found) -> str:
+def rate_table(results: Results) -> str:
     """Returns a table with a row for each server: the median of its best configuration in each cell."""
-    rows = {(row["of"]["server"], row["of"]["configuration"], row["of"]["cell"]): row for row in found["rows"]}
-    best = {(each["server"], each["cell"]): each["configuration"] for each in found["choice"]}
-    cells = _cells(found)
+    rows = {(row["of"]["server"], row["of"]["configuration"], row["of"]["cell"]): row for row in results["rows"]}
+    best = {(each["server"], each["cell"]): each["configuration"] for each in results["choice"]}
+    cells = _cells(results)
     lines = []
-    for name in _names(found):
+    for name in _names(results):
         for line in _lines(name, cells):
             places = [(name, line.get(cell) or best.get((name, cell), ""), cell) for cell in cells]
             entries = [_entry(rows.get(place)) for place in places]
-            lines.append([_title(name, found, line), *entries])
+            lines.append([_title(name, results, line), *entries])
     return markdown(["", *(HEADS[cell] for cell in cells)], lines)
 
 
-def ratio_table(found: Found) -> str:
+def ratio_table(results: Results) -> str:
     """Returns a table with a row for each peer."""
-    by_place = {(each["server"], each["cell"]): each for each in found["ratios"]}
-    cells = _cells(found)
+    by_place = {(each["server"], each["cell"]): each for each in results["ratios"]}
+    cells = _cells(results)
     lines = [
         [TITLES[name], *(_times(by_place.get((name, cell))) for cell in cells)]
-        for name in _names(found)
+        for name in _names(results)
         if name != REDBATCH
     ]
     return markdown(["", *(HEADS[cell] for cell in cells)], lines)
 
 
-def trial_table(found: Found) -> str:
+def trial_table(results: Results) -> str:
     """Returns a table with a row for each configuration of each peer."""
-    cells = _cells(found)
+    cells = _cells(results)
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in found["trials"]:
+    for row in results["trials"]:
         of = row["of"]
         rows.setdefault((of["server"], of["configuration"]), {})[of["cell"]] = row
     lines = [
@@ -141,10 +141,10 @@ def trial_table(found: Found) -> str:
     return markdown(["", "configuration", *(HEADS[cell] for cell in cells)], lines, left=2)
 
 
-def failure_list(found: Found) -> str:
+def failure_list(results: Results) -> str:
     """Returns a line for each failure: the first line of its reason, and the last line of the server's log."""
     lines = []
-    for each in found["failures"]:
+    for each in results["failures"]:
         log = [line.strip() for line in each["reason"].splitlines() if line.strip()]
         message = f"{log[0]}: `{log[-1]}`" if len(log) > 1 else "".join(log)
         details = ", ".join(filter(None, (each["configuration"], each["model"])))
@@ -161,14 +161,14 @@ def _rows(runs: Iterable[Run]) -> list[dict[str, object]]:
     return [each.as_json() for each in fold(rows)]
 
 
-def _names(found: Found) -> list[str]:
+def _names(results: Results) -> list[str]:
     """Returns the servers with results or failures, in the order of the catalogue."""
-    names = {row["of"]["server"] for row in found["rows"]} | {each["server"] for each in found["failures"]}
+    names = {row["of"]["server"] for row in results["rows"]} | {each["server"] for each in results["failures"]}
     return [name for name in TITLES if name in names]
 
 
-def _cells(found: Found) -> list[str]:
-    names = {row["of"]["cell"] for row in (*found["rows"], *found["trials"])}
+def _cells(results: Results) -> list[str]:
+    names = {row["of"]["cell"] for row in (*results["rows"], *results["trials"])}
     return [cell.name for cell in CELLS if cell.name in names]
 
 
@@ -176,14 +176,14 @@ def _lines(name: str, cells: Sequence[str]) -> list[dict[str, str]]:
     """Returns the configurations with a separate line, by cell: those of Redbatch. A peer has one line, of its best."""
     if name != REDBATCH:
         return [{}]
-    more = {way for cell, way in GATEWAYS.items() if cell in cells}
-    return [dict.fromkeys(cells, ONE_GATEWAY), *(dict.fromkeys(cells, way) for way in sorted(more))]
+    more = {name for cell, name in GATEWAYS.items() if cell in cells}
+    return [dict.fromkeys(cells, ONE_GATEWAY), *(dict.fromkeys(cells, name) for name in sorted(more))]
 
 
-def _title(name: str, found: Found, line: Mapping[str, str]) -> str:
+def _title(name: str, results: Results, line: Mapping[str, str]) -> str:
     details = f", {next(iter(line.values()))}" if line else ""
     product, comma, rest = TITLES[name].partition(",")
-    return f"{product} {found['versions'][name]}{comma}{rest}{details}"
+    return f"{product} {results['versions'][name]}{comma}{rest}{details}"
 
 
 def _entry(row: Mapping[str, Any] | None) -> str:

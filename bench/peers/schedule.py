@@ -13,8 +13,8 @@ from bench.rounds import Round
 REDBATCH_CANDIDATES = (Candidate(Configuration(ONE_GATEWAY)), Candidate(Configuration(TWO_GATEWAYS)))
 START_OVERHEAD_S = {"null": 5.0, "minilm": 13.0}
 WINDOW_OVERHEAD_S = {"null": 2.0, "minilm": 5.0}
-"""Estimated time beside the windows: per start (with the ends of the warm-up, and the stop), and per window (with
-connections, lead and tail)."""
+"""Estimated time in addition to the windows: per start (with the ends of the warm-up, and the stop), and per window
+(with connections, lead and tail)."""
 
 
 @dataclass(frozen=True, slots=True)

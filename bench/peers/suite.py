@@ -14,9 +14,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,7 +36,10 @@ from redbatch.progress import as_time
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
 PARTIAL_PATH = ROOT / ".bench" / "peers-partial.json"
 IF_PARTIAL = f"If some are missing, results go to {PARTIAL_PATH.relative_to(ROOT)}, and no document is written."
-IF_QUICK = f"Results go to {QUICK_PATH.relative_to(ROOT)}."
+QUICK_HELP = (
+    f"A short test run of one round with the first configurations. Results go to {QUICK_PATH.relative_to(ROOT)}."
+)
+SECONDS_HELP = "Length of a measurement; half of it with the null model, and twice with mixed texts."
 NAMES = (REDBATCH, *(peer.name for peer in PEERS))
 TRIAL = 0
 INTERRUPTED = 130
@@ -46,18 +49,11 @@ TRIAL_WINDOWS = Windows({"null": 1, "minilm": 2}, {"null": 1, "short": 3, "mixed
 
 
 def main(
-    quick: Annotated[
-        bool, typer.Option("--quick", help=f"A short test run of one round with the first configurations. {IF_QUICK}")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=QUICK_HELP)] = False,
     only: Annotated[str, typer.Option(help=f"Servers, separated by commas. {IF_PARTIAL}")] = ",".join(NAMES),
     parts: Annotated[str, typer.Option(help=f"Parts, separated by commas. {IF_PARTIAL}")] = ",".join(PARTS),
     repetitions: Annotated[int, typer.Option(min=1, help="Number of rounds; the tables have the medians.")] = 3,
-    seconds: Annotated[
-        int,
-        typer.Option(
-            min=2, help="Length of a measurement; half of it with the null model, and twice with mixed texts."
-        ),
-    ] = 6,
+    seconds: Annotated[int, typer.Option(min=2, help=SECONDS_HELP)] = 6,
     out: Annotated[Path | None, typer.Option(help="Write the results to this file, and no document.")] = None,
 ) -> None:
     """Measures, and exits with 1 if a server did not start or gave a wrong answer."""
@@ -76,19 +72,22 @@ def main(
         except (PeerError, *FAILURES) as error:
             sys.exit(f"bench-peers: {reason(error)}")
         except KeyboardInterrupt:
-            report.write(
-                report.as_json(testbed.runs, testbed.failures, best_configurations(testbed.runs), run), PARTIAL_PATH
-            )
-            print(f"interrupted: the results so far are in {PARTIAL_PATH}")
+            _write_partial(testbed, run)
             sys.exit(INTERRUPTED)
-    found = report.as_json(testbed.runs, testbed.failures, choice, run)
+    results = report.as_json(testbed.runs, testbed.failures, choice, run)
     path = out or results_path(chosen, wanted, quick=quick)
-    report.write(found, path)
-    print(report.text(found))
+    report.write(results, path)
+    print(report.text(results))
     print(f"{as_time(time.monotonic() - began)}; results in {path}")
     if path == report.PATH:
-        report.document(found)
+        report.document(results)
     sys.exit(1 if testbed.failures else 0)
+
+
+def _write_partial(testbed: Testbed, run: Mapping[str, Any]) -> None:
+    choice = best_configurations(testbed.runs)
+    report.write(report.as_json(testbed.runs, testbed.failures, choice, run), PARTIAL_PATH)
+    print(f"interrupted: the results so far are in {PARTIAL_PATH}")
 
 
 def results_path(chosen: Iterable[str], parts: Iterable[str], *, quick: bool) -> Path:
@@ -128,15 +127,15 @@ def _measure(testbed: Testbed, runs: Sequence[ServerRun], windows: Windows, numb
 
 def _peers(testbed: Testbed, chosen: Sequence[str]) -> list[Candidate]:
     """Returns the peers whose environments could be created, in all their configurations."""
-    found = []
+    candidates = []
     for peer in (peer for peer in PEERS if peer.name in chosen):
         try:
             programs = environment.make(peer.folder, testbed.show)
         except environment.EnvironmentBuildError as error:
             testbed.failures.append(Failure(TRIAL, peer.name, "", "", str(error)))
             continue
-        found += [Candidate(configuration, peer, programs) for configuration in peer.configurations]
-    return found
+        candidates += [Candidate(configuration, peer, programs) for configuration in peer.configurations]
+    return candidates
 
 
 def _first(peers: Sequence[Candidate]) -> list[Candidate]:

@@ -88,7 +88,7 @@ class Testbed:
 
     Attributes:
         folder: folder for the bodies of requests.
-        say: is told what runs now.
+        show: called with the name of each measurement at its start.
         runs: results.
         failures: servers that failed.
         expected: the correct vector of the probe, by model.

@@ -14,7 +14,7 @@ from redbatch.bench.plotting import BLUE, TITLE, YELLOW, new_figure, plain_numbe
 SIZE_INCHES = (10.5, 5.2)
 ADAPTIVE = "adaptive"
 SHOWN = {ADAPTIVE: ("*", "black"), "0": ("o", BLUE), "5": ("s", YELLOW), "20": ("D", "#ee6677")}
-"""The settings in the picture, with their markers; the others would lie between or beyond these."""
+"""Settings in the plot, with marker and color; the others would lie between or beyond these."""
 
 LANE = 0.19
 OPEN_TICKS = (1, 1.2, 1.5, 2, 3)
@@ -22,7 +22,7 @@ CLOSED_TICKS = (0.3, 0.5, 0.7, 1, 1.5)
 
 
 def draw(scenes: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws, device by device, how far settings are from the best fixed wait of each scene."""
+    """Draws for each device the ratio of each setting to the best fixed wait of each scenario."""
     devices = list(dict.fromkeys(scene["device"] for scene in scenes))
     figure = new_figure(*SIZE_INCHES)
     left, right = figure.subplots(1, 2, sharey=True)
@@ -40,7 +40,7 @@ def draw(scenes: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def _latencies(scenes: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, float]]:
-    """Yields device, setting and p95 relative to the lowest of all fixed waits. In overload it says nothing."""
+    """Yields device, setting and p95 relative to the lowest of all fixed waits. Skips overload: meaningless there."""
     for scene in scenes:
         if scene["load"] != CLOSED and scene["level"] <= 1:
             best = min(each["p95_ms"] for each in scene["fixed"].values())
@@ -56,18 +56,18 @@ def _rates(scenes: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, float]]
 
 
 def _figures(scene: dict[str, Any], name: str) -> dict[str, float]:
-    found: dict[str, float] = scene[ADAPTIVE] if name == ADAPTIVE else scene["fixed"][name]
-    return found
+    values: dict[str, float] = scene[ADAPTIVE] if name == ADAPTIVE else scene["fixed"][name]
+    return values
 
 
 def _panel(
     axes: Axes, devices: Sequence[str], points: Sequence[tuple[str, str, float]], ticks: Sequence[float]
 ) -> None:
     for lane, (name, (marker, color)) in enumerate(SHOWN.items()):
-        mine = [(device, value) for device, setting, value in points if setting == name]
+        selected = [(device, value) for device, setting, value in points if setting == name]
         axes.plot(
-            [value for _, value in mine],
-            [devices.index(device) + (lane - (len(SHOWN) - 1) / 2) * LANE for device, _ in mine],
+            [value for _, value in selected],
+            [devices.index(device) + (lane - (len(SHOWN) - 1) / 2) * LANE for device, _ in selected],
             linestyle="",
             marker=marker,
             color=color,
