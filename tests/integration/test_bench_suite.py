@@ -1,4 +1,4 @@
-"""The benchmarks of the repository at work, as briefly as wrk allows."""
+"""The benchmarks of the repository against real processes, as short as wrk allows."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SLOW_S = 0.03
 
 @pytest.mark.long
 def test_the_null_model_gives_plausible_figures(tmp_path: Path) -> None:
-    """No request fails, every process has worked for them, and Redis has had commands for each."""
-    said: list[str] = []
-    rows = null_model.run(StepContext(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
+    """No request fails, every process uses CPU, and Redis executes commands for each request."""
+    shown: list[str] = []
+    rows = null_model.run(StepContext(BRIEF, tmp_path, Round(0, 1), shown.append), gateways=2, clients=(1, 16))
     assert [row.of["clients"] for row in rows] == [1, 16]
-    assert len(said) == 2
+    assert len(shown) == 2
     for row in rows:
         figures = row.figures
         assert figures["requests_per_s"] > 5
@@ -46,7 +46,7 @@ def test_the_null_model_gives_plausible_figures(tmp_path: Path) -> None:
 
 
 async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
-    """Of one client, every tenth answer is slow: wrk's own percentiles would have half of them slow."""
+    """Every tenth answer to the only client is slow; wrk's uncorrected percentiles would count half of them as slow."""
     turn = itertools.count()
     served = asyncio.Event()
 
@@ -69,8 +69,8 @@ async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
     assert load.p95_ms >= SLOW_S * 1000
 
 
-def test_http_alone_answers_as_a_gateway_does() -> None:
-    """With a vector and the headers of one; nothing is behind it."""
+def test_an_http_only_gateway_answers_like_a_gateway() -> None:
+    """The answer has a vector and the headers of a gateway, without a queue."""
     with http_only_server() as served:
         answer = plain_http.post(served.url, json={"text": "anything"})
     assert answer.status_code == 200

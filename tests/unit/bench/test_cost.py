@@ -1,4 +1,4 @@
-"""What lies between two snapshots."""
+"""Differences of two snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gone() -> psutil.Process:
 
 
 def test_costs_are_divided_by_the_requests() -> None:
-    """CPU in µs by role, calls of Redis by name (a new one too; none that did not move), bytes in and out."""
+    """CPU is in µs by role; Redis calls by name include new names, and exclude unchanged ones; bytes are in and out."""
     before = Snapshot(10.0, {"gateway": 1.0, "redis": 2.0}, {"xadd": 5, "info": 1}, 1_000, 2_000)
     after = Snapshot(11.0, {"gateway": 1.5, "redis": 2.1}, {"xadd": 1_005, "info": 1, "blpop": 100}, 3_000, 6_000)
     cost = per_request(before, after, 1_000)
@@ -31,7 +31,7 @@ def test_costs_are_divided_by_the_requests() -> None:
 
 
 def test_a_process_that_died_is_named_by_its_role(gone: psutil.Process) -> None:
-    """Its number says nothing to people, and a step that fails is told by this message."""
+    """The message has the role instead of the process id."""
     with pytest.raises(ClusterError, match="the worker died during the measurement"):
         snapshot(BareServer("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
     with pytest.raises(ClusterError, match="the engine died during the measurement"):

@@ -1,4 +1,4 @@
-"""Tables find their place in the document, again and again."""
+"""Replacement of the tables in a document."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ EMPTY: dict[str, list[dict[str, object]]] = {name: [] for name in TABLES}
 RUN: dict[str, object] = {"started": "D", "commit": "c1", "repetitions": 3}
 
 
-def test_a_block_is_put_between_its_marks() -> None:
-    """The prose and the other blocks stay as they are."""
+def test_a_block_replaces_the_text_between_its_markers() -> None:
+    """The prose and the other blocks do not change."""
     assert replace_block(TEXT, "a", "| new \\1 |") == TEXT.replace("old\n", "\n| new \\1 |\n\n")
     assert replace_block(TEXT, "b", "x") == TEXT.replace("b -->\n", "b -->\n\nx\n\n")
 
 
-def test_to_write_twice_is_to_write_once() -> None:
-    """A block replaces the one before."""
+def test_writing_twice_equals_writing_once() -> None:
+    """A block replaces the previous one."""
     once = replace_block(replace_block(TEXT, "a", "1"), "b", "2")
     assert replace_block(replace_block(once, "a", "1"), "b", "2") == once
     assert replace_block(once, "a", "3") == replace_block(replace_block(TEXT, "a", "3"), "b", "2")
 
 
-def test_a_document_without_the_place_is_an_error() -> None:
-    """Its name is told."""
+def test_a_document_without_the_block_is_an_error() -> None:
+    """The error has the name of the block."""
     with pytest.raises(MissingBlockError, match="bench:c"):
         replace_block(TEXT, "c", "x")
 
 
-def test_the_page_has_a_place_for_each_table() -> None:
+def test_the_page_has_a_block_for_each_table() -> None:
     """Each of a small set of results, and the line about the machine, replaces a block of docs/performance.md."""
     parts = {part: RUN | {"tables": EMPTY} for part, _ in document.TABLES.values()}
     page = fill_tables(document.PATH.read_text(encoding="utf-8"), {"machine": MACHINE, "parts": parts})
@@ -70,8 +70,8 @@ def test_results_of_some_parts_replace_no_table() -> None:
         (("c1", "c2"), "; a: D UTC, commit c1, 3 rounds; b: D UTC, commit c2, 3 rounds."),
     ],
 )
-def test_the_machine_is_told_with_when_it_was_and_of_which_commit(commits: tuple[str, str], runs: str) -> None:
-    """Once, if all parts are of one run; else of each."""
+def test_the_machine_line_has_time_and_commit(commits: tuple[str, str], runs: str) -> None:
+    """It has them once if all parts are from one run, otherwise for each part."""
     parts = {
         name: {"started": "D", "commit": commit, "repetitions": 3, "tables": {}}
         for name, commit in zip("ab", commits, strict=True)

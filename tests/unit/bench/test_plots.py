@@ -32,7 +32,7 @@ def served(of: dict[str, Name]) -> dict[str, Any]:
     return row(of, requests_per_s=(90.0, 100.0, 120.0), share_of_limit=(0.9, 0.95), **latencies, **costs)
 
 
-def test_each_part_that_was_measured_is_plotted(tmp_path: Path) -> None:
+def test_each_measured_part_is_plotted(tmp_path: Path) -> None:
     """The null model gives two pictures and the real one a third; the same results give the same files."""
     best = row({"mix": "short"}, texts_per_s=(100.0,), tuned_texts_per_s=(110.0,), side_by_side_texts_per_s=(140.0,))
     large = row({"mix": "short"}, share_of_limit=(0.9,), texts_per_s=(95.0,))
@@ -47,7 +47,7 @@ def test_each_part_that_was_measured_is_plotted(tmp_path: Path) -> None:
 
 
 def test_the_latency_beside_a_job_is_plotted(tmp_path: Path) -> None:
-    """A panel for the model, with a course for each bound."""
+    """A panel for the model has a line for each bound."""
     tables = [
         row({"model": "minilm", "rate": "30", "bound": bound}, job_texts_per_s=(50.0,)) for bound in ("2 ×", "none")
     ]
@@ -59,7 +59,7 @@ def test_the_latency_beside_a_job_is_plotted(tmp_path: Path) -> None:
     assert (tmp_path / "jobs.png").read_bytes().startswith(PNG)
 
 
-def test_an_overload_that_answers_nothing_is_plotted(tmp_path: Path) -> None:
+def test_an_overload_without_answers_is_plotted(tmp_path: Path) -> None:
     """A server without a good answer has no latency at this load."""
     figures = {"offered_per_s": 10.0, "in_time_per_s": 9.0, "p99_ms": 70.0}
     rows = [
@@ -73,7 +73,7 @@ def test_an_overload_that_answers_nothing_is_plotted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["png", "pdf"])
 def test_the_same_figure_is_the_same_file(suffix: str, tmp_path: Path) -> None:
-    """The time is not in the file."""
+    """The file does not contain the time."""
     paths = [tmp_path / f"{number}.{suffix}" for number in range(2)]
     for path in paths:
         figure = new_figure(2, 2)

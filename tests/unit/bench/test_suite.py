@@ -1,4 +1,4 @@
-"""What a step that fails does to a run: nothing to the other steps, and everything to its tables."""
+"""Failed and interrupted steps of a run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def step(part: str, run: Callable[[StepContext], Sequence[Row]]) -> Step:
 
 
 def works(context: StepContext) -> list[Row]:
-    """Finds a row, with a figure that tells the round."""
+    """Returns a row with a figure that depends on the round."""
     return [Row("null", {"clients": 1}, {"requests_per_s": 100.0 + context.round.number})]
 
 
 def fails(context: StepContext) -> list[Row]:
-    """Fails in the second round, and in the third without a word."""
+    """Fails in the second round, and in the third round without a message."""
     if context.round.number == 1:
         raise ClusterError("redbatch up (null) did not become ready:")
     if context.round.number == 2:
@@ -37,18 +37,18 @@ def fails(context: StepContext) -> list[Row]:
 
 
 def interrupted(_stage: StepContext) -> list[Row]:
-    """Is stopped by its user."""
+    """Raises KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[[Step, Step], None]:
-    """Returns a function that has these two steps planned."""
+    """Returns a function that replaces the plan by two steps."""
     return lambda *steps: monkeypatch.setattr(suite, "plan", lambda _extent: list(steps))
 
 
-def test_a_step_that_fails_costs_its_own_rows_alone(planned: Callable[[Step, Step], None], tmp_path: Path) -> None:
-    """Its rows of that round are missing, everything else is measured, and the run is no valid one."""
+def test_a_failed_step_loses_only_its_own_rows(planned: Callable[[Step, Step], None], tmp_path: Path) -> None:
+    """Its rows of that round are missing, all other steps are measured, and the run is invalid."""
     planned(step("cost", fails), step("null", works))
     findings = Findings(BEGINNING, Extent(repetitions=3))
     measure_all(findings, ["null", "cost"])
@@ -65,7 +65,7 @@ def test_a_step_that_fails_costs_its_own_rows_alone(planned: Callable[[Step, Ste
 
 
 def test_a_part_that_is_not_chosen_is_not_run(planned: Callable[[Step, Step], None]) -> None:
-    """Nor is it in the results, where it would replace what was found before."""
+    """It is not in the results either, where it would replace earlier ones."""
     planned(step("cost", fails), step("null", works))
     findings = Findings(BEGINNING, Extent(repetitions=1))
     measure_all(findings, ["null"])
@@ -79,7 +79,7 @@ def test_a_run_with_a_failed_step_replaces_no_tables(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What was found lies elsewhere, and the failure is told: when it happens, and at the end."""
+    """Its results go to another file, and the failure is reported at once and at the end."""
     planned(step("cost", fails), step("null", works))
     monkeypatch.setattr(suite, "INVALID_PATH", tmp_path / "invalid.json")
     monkeypatch.setattr(suite, "find_wrk", lambda: "wrk")
@@ -89,16 +89,16 @@ def test_a_run_with_a_failed_step_replaces_no_tables(
     assert ended.value.code == 1
     assert not (tmp_path / "bench.json").exists()
     assert set(json.loads((tmp_path / "invalid.json").read_text(encoding="utf-8"))["parts"]) == {"null", "cost"}
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     failure = "round 2, cost (cost's step): redbatch up (null) did not become ready:"
-    assert f"FAILED: {failure}" in told.err
-    assert f"INVALID: {failure}" in told.out
+    assert f"FAILED: {failure}" in printed.err
+    assert f"INVALID: {failure}" in printed.out
 
 
-def test_an_interrupted_run_keeps_what_it_has_found(
+def test_an_interrupted_run_keeps_its_results(
     planned: Callable[[Step, Step], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a file of its own: the results of the last whole run stay."""
+    """They go to a separate file; the results of the last full run stay."""
     planned(step("null", works), step("cost", interrupted))
     monkeypatch.setattr(suite, "PARTIAL_PATH", tmp_path / "partial.json")
     monkeypatch.setattr(suite, "find_wrk", lambda: "wrk")
@@ -108,6 +108,6 @@ def test_an_interrupted_run_keeps_what_it_has_found(
     assert not (tmp_path / "out.json").exists()
     parts = json.loads((tmp_path / "partial.json").read_text(encoding="utf-8"))["parts"]
     assert set(parts) == {"null"}
-    found = parts["null"]
-    assert found["tables"]["null"][0]["figures"]["requests_per_s"]["median"] == 100
-    assert found["commit"]
+    part = parts["null"]
+    assert part["tables"]["null"][0]["figures"]["requests_per_s"]["median"] == 100
+    assert part["commit"]

@@ -1,4 +1,4 @@
-"""What wrk prints, and the bodies that it is given."""
+"""The output of wrk, and the bodies that it sends."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_the_line_of_figures_is_read() -> None:
     assert load.requests_per_s == pytest.approx(493.6)
 
 
-def test_what_wrk_complains_of_is_told() -> None:
-    """Without the line, the last that it printed is the reason; a script that does not know its wrk says so."""
+def test_the_error_of_wrk_is_reported() -> None:
+    """Without a line of figures, the last printed line is the reason; an unknown version of wrk is reported."""
     with pytest.raises(GeneratorError, match="unable to connect"):
         parse("Running\nunable to connect to 127.0.0.1:1 Connection refused\n\n")
     with pytest.raises(GeneratorError, match="nothing"):
@@ -37,15 +37,15 @@ def test_what_wrk_complains_of_is_told() -> None:
         parse("redbatch-error 9 latencies of 10 requests: another wrk than this script knows\n")
 
 
-def test_a_missing_wrk_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The message names the package."""
+def test_a_missing_wrk_is_reported_with_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The message has the command that installs it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GeneratorError, match="apt install wrk"):
         find_wrk()
 
 
-def test_ticks_tell_how_many_were_sent_by_a_moment() -> None:
-    """Between two ticks the number grows evenly; outside of them it is not known."""
+def test_ticks_give_the_number_of_requests_sent_by_a_time() -> None:
+    """The number is interpolated between two ticks; outside of them it is unknown."""
     ticks = parse_ticks(PRINTED)
     assert ticks.sent_by(BEGAN_S + 0.010) == pytest.approx(5, abs=0.01)
     assert ticks.sent_by(BEGAN_S + 0.020) == pytest.approx(10, abs=0.01)
@@ -58,13 +58,13 @@ def test_ticks_tell_how_many_were_sent_by_a_moment() -> None:
 
 
 def test_bodies_are_the_texts_that_redbatch_bench_sends(tmp_path: Path) -> None:
-    """One JSON body a line, in the order of the mix; the seed decides the texts."""
+    """The file has one JSON body per line, in the order of the mix; the seed determines the texts."""
     lines = write_mix("mixed", tmp_path, count=5).read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == [{"text": texts[0]} for texts in built_in("mixed", 1, 1)[:5]]
     assert write_mix("mixed", tmp_path, seed=2, count=5).read_text(encoding="utf-8").splitlines() != lines
 
 
-def test_many_connections_get_time_to_stand() -> None:
-    """Longer than a refused one waits before it is tried a second time; one alone needs none."""
+def test_many_connections_get_time_to_open() -> None:
+    """The time is longer than the delay of the second retry of a refused connection; a single one needs none."""
     assert wrk.connect_s(1) == 0
     assert wrk.connect_s(64) < 3 < wrk.connect_s(5_000)
