@@ -68,8 +68,8 @@ def require_parts(results: Results, names: Iterable[str], purpose: str) -> None:
     """
     if missing := [name for name in names if name not in results["parts"]]:
         raise MissingResultsError(
-            f"{purpose} needs results of an earlier run: bench/results/{PATH.name} has no {' and no '.join(missing)} "
-            f'of this machine. Run: make bench ARGS="--only {",".join(missing)}"'
+            f"{purpose} needs results of an earlier run: bench/results/{PATH.name} lacks {', '.join(missing)}. "
+            f'Run: make bench ARGS="--only {",".join(missing)}"'
         )
 
 

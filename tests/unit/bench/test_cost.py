@@ -31,7 +31,7 @@ def test_costs_are_divided_by_the_requests() -> None:
 
 
 def test_a_process_that_died_is_named_by_its_role(gone: psutil.Process) -> None:
-    """The message has the role instead of the process id."""
+    """A failed step shows this message, and a process id would mean nothing to its reader."""
     with pytest.raises(ClusterError, match="the worker died during the measurement"):
         snapshot(BareServer("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
     with pytest.raises(ClusterError, match="the engine died during the measurement"):

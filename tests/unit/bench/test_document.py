@@ -59,7 +59,7 @@ def test_the_page_has_a_block_for_each_table() -> None:
 def test_results_of_some_parts_replace_no_table() -> None:
     """The error names the missing parts and the command that measures them."""
     found = {"machine": MACHINE, "parts": {"null": RUN | {"tables": {}}, "cost": RUN | {"tables": {}}}}
-    with pytest.raises(MissingResultsError, match=r'no real and no backends .*ARGS="--only real,backends"'):
+    with pytest.raises(MissingResultsError, match=r'lacks real, backends\. .*ARGS="--only real,backends"'):
         fill_tables(document.PATH.read_text(encoding="utf-8"), found)
 
 

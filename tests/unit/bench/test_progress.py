@@ -13,7 +13,7 @@ def test_the_plan_is_taken_at_the_speed_so_far() -> None:
 
 
 def test_a_step_that_is_late_does_not_shorten_the_others() -> None:
-    """Its remaining time is at least 0."""
+    """The remaining time of a late step is 0, not negative."""
     assert RemainingTime(planned_s=100, done_s=20, step_s=10, took_s=20).left_s(500) == 70
 
 

@@ -30,7 +30,7 @@ def test_a_run_is_invalid_if_serving_exceeds_the_limit() -> None:
 
 
 def test_a_share_counts_by_its_median() -> None:
-    """One round with a share that is too large is valid, two of three are not."""
+    """A limit measured in a slow moment makes the share of one round too large; two of three make the run invalid."""
 
     def rounds(*shares: float) -> list[Row]:
         return [Row("real", {"clients": 1}, {"share_of_side_by_side": share}) for share in shares]
@@ -67,7 +67,9 @@ def test_a_run_without_the_results_that_it_needs_names_the_command_that_measures
     """The message has the missing parts and their purpose; existing parts raise nothing."""
     found = read(tmp_path / "bench.json") | {"parts": {"real": _part(1)}}
     require_parts(found, ["real"], "a picture")
-    with pytest.raises(MissingResultsError, match=r'^a picture needs .* no cost of .* make bench ARGS="--only cost"$'):
+    with pytest.raises(
+        MissingResultsError, match=r'^a picture needs .* lacks cost\. Run: make bench ARGS="--only cost"$'
+    ):
         require_parts(found, ["real", "cost"], "a picture")
 
 
