@@ -10,7 +10,7 @@ import redis
 from bench.child_process import ModuleError
 from bench.cluster import ClusterError
 from bench.wrk import GeneratorError
-from redbatch.local_redis import LocalRedisError
+from redbatch.up.local_redis import LocalRedisError
 
 FAILURES = (
     *(GeneratorError, ClusterError, ModuleError, LocalRedisError),

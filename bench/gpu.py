@@ -29,9 +29,9 @@ from bench.failures import FAILURES, reason
 from bench.figures import Row
 from bench.publication import Publication, publish, start_run
 from bench.tables import markdown, number, percent
-from gpuworker import devices
-from gpuworker.engine_host import engine_environment
-from redbatch.logs import configure_logging
+from gpuworker.gpu import devices
+from gpuworker.ipc.engine_process import engine_environment
+from shared.process.logs import configure_logging
 
 BLOCK = "gpu"
 MIXES = ("short", "mixed")

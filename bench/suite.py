@@ -26,7 +26,7 @@ from bench.progress import ProgressBar
 from bench.rounds import Round
 from bench.step import QUICK, Extent, Step, StepContext
 from bench.wrk import GeneratorError, find_wrk
-from redbatch.local_redis import LocalRedisError, find_server
+from redbatch.up.local_redis import LocalRedisError, find_server
 from redbatch.progress import as_time
 
 PARTS = (null_model.PART, real_model.PART, redis_cost.PART, backends.PART)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from api.admission import most_tokens
+from api.dispatch.admission import most_tokens
 from api.settings import GatewaySettings
 from bench.autoscaling.deployment import Deployment
 from bench.autoscaling.fifo_queue import Cohort, FifoQueue

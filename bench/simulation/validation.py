@@ -23,7 +23,7 @@ from bench.simulation.cluster import simulate
 from bench.simulation.figures import figures
 from bench.simulation.setup import CLAIM_WINDOW, DEVICES, Device, RequestPath, Setup
 from bench.simulation.traffic import Traffic, at_once, closed_loop
-from gpuworker.costs import Costs
+from gpuworker.policy.costs import Costs
 from redbatch.bench.arrivals import poisson
 
 SEED = 1

@@ -9,12 +9,12 @@ from random import Random
 from typing import NamedTuple
 
 from bench.simulation.setup import Setup
-from gpuworker.batching import Limits, Plan, Waiting, plan
-from gpuworker.credits import Held, credit
-from gpuworker.pace import Pace
+from gpuworker.policy.batching import Limits, Plan, Waiting, plan
+from gpuworker.policy.credits import Held, credit
+from gpuworker.policy.adaptive_limits import Pace
 
 RATE_DECAY = 0.9
-"""The same value as in gpuworker.results."""
+"""The same value as in gpuworker.consumer.result_handler."""
 
 Schedule = Callable[[float, Callable[[float], None]], None]
 """Schedules a callback at a time (s); it receives that time."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from redbatch.local_redis import LocalRedis
-from shared.queue import Queue
+from redbatch.up.local_redis import LocalRedis
+from shared.connection import Queue
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
 from tests.chaos.scene import Figures, Scene
 from tests.proxy import FaultProxy
@@ -58,7 +58,7 @@ VARIANTS = {
         lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
     ),
     "one's own pending entries are not read after an error": Broken(
-        "gpuworker/claimer.py",
+        "gpuworker/consumer/claimer.py",
         "            await context.control.kill(link)\n",
         "            return\n",
         lambda stage: test_network.test_the_reply_to_a_claim_is_lost(stage.scene, stage.proxy),
@@ -70,19 +70,19 @@ VARIANTS = {
         lambda stage: test_network.test_the_reply_to_a_submit_is_lost(stage.scene, stage.proxy),
     ),
     "settle adds again without looking": Broken(
-        "api/settler.py",
+        "api/dispatch/reconciler.py",
         "if not there]",
         "if True]",
         lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, 0.3, 0.6),
     ),
     "a commit is not tried again": Broken(
-        "gpuworker/committer.py",
+        "gpuworker/consumer/committer.py",
         '                log.warning("cannot commit", reason=error.message)\n',
         "                self._answers = []\n",
         lambda stage: test_network.test_a_cut_around_a_commit(stage.scene, stage.proxy, before=True),
     ),
     "suspects run with others": Broken(
-        "gpuworker/retries.py",
+        "gpuworker/policy/retries.py",
         "return Retry.ALONE if attempts > 0 else Retry.TOGETHER",
         "return Retry.TOGETHER",
         lambda stage: test_inputs.test_inputs_that_kill_the_engine_fail_alone(stage.scene, stage.queue),
@@ -100,13 +100,13 @@ VARIANTS = {
         lambda stage: test_redis.tempt(stage.own_scene, stage.own_redis),
     ),
     "nobody asks whether there is time": Broken(
-        "api/admission.py",
+        "api/dispatch/admission.py",
         "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
         "return MOST_TOKENS",
         lambda stage: test_overload.test_overload_is_refused_and_the_rest_served(stage.scene, 10, stage.folder),
     ),
     "a change of the epoch goes unnoticed": Broken(
-        "api/monitor.py",
+        "api/dispatch/monitor.py",
         "            self._lost.set()\n        self._epoch = epoch\n",
         "            pass\n        self._epoch = epoch\n",
         lambda stage: test_redis.take_away(stage.own_scene, "FLUSHALL"),

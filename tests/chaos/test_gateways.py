@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared import delivery
+from shared import consumer
 from shared.messages import Heartbeat
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
@@ -123,7 +123,7 @@ async def test_unread_entries_go_with_their_clients(scene: Scene, queue: Queue) 
     """F6: nobody reads the queue while clients leave at random. How long after each does its entry go?"""
     raise_open_files(2 * WAVE + 500)
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 600_000)
+    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 600_000)
     await scene.open(workers=0)
     await scene.seen()
     waves, lags = scene.times(1, 10), []

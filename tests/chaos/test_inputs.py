@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared import dead_letters
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.chaos.scene import Scene, name_of, whole
 from tests.chaos.test_workers import engine_of

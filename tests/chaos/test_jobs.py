@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared import dead_letters
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.job_load import GONE, Submitted, jobs

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call

@@ -17,7 +17,7 @@ import pytest_asyncio
 import redis
 import redis.exceptions
 
-from redbatch.local_redis import bundled
+from redbatch.up.local_redis import bundled
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.stack import STACK, made_secrets, most_bytes, resolved
 from tests.servers import server_binary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from api.asked import MAX_TIMEOUT_MS
+from api.dialects.request import MAX_TIMEOUT_MS
 from shared.keys import LANES
 from tests.deploy.faults.shapes import ANY, BEHAVIOR, By, Holds, Shape, between
 from tests.deploy.manifests import Manifest, label, of_kind

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from api.asked import MAX_TIMEOUT_MS
+from api.dialects.request import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
 from tests.deploy.faults import custom, pods
 from tests.deploy.faults.shapes import ANY, BEHAVIOR, LABEL, NAME, Holds, Shape, between, misfits, twice

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, metric, right
 from tests.processes import Program

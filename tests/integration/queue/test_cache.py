@@ -12,7 +12,7 @@ import redis.asyncio
 
 from shared.cache import CacheBound, Kept, keep, lookup
 from shared.keys import Keys
-from shared.queue import Link, Queue
+from shared.connection import Link, Queue
 
 pytestmark = [pytest.mark.redis, pytest.mark.litters]
 

@@ -16,7 +16,7 @@ from bench.peers.protocol import (
     encode_request,
     expected_null_vector,
 )
-from gpuworker.backends.hashing import HashingBackend
+from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
 
 
