@@ -24,8 +24,8 @@ from bench.figures import Row
 from bench.limit import sorted_batches
 from bench.step import Extent, Step, StepContext
 from gpuworker.backends.base import Backend, load_backend
-from gpuworker.ipc.engine_process import engine_environment
 from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.engine_process import engine_environment
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in

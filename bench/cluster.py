@@ -18,8 +18,8 @@ import psutil
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared.process.parent_death import wrapped
 from redbatch.up.local_redis import LocalRedis, free_port
+from shared.process.parent_death import wrapped
 from shared.process.settings import variable_of
 
 ROLES = ("gateway", "worker", "engine", "redis")

@@ -20,8 +20,8 @@ from bench.machine import ROOT
 from bench.measurement import ClosedLoop, measure
 from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Step, StepContext, figures_of
 from bench.wrk import write_mix
-from shared.process.parent_death import wrapped
 from redbatch.up.local_redis import free_port
+from shared.process.parent_death import wrapped
 
 PART = "cost"
 TABLE = "http"

@@ -26,8 +26,8 @@ from transformers import BertConfig, BertModel
 
 from bench.limit import sorted_batches
 from gpuworker.backends.base import Backend, load_backend
-from gpuworker.backends.loading import DTYPES
 from gpuworker.backends.equivalence import TOLERANCE, distance
+from gpuworker.backends.loading import DTYPES
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings

@@ -13,8 +13,8 @@ from api.dispatch.dispatcher import Answered
 from api.settings import GatewaySettings
 from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
-from shared.process.logs import configure_logging
 from shared.messages import Timing, Vectors
+from shared.process.logs import configure_logging
 
 TEXT = "the same vector for every text"
 

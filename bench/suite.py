@@ -26,8 +26,8 @@ from bench.progress import ProgressBar
 from bench.rounds import Round
 from bench.step import QUICK, Extent, Step, StepContext
 from bench.wrk import GeneratorError, find_wrk
-from redbatch.up.local_redis import LocalRedisError, find_server
 from redbatch.progress import as_time
+from redbatch.up.local_redis import LocalRedisError, find_server
 
 PARTS = (null_model.PART, real_model.PART, redis_cost.PART, backends.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"

@@ -14,8 +14,8 @@ import redis
 import redis.asyncio
 from hypothesis import settings
 
-from shared.keys import Keys
 from shared.connection import Queue
+from shared.keys import Keys
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
 from tests.servers import Server, Version, parse_version, require

@@ -19,10 +19,10 @@ from typing import Any, Self
 
 import psutil
 
-from shared.process.parent_death import wrapped
+from shared.connection import Link
 from shared.keys import Keys
 from shared.messages import Heartbeat
-from shared.connection import Link
+from shared.process.parent_death import wrapped
 from shared.producer import pulse
 from tests.users import in_its_role
 from tests.waiting import wait_until

@@ -21,8 +21,8 @@ from bench.machine import ROOT
 from bench.peers import protocol
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer
 from bench.peers.protocol import Vector
-from shared.process.parent_death import wrapped
 from redbatch.up.local_redis import free_port
+from shared.process.parent_death import wrapped
 
 START_S = 240.0  # the first start of a compiled model takes most of a minute
 ANSWER_S = 10.0

@@ -9,9 +9,9 @@ from random import Random
 from typing import NamedTuple
 
 from bench.simulation.setup import Setup
+from gpuworker.policy.adaptive_limits import Pace
 from gpuworker.policy.batching import Limits, Plan, Waiting, plan
 from gpuworker.policy.credits import Held, credit
-from gpuworker.policy.adaptive_limits import Pace
 
 RATE_DECAY = 0.9
 """The same value as in gpuworker.consumer.result_handler."""

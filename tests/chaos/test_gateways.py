@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from shared import consumer
-from shared.messages import Heartbeat
 from shared.connection import Queue
+from shared.messages import Heartbeat
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load

@@ -16,8 +16,8 @@ import pytest
 import redis
 import trustme
 
-from redbatch.up.local_redis import bundled, free_port
 from redbatch.redis_users.passwords import new_access
+from redbatch.up.local_redis import bundled, free_port
 from tests.deploy.faults.secrets import made
 from tests.deploy.manifests import (
     RENDERED,

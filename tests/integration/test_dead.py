@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from redbatch.commands import app
 from shared import consumer
 from shared.codec import encode_body
-from shared.messages import EMBED, Body, Draft
 from shared.connection import Queue
-from shared.settings import QueueSettings
+from shared.messages import EMBED, Body, Draft
 from shared.producer import Submission
+from shared.settings import QueueSettings
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker
 from tests.users import as_user
 

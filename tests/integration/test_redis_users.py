@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from redbatch.redis_users.rules import USERS
-from shared import scripts
-from shared import producer
+from shared import producer, scripts
 from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.integration.gateway.house import Gateway as Serving

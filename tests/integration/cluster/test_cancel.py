@@ -12,9 +12,9 @@ import redis.asyncio
 
 from api.dialects.request import Asked
 from api.dispatch.dispatcher import Dispatcher
+from shared.connection import Queue
 from shared.errors import RedbatchError
 from shared.keys import Keys
-from shared.connection import Queue
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import Crowd, is_for
 from tests.integration.gateway.house import House

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from shared import consumer
-from shared.messages import Heartbeat
 from shared.connection import Queue
+from shared.messages import Heartbeat
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House
 from tests.processes import Processes

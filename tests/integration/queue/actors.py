@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shared import consumer
-from shared import producer
+from shared import consumer, producer
 from shared.codec import decode_reply, encode_body, encode_reply
+from shared.connection import Link
 from shared.consumer import Allowance, Answer, Claimed, Committing
 from shared.keys import INTERACTIVE, Keys
 from shared.messages import EMBED, Body, Draft, Entry, Failure, Heartbeat, Ref
-from shared.connection import Link
 from shared.producer import Bound, Submission, SubmitReply
 
 T = TypeVar("T")

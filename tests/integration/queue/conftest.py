@@ -12,8 +12,8 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import consumer
-from shared.keys import BULK, GROUP, INTERACTIVE, Keys
 from shared.connection import Queue
+from shared.keys import BULK, GROUP, INTERACTIVE, Keys
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker
 from tests.users import as_user

@@ -11,8 +11,8 @@ import pytest
 import redis.asyncio
 
 from shared.cache import CacheBound, Kept, keep, lookup
-from shared.keys import Keys
 from shared.connection import Link, Queue
+from shared.keys import Keys
 
 pytestmark = [pytest.mark.redis, pytest.mark.litters]
 

@@ -9,8 +9,8 @@ import pytest
 import redis.asyncio
 
 from shared import producer
-from shared.keys import Keys
 from shared.connection import BLOCK_S, Queue
+from shared.keys import Keys
 from tests.integration.queue.actors import ROUNDS, Gateway, Worker, request, soon
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until

@@ -8,10 +8,10 @@ import pytest
 import redis.asyncio
 
 from shared import consumer
+from shared.connection import BLOCK_S, GroupMissing
 from shared.consumer import Allowance, Claimed
 from shared.keys import GROUP, Keys
 from shared.messages import Ref
-from shared.connection import BLOCK_S, GroupMissing
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Hire, Lane
 from tests.waiting import wait_until

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 import redis.asyncio
 
-from shared import consumer
-from shared import producer
-from shared.keys import GROUP, Keys
+from shared import consumer, producer
 from shared.connection import Queue
+from shared.keys import GROUP, Keys
 from shared.producer import Bell
 from tests.integration.queue.actors import Gateway, Worker, request, said
 from tests.integration.queue.conftest import Lane

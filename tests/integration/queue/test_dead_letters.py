@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared import dead_letters
-from shared import consumer
+from shared import consumer, dead_letters
 from shared.codec import decode_body, encode_body
-from shared.messages import EMBED, Body, Draft
 from shared.connection import Queue
+from shared.messages import EMBED, Body, Draft
 from shared.producer import Submission
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane

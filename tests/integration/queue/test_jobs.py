@@ -14,15 +14,14 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import jobs
-from shared import consumer
+from shared import consumer, jobs
 from shared.codec import decode_body, encode_body, encode_reply
+from shared.connection import Link, Queue
 from shared.consumer import Abandoned, Allowance, Answer, Committing
 from shared.errors import RedisUnreachable
 from shared.jobs import Fed, Job, Made, Making, Room, Window
 from shared.keys import BULK, INTERACTIVE, Keys
 from shared.messages import EMBED, Body, Draft, Entry, Failure, Vectors
-from shared.connection import Link, Queue
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared import dead_letters
-from shared import consumer
-from shared import producer
+from shared import consumer, dead_letters, producer
+from shared.connection import Queue
 from shared.consumer import Allowance, Claimed
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry
-from shared.connection import Queue
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 

@@ -10,9 +10,9 @@ import pytest_asyncio
 import redis.asyncio
 
 from shared import leases
+from shared.connection import Link, Queue
 from shared.keys import Pool
 from shared.leases import Lease
-from shared.connection import Link, Queue
 
 pytestmark = pytest.mark.redis
 PLAYS = "worker"

@@ -15,13 +15,12 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import consumer
-from shared import producer
+from shared import consumer, producer
+from shared.connection import Link, Queue
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.connection import Link, Queue
-from shared.settings import QueueSettings
 from shared.producer import Bound
+from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import Fate, FaultProxy
 from tests.servers import Server, Version

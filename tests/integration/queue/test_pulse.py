@@ -10,13 +10,11 @@ import redis
 import redis.asyncio
 
 from redbatch.up.local_redis import LocalRedis
-from shared import jobs
-from shared import consumer
-from shared import producer
+from shared import consumer, jobs, producer
+from shared.connection import Queue
 from shared.jobs import Making, Room, Window
 from shared.keys import BULK, Keys
 from shared.messages import Draft
-from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.servers import server_binary

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared import consumer
-from shared import producer
-from shared.keys import BULK, GROUP, RELEASED, Keys
+from shared import consumer, producer
 from shared.connection import GroupMissing, Queue
+from shared.keys import BULK, GROUP, RELEASED, Keys
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until

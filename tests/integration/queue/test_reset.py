@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from shared.errors import RedisUnreachable
 from shared.connection import Link, Queue
+from shared.errors import RedisUnreachable
 from shared.settings import QueueSettings
 from tests.proxy import FaultProxy
 

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 import redis.asyncio
 
-from shared import consumer
-from shared import producer
-from shared.keys import Keys
+from shared import consumer, producer
 from shared.connection import Queue
+from shared.keys import Keys
 from shared.producer import Outstanding, Settled
 from tests.integration.queue.actors import ROUNDS, Gateway, Worker, request, said, soon
 from tests.integration.queue.conftest import Lane

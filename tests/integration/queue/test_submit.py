@@ -12,9 +12,9 @@ import redis.asyncio
 from redbatch.up.local_redis import bundled
 from shared import producer
 from shared.codec import decode_body
+from shared.connection import Queue, ScriptRefused
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.connection import Queue, ScriptRefused
 from shared.producer import Bound
 from tests.integration.queue.actors import BOUND, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane

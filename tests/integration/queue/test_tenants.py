@@ -9,8 +9,8 @@ import pytest
 import redis.asyncio
 
 from shared import producer
-from shared.keys import BULK, INTERACTIVE
 from shared.connection import Queue
+from shared.keys import BULK, INTERACTIVE
 from shared.producer import Submission
 from shared.tenants import NO_QUOTA, Active, Limits, Quota
 from tests.integration.queue.actors import Gateway, Worker, request

@@ -23,11 +23,11 @@ from api.server import gateway_of
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
+from shared import consumer
+from shared.connection import Queue
+from shared.messages import Heartbeat
 from shared.process.tracing import tracing_of
 from shared.process.tracing.provider import bare_provider
-from shared import consumer
-from shared.messages import Heartbeat
-from shared.connection import Queue
 from tests import plain_http
 from tests.integration.gateway.house import House as Separate
 from tests.integration.queue.actors import Gateway as Actor

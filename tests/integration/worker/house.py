@@ -15,9 +15,9 @@ import redis.asyncio
 
 from gpuworker.backends.simulated import REPEATS
 from shared.codec import decode_reply, encode_body
+from shared.connection import Link, Queue
 from shared.keys import GROUP, RELEASED, Keys
 from shared.messages import EMBED, Body, Draft, Failure, Ref, Reply, Vectors
-from shared.connection import Link, Queue
 from shared.producer import Submission, cancel, pulse
 from tests import plain_http
 from tests.integration.queue.actors import Gateway

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from api.errors import STATUS, error_body, headers_of, status_of
 from api.dialects.openapi import PAGES
-from api.routes import SERVED
+from api.errors import STATUS, error_body, headers_of, status_of
 from api.http.handler import Dialect
+from api.routes import SERVED
 from shared.errors import (
     JobGone,
     JobNotFound,

@@ -17,12 +17,12 @@ from structlog.testing import capture_logs
 from api.dialects.request import Asked
 from api.dispatch.inflight import InFlight
 from api.tracing import Sends, TracedFront
-from shared.process.tracing import tracing_of
-from shared.process.tracing.provider import bare_provider
-from shared.process.tracing.traceparent import context_of
 from shared.errors import DeadlineExceeded, JobsFull, Overloaded
 from shared.keys import BULK
 from shared.messages import Draft, Timing, Vectors
+from shared.process.tracing import tracing_of
+from shared.process.tracing.provider import bare_provider
+from shared.process.tracing.traceparent import context_of
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

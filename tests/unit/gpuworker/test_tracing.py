@@ -17,9 +17,9 @@ from gpuworker.consumer.inflight import Hands, key_of
 from gpuworker.settings import WorkerSettings
 from gpuworker.tracing import MOST_LINKS, MOST_READS, Spans
 from gpuworker.worker import Worker
+from shared.messages import Entry, Ref
 from shared.process.tracing import tracing_of
 from shared.process.tracing.provider import bare_provider
-from shared.messages import Entry, Ref
 
 BATCH = "process minilm"
 OPERATION = ("messaging.operation.name", "messaging.operation.type")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from api.dialects.native import EmbedBody, Native, NativeBatch
 from api.dialects.request import MAX_TIMEOUT_MS, Asked
 from api.dispatch.dispatcher import Answered
-from api.dialects.native import EmbedBody, Native, NativeBatch
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import BULK, INTERACTIVE

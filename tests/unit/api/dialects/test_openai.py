@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dispatch.dispatcher import Answered
 from api.dialects.openai import OpenAI
+from api.dispatch.dispatcher import Answered
 from api.settings import GatewaySettings
 from shared.codec import decode_body, decode_ids, encode_body, encode_ids
 from shared.errors import InvalidRequest, RedbatchError, RequestError, TooLarge, error_tree

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.dialects.predict import Predict
 from api.dialects.request import Asked
 from api.dispatch.dispatcher import Answered
-from api.dialects.predict import Predict
 from api.settings import GatewaySettings
 from shared.errors import InvalidRequest, RequestError, TooLarge
 from shared.keys import BULK

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dialects.request import Asked
-from api.dispatch.dispatcher import Answered
 from api.dialects.native import Native
-from api.settings import GatewaySettings
+from api.dialects.request import Asked
 from api.dialects.tei import Decode, Embed, EmbedAll, Similarity, Tokenize, is_tei
+from api.dispatch.dispatcher import Answered
+from api.settings import GatewaySettings
 from shared.codec import decode_ids
 from shared.errors import (
     BodyTooLarge,

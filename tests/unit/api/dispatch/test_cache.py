@@ -6,8 +6,8 @@ import struct
 from types import SimpleNamespace
 from typing import Any, cast
 
-from api.dialects.vectors import rows_of
 from api.dialects.request import Asked
+from api.dialects.vectors import rows_of
 from api.dispatch.cache import Cache, Cached
 from api.dispatch.dispatcher import Answered
 from shared.cache import Kept

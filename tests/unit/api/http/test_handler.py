@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from api.dialects.request import Asked
-from api.http.protocol import PEER, WHOLE, Peer
 from api.dialects.native import Native
+from api.dialects.request import Asked
 from api.http.handler import serve
+from api.http.protocol import PEER, WHOLE, Peer
 from api.settings import GatewaySettings
 from api.state import State
 from shared.errors import DeadlineExceeded

@@ -28,8 +28,8 @@ from transformers import (
 from gpuworker.backends import loading
 from gpuworker.backends.base import InputRefused
 from gpuworker.backends.loading import dtype_of
-from gpuworker.backends.tokenizer import Tokenized
 from gpuworker.backends.sentence import SentenceBackend, Whole
+from gpuworker.backends.tokenizer import Tokenized
 from gpuworker.models import ModelError, parse_model
 from shared.codec import encode_ids
 from shared.messages import EMBED_ALL, PLAIN

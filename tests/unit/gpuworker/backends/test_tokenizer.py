@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from gpuworker.backends.base import InputRefused
-from gpuworker.backends.simulated import HashingBackend
 from gpuworker.backends.sentence import SentenceBackend
+from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
 from shared.messages import Input, Options

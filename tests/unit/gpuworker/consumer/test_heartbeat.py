@@ -11,11 +11,11 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gpuworker.consumer import heartbeat
-from gpuworker.consumer.worker_state import Context
 from gpuworker.consumer.heartbeat import Pacemaker
+from gpuworker.consumer.worker_state import Context
 from gpuworker.settings import WorkerSettings
-from shared.process.tasks import end
 from shared.keys import Keys
+from shared.process.tasks import end
 
 MODEL = "null"
 TICK_S, STUCK_S = 0.01, 0.2

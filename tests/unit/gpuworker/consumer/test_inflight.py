@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuworker.policy.credits import Held
 from gpuworker.consumer.inflight import Hands, key_of
+from gpuworker.policy.credits import Held
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry, Ref
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from gpuworker.consumer.redis_clock import RedisClock
 from gpuworker.consumer.committer import Committer
-from gpuworker.consumer.worker_state import Context
 from gpuworker.consumer.inflight import Hands, Holding
+from gpuworker.consumer.redis_clock import RedisClock
 from gpuworker.consumer.result_handler import Results
+from gpuworker.consumer.worker_state import Context
 from shared.messages import Entry, Ref, Reply, Vectors
 
 SIZE = 3

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
+from gpuworker.policy.batching import Limits
 from shared.codec import decode_ids
 from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 

@@ -13,9 +13,9 @@ from typing import cast
 
 import pytest
 
+from gpuworker.engine.gpu_turn import SharedTurn
 from gpuworker.engine.host_lock import HostLock
 from gpuworker.engine.lease_guard import OVER, Tenure
-from gpuworker.engine.gpu_turn import SharedTurn
 
 SOON_S = 5.0
 

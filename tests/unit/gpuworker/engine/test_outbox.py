@@ -13,11 +13,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from gpuworker.ipc import frames
 from gpuworker.engine import result_frames
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.result_frames import reports_of
 from gpuworker.engine.work import Failed, Ran, Work
+from gpuworker.ipc import frames
 from tests.waiting import wait_until
 
 SENDERS = 4

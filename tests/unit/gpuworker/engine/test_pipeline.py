@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.failures import is_out_of_memory
+from gpuworker.policy.batching import Limits
 from tests.unit.gpuworker.engine.scripted import Line, Scripted, right, work
 from tests.waiting import wait_until
 

@@ -10,10 +10,10 @@ from statistics import fmean
 import pytest
 
 from gpuworker.backends.simulated import HashingBackend
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told, Work
 from gpuworker.models import parse_model
+from gpuworker.policy.batching import Limits
 from tests.unit.gpuworker.engine.scripted import work
 
 AUTO = Limits(64, 1_000, wait_s=None)

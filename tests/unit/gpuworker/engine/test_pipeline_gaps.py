@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Ran, Told
+from gpuworker.policy.batching import Limits
 from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, work
 from tests.waiting import wait_until
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.work import Work
+from gpuworker.policy.batching import Limits
 from shared.codec import encode_ids
 from shared.messages import DECODE, EMBED_ALL, TOKENIZE, Options
 from tests.unit.gpuworker.engine.scripted import Line, Scripted, vector_of, work

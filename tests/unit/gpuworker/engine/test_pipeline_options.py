@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.work import Work
+from gpuworker.policy.batching import Limits
 from shared.messages import Options
 from tests.unit.gpuworker.engine.scripted import DIM, Line, Scripted, vector_of, work
 from tests.waiting import wait_until

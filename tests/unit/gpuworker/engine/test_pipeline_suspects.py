@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gpuworker.policy.batching import Limits
 from gpuworker.engine.work import Work
+from gpuworker.policy.batching import Limits
 from shared.messages import PLAIN, PREDICT, Input, Options
 from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, Text, work
 from tests.waiting import wait_until

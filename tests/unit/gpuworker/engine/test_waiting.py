@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpuworker.policy.batching import Limits, Waiting
-from gpuworker.policy.costs import Costs
 from gpuworker.engine.waiting import Shelf
 from gpuworker.engine.work import Batch, Item, Work
+from gpuworker.policy.batching import Limits, Waiting
+from gpuworker.policy.costs import Costs
 
 LIMITS = Limits(4, 1_000, packed=True, costs=Costs(0.01, 0.001))
 NOW, LATER = 100.0, 1_000.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.policy.batching import OVERHEAD_TOKENS, Limits
-from gpuworker.policy.costs import Costs
 from gpuworker.policy.adaptive_limits import Pace
 from gpuworker.policy.batch_wait import Forming, Outlook
+from gpuworker.policy.batching import OVERHEAD_TOKENS, Limits
+from gpuworker.policy.costs import Costs
 
 COSTS = Costs(0.020, 0.0001)
 BACK_AT_S = 0.002

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuworker.policy.batch_wait import MARGIN, Forming, Outlook
 from gpuworker.policy.batching import Limits, Waiting, plan
 from gpuworker.policy.costs import Costs
-from gpuworker.policy.batch_wait import MARGIN, Forming, Outlook
 
 ENDED = 100.0
 BACK_S = 0.002

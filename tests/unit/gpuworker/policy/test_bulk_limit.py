@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.policy.costs import Costs
 from gpuworker.policy.bulk_limit import GROWTH, LATELY_S, Guests
+from gpuworker.policy.costs import Costs
 
 COSTS = Costs(fixed_s=0.010, token_s=0.0002)
 costs = st.builds(Costs, fixed_s=st.floats(0, 0.02), token_s=st.floats(1e-6, 1e-3))

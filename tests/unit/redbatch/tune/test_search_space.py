@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redbatch.tune.settings import KNOBS
 from redbatch.tune.search_space import DEFAULTS, Knob, Machine, default_of, knobs, neighbours, shown
+from redbatch.tune.settings import KNOBS
 
 LAPTOP = Machine("cpu", 4, has_tokens=True)
 GPU = Machine("cuda:0", 16, has_tokens=True)

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from redbatch.tune.points import Point
 from redbatch.tune.report import Outcome, as_json, as_text
+from redbatch.tune.search_space import DEFAULTS, Knob
 from redbatch.tune.session import Session
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.search_space import DEFAULTS, Knob
 from redbatch.tune.testbed import Served
 from tests.unit.redbatch.tune.points import point, served
 

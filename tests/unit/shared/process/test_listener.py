@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.process.listener import ListenError, listen, missing_parts
-from shared.process.listener import raise_open_file_limit
+from shared.process.listener import ListenError, listen, missing_parts, raise_open_file_limit
 
 
 @asynccontextmanager
