@@ -56,34 +56,34 @@ chaos: $(READY) ## Kill, hang and cut at length, each call judged (16 minutes), 
 soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
-bench: $(READY) ## Benchmark this machine (30 minutes), into docs/performance.md
+bench: $(READY) ## Benchmark this machine, and write docs/performance.md (30 minutes)
 	@exec $(BIN)/python -m bench.suite $(ARGS)
 
-bench-peers: $(READY) ## The same load on FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
+bench-peers: $(READY) ## Compare with FastAPI, mosec, LitServe, BentoML, Ray Serve and Infinity (45 minutes)
 	@exec $(BIN)/python -m bench.peers.suite $(ARGS)
 
-bench-overload: $(READY) ## Up to ten times what a server can do, on Redbatch, FastAPI and mosec (eight minutes)
+bench-overload: $(READY) ## Overload Redbatch, FastAPI and mosec by up to ten times their capacity (eight minutes)
 	@exec $(BIN)/python -m bench.peers.overload $(ARGS)
 
-bench-cache: $(READY) ## What remembering vectors gives, where some texts come often (eight minutes)
-	@exec $(BIN)/python -m bench.zipf $(ARGS)
+bench-cache: $(READY) ## Measure the vector cache with texts of Zipf-distributed frequency (eight minutes)
+	@exec $(BIN)/python -m bench.cache $(ARGS)
 
-bench-jobs: $(READY) ## What a job of 100,000 texts costs those who ask beside it (seven minutes)
+bench-jobs: $(READY) ## Measure latency of requests beside a job of 100,000 texts (seven minutes)
 	@exec $(BIN)/python -m bench.jobs $(ARGS)
 
-bench-embed: $(READY) ## A file through redbatch embed, beside what the model gives offline (ten minutes)
+bench-embed: $(READY) ## Compare redbatch embed on a file with the model offline (ten minutes)
 	@exec $(BIN)/python -m bench.embed_file $(ARGS)
 
-bench-gpu: $(READY) ## A GPU served, beside what it gives offline (eight minutes); needs one, and no network
+bench-gpu: $(READY) ## Compare a served GPU with the same GPU offline (eight minutes); needs a GPU, no network
 	@exec $(BIN)/python -m bench.gpu $(ARGS)
 
-bench-simulation: $(READY) ## Simulate the adaptive wait and all fixed ones (four minutes); ARGS=--check-real: against reality
+bench-simulation: $(READY) ## Simulate the adaptive wait and fixed waits (four minutes); ARGS=--check-real: compare with a real cluster
 	@exec $(BIN)/python -m bench.simulation $(ARGS)
 
-bench-autoscaling: $(READY) ## A day with a tenfold peak under k8s/'s autoscalers, simulated (five minutes)
+bench-autoscaling: $(READY) ## Simulate a day with a tenfold peak under the autoscalers of k8s/ (five minutes)
 	@exec $(BIN)/python -m bench.autoscaling $(ARGS)
 
-bench-sweep: $(READY) ## Batch sizes and waits against what a simulated model allows (five minutes)
+bench-sweep: $(READY) ## Compare batch sizes and waits with the maximum of a simulated model (five minutes)
 	@exec $(BIN)/python -m bench.sweep $(ARGS)
 
 # An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.

@@ -1,4 +1,5 @@
-"""The benchmarks of the repository: `make bench` and its relatives. Nothing here is shipped.
+"""The benchmarks of the repository: `make bench`, `make bench-peers` and so on. Nothing here is shipped.
 
-Clusters of real processes under load from wrk: generator, cluster, cost.
+suite runs the parts of `make bench`: null_model, real_model, redis_cost, gateway_overhead and backends. measurement
+measures one load: wrk sends it, cluster runs the servers, cost reads CPU times and the counters of Redis.
 """

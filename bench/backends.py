@@ -1,9 +1,8 @@
 """Speed and accuracy of the backends and their number formats: `make bench ARGS="--only backends"`.
 
-512 texts of each mix go through the engine's own backend, in batches sorted by length, one on each core, in each way to
-compute; the accuracy is the cosine between a text's vector and the one that torch gives it in float32. As `python -m
-bench.backends WAY ...` this module measures once, in this order and in a process that is set up as an engine's, and
-prints figures as JSON.
+512 texts of each mix run on the engine's backend in each variant, in batches sorted by length, one on each core. The
+accuracy is the cosine between a text's vector and its vector from torch in float32. `python -m bench.backends VARIANT
+...` measures once, in this order, in a process with the environment of an engine, and prints figures as JSON.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.child import output_of
+from bench.child_process import run_module
 from bench.cluster import clean_environment
 from bench.figures import Row
 from bench.limit import sorted_batches
-from bench.stage import Extent, Stage, Step
+from bench.step import Extent, Step, StepContext
 from gpuworker.backends.base import Backend
 from gpuworker.backends.load import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
@@ -38,9 +37,9 @@ MODEL = "minilm"
 MIXES = ("short", "mixed")
 TEXTS = 512
 WARMUP_TEXTS = 64
-BASE = "torch float32"
-WAYS = (
-    BASE,
+BASELINE = "torch float32"
+VARIANTS = (
+    BASELINE,
     "torch float32 compiled",
     "torch float32 compiled, buckets",
     "torch bfloat16",
@@ -51,61 +50,61 @@ WAYS = (
     "openvino float32 buckets",
     "openvino bfloat16",
 )
-"""Each a backend, a format, and what else is set."""
+"""Each is a backend, a number format, and further options."""
 
 STEP_S = 75.0
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 
 
 def steps(_extent: Extent) -> list[Step]:
-    """Returns what is to be done in each round."""
+    """Returns the steps of each round."""
     return [Step(PART, "backends", STEP_S, run)]
 
 
-def run(stage: Stage) -> list[Row]:
-    """Measures all ways in a process of its own. Raises LimitError."""
-    stage.say("backends and number formats, offline")
+def run(context: StepContext) -> list[Row]:
+    """Measures all variants in a separate process. Raises ModuleError."""
+    context.show("backends and number formats, offline")
     environment = engine_environment(clean_environment({}))
-    printed = output_of("backends", stage.round.turns(WAYS), environment, PATIENCE_S)
-    found: Mapping[str, Mapping[str, float]] = json.loads(printed)
-    return [Row(PART, parts_of(way), each) for way, each in found.items()]
+    output = run_module("backends", context.round.rotate(VARIANTS), environment, TIMEOUT_S)
+    results: Mapping[str, Mapping[str, float]] = json.loads(output)
+    return [Row(PART, parse_variant(variant), each) for variant, each in results.items()]
 
 
-def parts_of(way: str) -> dict[str, str]:
-    """Returns the backend of a way, its format, and what else is set."""
-    backend, dtype, *more = way.split(" ", 2)
+def parse_variant(variant: str) -> dict[str, str]:
+    """Returns the backend of a variant, its format, and its further options."""
+    backend, dtype, *more = variant.split(" ", 2)
     return {"backend": backend, "format": dtype, "with": "".join(more)}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures the ways in the order given, and prints the figures of each."""
-    configure_logging("backends", "error")  # what this prints is read
+    """Measures the variants in the given order, and prints the figures of each."""
+    configure_logging("backends", "error")  # stdout is parsed
     texts = {mix: [text for (text,) in built_in(mix, 1, 1)[:TEXTS]] for mix in MIXES}
     seconds: dict[str, dict[str, float]] = {}
     vectors: dict[str, NDArray[np.float32]] = {}
-    for way in arguments:
-        seconds[way], vectors[way] = measured(_loaded(way), texts)
-    sys.stdout.write(json.dumps({way: figures(way, seconds, vectors) for way in WAYS}))
+    for variant in arguments:
+        seconds[variant], vectors[variant] = measure(_load(variant), texts)
+    sys.stdout.write(json.dumps({variant: figures(variant, seconds, vectors) for variant in VARIANTS}))
 
 
-def _loaded(way: str) -> Backend:
+def _load(variant: str) -> Backend:
     settings = WorkerSettings(model=MODEL)
     options = EngineOptions.of(settings)
-    of = parts_of(way)
+    parts = parse_variant(variant)
     return load_backend(
         parse_model(MODEL),
         replace(
             options,
-            backend=of["backend"],
-            dtype=of["format"],
-            compile="compiled" in of["with"],
-            shape_buckets="on" if "buckets" in of["with"] else "off",
+            backend=parts["backend"],
+            dtype=parts["format"],
+            compile="compiled" in parts["with"],
+            shape_buckets="on" if "buckets" in parts["with"] else "off",
         ),
     )
 
 
-def measured(backend: Backend, texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], NDArray[np.float32]]:
-    """Returns how long each mix of texts takes, and the vectors of all."""
+def measure(backend: Backend, texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], NDArray[np.float32]]:
+    """Returns the time of each mix of texts (s), and the vectors of all texts."""
     seconds: dict[str, float] = {}
     vectors = []
     for mix, some in texts.items():
@@ -117,14 +116,17 @@ def measured(backend: Backend, texts: Mapping[str, Sequence[str]]) -> tuple[dict
 
 
 def figures(
-    way: str, seconds: Mapping[str, Mapping[str, float]], vectors: Mapping[str, NDArray[np.float32]]
+    variant: str, seconds: Mapping[str, Mapping[str, float]], vectors: Mapping[str, NDArray[np.float32]]
 ) -> dict[str, float]:
-    """Returns what a way gave beside the first. A distance is 1 - cosine, whose digits a cosine near 1 would lose."""
-    distances = 1 - cosines(vectors[way], vectors[BASE])
-    number = len(vectors[way]) / len(seconds[way])
+    """Returns the figures of a variant, compared with the baseline.
+
+    A distance is 1 - cosine: rounding would remove the digits of a cosine near 1.
+    """
+    distances = 1 - cosines(vectors[variant], vectors[BASELINE])
+    number = len(vectors[variant]) / len(seconds[variant])
     return {
-        **{f"{mix}_texts_per_s": number / took for mix, took in seconds[way].items()},
-        **{f"{mix}_times_base": seconds[BASE][mix] / took for mix, took in seconds[way].items()},
+        **{f"{mix}_texts_per_s": number / took for mix, took in seconds[variant].items()},
+        **{f"{mix}_speedup": seconds[BASELINE][mix] / took for mix, took in seconds[variant].items()},
         "largest_distance": max(0.0, float(distances.max())),
         "mean_distance": max(0.0, float(distances.mean())),
     }
@@ -135,18 +137,18 @@ def embed(backend: Backend, texts: Sequence[str]) -> NDArray[np.float32]:
     encoded = backend.tokenize(texts)
     batches = list(sorted_batches([each.tokens for each in encoded], backend.max_batch_tokens))
     with ThreadPoolExecutor(backend.runners) as pool:
-        found = pool.map(
+        vectors = pool.map(
             lambda batch: backend.run(backend.collate([encoded[i] for i in batch]), alone=backend.runners == 1), batches
         )
-        rows = np.concatenate(list(found))
+        rows = np.concatenate(list(vectors))
     places = np.argsort(np.fromiter(chain.from_iterable(batches), dtype=np.int64))
     ordered: NDArray[np.float32] = rows[places]
     return ordered
 
 
-def cosines(found: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Returns the cosine of each row with its like."""
-    a, b = found.astype(np.float64), expected.astype(np.float64)
+def cosines(vectors: NDArray[np.float32], expected: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Returns the cosine of each row with the same row of `expected`."""
+    a, b = vectors.astype(np.float64), expected.astype(np.float64)
     same: NDArray[np.float64] = (a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
     return same
 

@@ -1,4 +1,4 @@
-"""A Redbatch cluster for a benchmark: a Redis of its own, and `redbatch up` as a user starts it."""
+"""A Redbatch cluster for a benchmark: a private Redis, and `redbatch up` as a user starts it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ START_S = 60.0
 STOP_S = 45.0
 POLL_S = 0.05
 SCRAPE_S = 10.0
-LAST_LINES = 15
+MAX_LOG_LINES = 15
 
 
 class ClusterError(RuntimeError):
-    """The cluster does not start, and the message ends with what it printed; or one of its processes died."""
+    """The cluster does not start (the message ends with its log), or one of its processes died."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the cluster consists of. `settings` are names without REDBATCH_ and their values."""
+    """The processes and settings of a cluster. `settings` are names without REDBATCH_ and their values."""
 
     model: str
     gateways: int = 1
@@ -63,41 +63,41 @@ class Cluster:
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Returns the living processes by role: redis, gateway, worker, engine."""
-        found: dict[str, list[psutil.Process]] = {role: [] for role in ROLES}
-        found["redis"].append(self._server)
+        processes: dict[str, list[psutil.Process]] = {role: [] for role in ROLES}
+        processes["redis"].append(self._server)
         for each in self._up.children(recursive=True):
             with suppress(psutil.Error):
                 words = " ".join(each.cmdline()).split(" ")[:2]
-                if words[0] == "redbatch" and words[-1] in found:
-                    found[words[-1]].append(each)
-        return found
+                if words[0] == "redbatch" and words[-1] in processes:
+                    processes[words[-1]].append(each)
+        return processes
 
     def metric(self, role: str, name: str, **labels: str) -> float:
         """Returns the sum of a metric over the processes of a role and over all labels but those given."""
         return sum(_sample(_scrape(process, self._port), name, labels) for process in self.processes()[role])
 
     def buckets(self, role: str, name: str) -> dict[float, float]:
-        """Returns how often a histogram's value was at most each of its bounds, over the processes of a role."""
-        found: dict[float, float] = {}
+        """Returns a histogram, summed over the processes of a role: the number of values up to each bound."""
+        counts: dict[float, float] = {}
         for process in self.processes()[role]:
             for family in text_string_to_metric_families(_scrape(process, self._port)):
                 for sample in family.samples:
                     if sample.name == f"{name}_bucket":
                         bound = float(sample.labels["le"])
-                        found[bound] = found.get(bound, 0.0) + sample.value
-        return found
+                        counts[bound] = counts.get(bound, 0.0) + sample.value
+        return counts
 
     def ready(self, shape: Shape) -> bool:
-        """Whether every gateway has seen every worker ready."""
+        """Returns whether every gateway reports every worker as ready."""
         gateways = self.processes()["gateway"]
         pages = [_scrape(process, self._port) for process in gateways]
-        seen = [_sample(page, "redbatch_workers", {"state": "ready"}) for page in pages]
-        return seen == [float(shape.workers)] * shape.gateways
+        ready_workers = [_sample(page, "redbatch_workers", {"state": "ready"}) for page in pages]
+        return ready_workers == [float(shape.workers)] * shape.gateways
 
 
 @contextmanager
 def cluster(shape: Shape) -> Iterator[Cluster]:
-    """Runs a cluster from when it is ready until the end of the block. Raises ClusterError when it does not start."""
+    """Runs a cluster, ready from the start of the block to its end. Raises ClusterError if it does not start."""
     options = ("--appendonly", "yes", "--appendfsync", "everysec") if shape.appendonly else ()
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, LocalRedis(options=options) as server:
         port = free_port()
@@ -114,7 +114,7 @@ def cluster(shape: Shape) -> Iterator[Cluster]:
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Returns this process' environment with these REDBATCH_* variables and no others."""
+    """Returns the environment of this process with these REDBATCH_* variables and no others."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
     return clean | {variable_of(name): value for name, value in settings.items()}
 
@@ -128,7 +128,7 @@ def _start(shape: Shape, redis_url: str, port: int, out: int) -> subprocess.Pope
         stdout=out,
         stderr=subprocess.STDOUT,
         env=clean_environment(shape.settings),
-        start_new_session=True,  # the terminal's Ctrl-C is for the benchmark, which stops the cluster in order
+        start_new_session=True,  # Ctrl-C reaches the benchmark alone, which then stops the cluster in order
     )
 
 
@@ -139,7 +139,7 @@ def _wait_until_ready(running: Cluster, shape: Shape, process: subprocess.Popen[
             if running.ready(shape):
                 return
         time.sleep(POLL_S)
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-MAX_LOG_LINES:]
     raise ClusterError("\n".join([f"redbatch up ({shape.model}) did not become ready:", *lines]))
 
 
@@ -156,7 +156,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _scrape(process: psutil.Process, api_port: int) -> str:
-    """Returns the metrics page of a gateway or worker: the one port it listens on that is not the API's."""
+    """Returns the metrics page of a gateway or worker, from its only listening port that is not the API's.
+
+    Raises ConnectionError if it does not listen yet.
+    """
     ports = {each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     ports.discard(api_port)
     if not ports:

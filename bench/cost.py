@@ -1,4 +1,4 @@
-"""What a request costs: CPU of each role, commands and bytes of Redis; and what the processes hold."""
+"""The cost of a request (CPU of each role, commands and bytes of Redis), and the resources that processes hold."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Processes = Mapping[str, Sequence[psutil.Process]]
 INFO_SECTIONS = ("stats", "commandstats")
 
 
-class Served(Protocol):
-    """What is measured: where requests go, who works on them, and the Redis between them, if there is one."""
+class Server(Protocol):
+    """A server to measure: its URL, its processes, and the Redis between them, if there is one."""
 
     @property
     def url(self) -> str:
-        """Where requests are posted."""
+        """Target of POST requests."""
 
     @property
     def redis(self) -> Redis | None:
-        """A client of it."""
+        """A client of this Redis."""
 
     def processes(self) -> Processes:
         """Returns the processes by role."""
@@ -35,7 +35,7 @@ class Served(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Counters at a moment (seconds since the epoch); of Redis, calls by name, those that scripts make included."""
+    """Counters at a time (s since the epoch). `commands` counts calls of Redis by name, those in scripts included."""
 
     at_s: float
     cpu_s: Mapping[str, float]
@@ -46,7 +46,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What lies between two snapshots, for each request: CPU by role, calls of Redis by name, bytes to and from it."""
+    """Differences of two snapshots per request: CPU by role, calls of Redis by name, bytes to and from Redis."""
 
     cpu_us: Mapping[str, float]
     commands: Mapping[str, float]
@@ -55,21 +55,21 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What the processes hold at a moment, by role: connections to Redis, largest resident memory, torch or not."""
+class Resources:
+    """Resources of the processes by role: connections to Redis, largest resident memory, whether torch is loaded."""
 
     connections: Mapping[str, int]
     rss_bytes: Mapping[str, int]
     has_torch: Mapping[str, bool]
 
 
-def snapshot(served: Served, processes: Processes | None = None) -> Snapshot:
-    """Returns the counters now. CPU times have steps of 10 ms: take seconds between two snapshots.
+def snapshot(server: Server, processes: Processes | None = None) -> Snapshot:
+    """Returns the counters now. CPU times have steps of 10 ms: leave seconds between two snapshots.
 
-    `processes` are those to look at; to find them anew takes some 20 ms. Raises ClusterError when one of them is gone.
+    `processes` are the processes to read; to search for them takes some 20 ms. Raises ClusterError if one of them died.
     """
-    members = served.processes() if processes is None else processes
-    info = {} if served.redis is None else served.redis.info(*INFO_SECTIONS)
+    members = server.processes() if processes is None else processes
+    info = {} if server.redis is None else server.redis.info(*INFO_SECTIONS)
     calls = {name.removeprefix("cmdstat_"): each["calls"] for name, each in info.items() if name.startswith("cmdstat_")}
     return Snapshot(
         time.time(),
@@ -81,7 +81,7 @@ def snapshot(served: Served, processes: Processes | None = None) -> Snapshot:
 
 
 def per_request(before: Snapshot, after: Snapshot, requests: float) -> Cost:
-    """Returns what lies between two snapshots of the same processes, divided by the requests between them."""
+    """Returns the differences of two snapshots of the same processes, divided by the requests between them."""
     calls = {name: number - before.commands.get(name, 0) for name, number in after.commands.items()}
     return Cost(
         {role: (after.cpu_s[role] - before.cpu_s[role]) * 1e6 / requests for role in after.cpu_s},
@@ -91,13 +91,13 @@ def per_request(before: Snapshot, after: Snapshot, requests: float) -> Cost:
     )
 
 
-def held(client: Redis, processes: Processes) -> Held:
-    """Returns what they hold now. Looking at their memory takes a while: not between two snapshots.
+def resources(client: Redis, processes: Processes) -> Resources:
+    """Returns the resources that processes hold now. Reading their memory is slow: not between two snapshots.
 
-    Raises ClusterError when one of them is gone.
+    Raises ClusterError if one of them died.
     """
     names = [each["name"].partition(":")[0] for each in client.client_list()]
-    return Held(
+    return Resources(
         Counter(name for name in names if name in processes),
         {role: _rss_bytes(role, those) for role, those in processes.items() if those},
         {role: any(_has_torch(each) for each in those) for role, those in processes.items()},
@@ -105,17 +105,17 @@ def held(client: Redis, processes: Processes) -> Held:
 
 
 def _cpu_s(role: str, processes: Sequence[psutil.Process]) -> float:
-    with _alive(role):
+    with _translate_errors(role):
         return sum(sum(each.cpu_times()[:2]) for each in processes)
 
 
 def _rss_bytes(role: str, processes: Sequence[psutil.Process]) -> int:
-    with _alive(role):
+    with _translate_errors(role):
         return max(each.memory_info().rss for each in processes)
 
 
 @contextmanager
-def _alive(role: str) -> Iterator[None]:
+def _translate_errors(role: str) -> Iterator[None]:
     try:
         yield
     except psutil.NoSuchProcess:

@@ -1,66 +1,74 @@
-"""Writes tables and pictures of the results into docs: `python -m bench.document`."""
+"""Writes tables and pictures of the results of `make bench` into docs: `python -m bench.document`.
+
+The results are not in the repository, the tables and pictures are. A page is written from results of all parts only, so
+that no table is lost.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bench import plots, results, tables
-from bench.machine import ROOT, run_line
+from bench.machine import ROOT, describe_run
 
 PATH = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
-NOT_MEASURED = "*Not measured.*"
 TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
-    "plumbing": ("plumbing", tables.plumbing),
-    "generators": ("plumbing", tables.generators),
-    "plumbing-cost": ("plumbing", tables.plumbing_cost),
-    "real": ("real", tables.real),
-    "real-cost": ("real", tables.real_cost),
+    "null": ("null", tables.null_model),
+    "generators": ("null", tables.generators),
+    "null-cost": ("null", tables.null_model_cost),
+    "real": ("real", tables.real_model),
+    "real-cost": ("real", tables.real_model_cost),
     "limit": ("real", tables.limit),
     "gaps": ("real", tables.gaps),
-    "alone": ("real", tables.alone),
+    "single-client": ("real", tables.single_client),
     "one-request": ("real", tables.one_request),
     "redis": ("cost", tables.redis),
-    "held": ("cost", tables.held),
+    "processes": ("cost", tables.processes),
     "http": ("cost", tables.http),
     "backends": ("backends", tables.backends),
 }
-"""By the name of their place in the document: the part that must have run, and what makes the table."""
+"""By name of the block in the document: the part with the results, and the function that formats the table."""
 
 
-class NoPlaceError(LookupError):
-    """The document has no place of that name."""
+class MissingBlockError(LookupError):
+    """The document has no block of this name."""
 
 
-def with_block(text: str, name: str, block: str) -> str:
-    """Returns a document with the text from `<!-- bench:NAME -->` to `<!-- end -->` replaced; raises NoPlaceError."""
-    place = re.compile(rf"(<!-- bench:{re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if place.search(text) is None:
-        raise NoPlaceError(f"there is no <!-- bench:{name} --> with an <!-- end --> behind it")
-    return place.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
+def replace_block(text: str, name: str, block: str) -> str:
+    """Returns a document with the text between `<!-- bench:NAME -->` and `<!-- end -->` replaced.
+
+    Raises MissingBlockError.
+    """
+    marked = re.compile(rf"(<!-- bench:{re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if marked.search(text) is None:
+        raise MissingBlockError(
+            f"the document has no block <!-- bench:{name} --> ... <!-- end -->: add it where the text belongs"
+        )
+    return marked.sub(lambda match: f"{match[1]}\n{block}\n\n{match[2]}", text)
 
 
-def filled(text: str, found: results.Results) -> str:
-    """Returns the document with everything that was found."""
-    parts = found["parts"]
-    everything = {name: rows for part in parts.values() for name, rows in part["tables"].items()}
-    text = with_block(text, "machine", machine_line(found))
-    for name, (part, table) in TABLES.items():
-        text = with_block(text, name, table(everything) if part in parts else NOT_MEASURED)
+def fill_tables(text: str, measured: results.Results) -> str:
+    """Returns the document with the tables of all results. Raises MissingResultsError if a part has no results."""
+    results.require_parts(measured, dict.fromkeys(part for part, _ in TABLES.values()), f"docs/{PATH.name}")
+    parts = measured["parts"]
+    all_rows = {name: rows for part in parts.values() for name, rows in part["tables"].items()}
+    text = replace_block(text, "machine", machine_line(measured))
+    for name, (_, table) in TABLES.items():
+        text = replace_block(text, name, table(all_rows))
     return text
 
 
-def machine_line(found: results.Results) -> str:
-    """Returns a sentence about the machine, the versions, and when it was; of each part, if they ran apart."""
-    facts: Mapping[str, Any] = found["machine"]
-    if not facts:
-        return NOT_MEASURED
-    lines = {name: run_line(part) for name, part in found["parts"].items()}
-    together = len(set(lines.values())) == 1
-    runs = next(iter(lines.values())) if together else "; ".join(f"{name}: {line}" for name, line in lines.items())
+def machine_line(measured: results.Results) -> str:
+    """Returns a line with the machine, the versions and the time of the run, or of each part if they ran separately."""
+    facts: Mapping[str, Any] = measured["machine"]
+    lines = {name: describe_run(part) for name, part in measured["parts"].items()}
+    same_run = len(set(lines.values())) == 1
+    runs = next(iter(lines.values())) if same_run else "; ".join(f"{name}: {line}" for name, line in lines.items())
     return (
         f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, {facts['system']}; "
         f"Python {facts['python']}, torch {facts['torch']}, sentence-transformers {facts['sentence_transformers']}, "
@@ -68,12 +76,14 @@ def machine_line(found: results.Results) -> str:
     )
 
 
-def write(found: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
-    """Writes the tables into the document, and the pictures beside it."""
-    path.write_text(filled(path.read_text(encoding="utf-8"), found), encoding="utf-8")
-    images.mkdir(parents=True, exist_ok=True)
-    plots.draw(found, images)
+def write(measured: results.Results, path: Path = PATH, images: Path = IMAGES) -> None:
+    """Writes the tables into the document, and the pictures to docs/images. Raises MissingResultsError."""
+    path.write_text(fill_tables(path.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    plots.draw(measured, images)
 
 
 if __name__ == "__main__":
-    write(results.read())
+    try:
+        write(results.read())
+    except results.MissingResultsError as error:
+        sys.exit(f"bench: {error}")

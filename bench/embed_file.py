@@ -1,9 +1,9 @@
-"""`make bench-embed`: a file through `redbatch embed`, beside what the model gives offline.
+"""`make bench-embed`: throughput of `redbatch embed` on a file, compared with the model offline.
 
 python -m bench.embed_file [--quick]
 
 The command, a gateway, a worker with MiniLM and Redis share the machine; the time is that of the command, from its
-start to its end. In every other round the limit goes first, because the machine's speed drifts.
+start to its end. In every other round the limit is measured first, because the machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ import typer
 from bench.cluster import Shape, clean_environment, cluster
 from bench.figures import Row
 from bench.limit import Limit, mean_tokens, measure_limit
-from bench.own_block import OwnBlock, begin, publish
+from bench.publication import Publication, publish, start_run
 from bench.tables import markdown, number
 from redbatch.bench.texts import MIXES
 
 BLOCK = "embed"
 MODEL = "minilm"
 TEXTS = {"short": 6_000, "mixed": 3_000}
-"""Of the first the tokens are known offline of two thirds, whose mean is taken for that of all."""
+"""Number of texts by mix. The offline run knows the tokens of two thirds of the short texts; their mean is used."""
 
 LIMIT_TEXTS, QUICK_TEXTS = 384, 256
 ROUNDS = 3
 SEED = 1
-"""Of the texts offline, too (bench.offline)."""
+"""Also the seed of the texts offline (bench.offline)."""
 
 
 class EmbedError(RuntimeError):
-    """The command failed, or wrote something else than a vector for each text; the message says which."""
+    """The command failed, or did not write one vector per text; the message says which."""
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="One round, short: does it work? No document.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
 ) -> None:
-    """Measures, and writes docs/performance.md's table."""
-    begun, rounds = begin(), 1 if quick else ROUNDS
+    """Measures, and writes the table of docs/performance.md."""
+    run_start, rounds = start_run(), 1 if quick else ROUNDS
     rows = [measure(mix, round_, quick=quick) for round_ in range(rounds) for mix in TEXTS]
-    publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows)
+    publish(Publication(BLOCK, table, quick), run_start, rounds, rows)
 
 
 def measure(mix: str, round_: int, *, quick: bool) -> Row:
-    """Returns what the command does of a mix, beside the limit."""
+    """Returns the rate of the command for a mix, and its shares of the limits."""
     number_ = QUICK_TEXTS if quick else TEXTS[mix]
     print(f"round {round_ + 1}: {mix} texts", flush=True)
     if round_ % 2:
@@ -68,7 +68,7 @@ def measure(mix: str, round_: int, *, quick: bool) -> Row:
         "texts_per_s": rate,
         "limit_texts_per_s": limit.texts / limit.best_s,
         "share_of_limit": limit.share(rate, mean, limit.best_s),
-        "share_of_side_by_side": limit.share(rate, mean, limit.min_s),
+        "share_of_side_by_side": limit.share(rate, mean, limit.fastest_s),
     }
     return Row(BLOCK, {"mix": mix, "texts": number_}, figures)
 
@@ -79,28 +79,30 @@ def offline(mix: str, *, quick: bool) -> Limit:
 
 
 def embed(mix: str, texts: int) -> float:
-    """Returns how long the command takes for so many texts (s). Raises EmbedError."""
+    """Returns the time of the command for this many texts (s). Raises EmbedError."""
     with tempfile.TemporaryDirectory() as name, cluster(Shape(MODEL)) as running:
         source, out = Path(name) / "texts.jsonl", Path(name) / "vectors.npy"
-        # No text twice, as a pool of them would have: those that wait at the same time are computed once.
+        # No text occurs twice, unlike in a pool: equal inputs that wait at the same time are computed once.
         lines = (json.dumps(text) for text in islice(MIXES[mix](Random(SEED)), texts))  # noqa: S311 - no secrets
         source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        where = ["--url", running.url.removesuffix("/embed")]
-        command = [sys.executable, "-P", "-m", "redbatch", "embed", str(source), "-o", str(out), *where]
+        server = ["--url", running.url.removesuffix("/embed")]
+        command = [sys.executable, "-P", "-m", "redbatch", "embed", str(source), "-o", str(out), *server]
         began = time.monotonic()
-        ran = subprocess.run(command, env=clean_environment({}), capture_output=True, text=True, check=False)
+        process = subprocess.run(command, env=clean_environment({}), capture_output=True, text=True, check=False)
         seconds = time.monotonic() - began
-        if ran.returncode != 0:
-            raise EmbedError(f"redbatch embed failed: {ran.stderr.strip()[-500:]}")
+        if process.returncode != 0:
+            raise EmbedError(f"redbatch embed failed: {process.stderr.strip()[-500:]}")
         vectors = np.load(out)
         if len(vectors) != texts or not np.isfinite(vectors).all():
-            raise EmbedError(f"{len(vectors):,} vectors were written of {texts:,} texts, or some have no number")
+            raise EmbedError(
+                f"{len(vectors):,} vectors were written for {texts:,} texts, or some contain NaN or infinity"
+            )
     return seconds
 
 
 def table(folded: Sequence[Mapping[str, Any]]) -> str:
     """Returns the figures as Markdown."""
-    heads = ["texts", "number", "texts/s", "limit, texts/s", "of the limit", "of the limit with batches side by side"]
+    heads = ["texts", "number", "texts/s", "limit, texts/s", "× the limit", "× the limit with batches side by side"]
     lines = []
     for row in folded:
         figures = {name: figure["median"] for name, figure in row["figures"].items()}

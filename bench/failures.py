@@ -1,4 +1,4 @@
-"""What a measurement may meet: a load, a cluster or a model that does not start, or a process that is gone."""
+"""Errors of a measurement: a load, a cluster or a model that does not start, or a process that died."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import subprocess
 import psutil
 import redis
 
-from bench.child import LimitError
+from bench.child_process import ModuleError
 from bench.cluster import ClusterError
-from bench.generator import GeneratorError
+from bench.wrk import GeneratorError
 from redbatch.up.local_redis import LocalRedisError
 
 FAILURES = (
-    *(GeneratorError, ClusterError, LimitError, LocalRedisError),
+    *(GeneratorError, ClusterError, ModuleError, LocalRedisError),
     *(psutil.Error, redis.RedisError, subprocess.SubprocessError, OSError),
 )
 
 
 def reason(error: BaseException) -> str:
-    """Returns what an error says, or its kind when it says nothing."""
+    """Returns the message of an error, or its class name if the message is empty."""
     return str(error) or type(error).__name__

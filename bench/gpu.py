@@ -1,10 +1,11 @@
-"""`make bench-gpu`: a GPU served, beside what the same models give on it offline.
+"""`make bench-gpu`: throughput of models served on a GPU, compared with the same models offline.
 
 python -m bench.gpu [--quick]
 
-MiniLM, and a model of base size with random weights. Served: gateways, Redis and the generator share the machine with
-the worker; requests of many texts, as a single gateway answers some thousand requests a second. How busy the GPU is,
-its own clock says (`redbatch_device_busy_seconds_total`). Needs no network; takes at most eight minutes.
+MiniLM, and a model of base size with random weights. When served, gateways, Redis and the load generator share the
+machine with the worker. Requests have many texts, because a single gateway answers only some thousand requests per
+second. GPU utilization is measured with the GPU's clock (`redbatch_device_busy_seconds_total`). Needs no network; takes
+at most eight minutes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.batches import batches
-from bench.child import output_of
+from bench import redbatch_bench
+from bench.batch_metrics import record_batches
+from bench.child_process import run_module
 from bench.cluster import Cluster, Shape, clean_environment, cluster
 from bench.failures import FAILURES, reason
 from bench.figures import Row
-from bench.own_block import OwnBlock, begin, publish
-from bench.redbatch_bench import put
+from bench.publication import Publication, publish, start_run
 from bench.tables import markdown, number, percent
 from gpuworker.gpu import devices
 from gpuworker.ipc.engine_process import engine_environment
@@ -40,90 +41,89 @@ CLIENTS, INPUTS = 32, 256
 TEXTS, QUICK_TEXTS = 4_096, 32
 SERVED_S, QUICK_S = 12, 4
 MAX_BATCH_SIZE = 1_024
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 CUDA = "cuda"
 BUSY = "redbatch_device_busy_seconds_total"
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="One short round: does it work? No document.")] = False,
-    device: Annotated[str, typer.Option(help="Another than a GPU: does it work? No document.")] = CUDA,
+    quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
+    device: Annotated[str, typer.Option(help="Device for a test run; writes no document unless it is cuda.")] = CUDA,
 ) -> None:
-    """Measures, and writes docs/performance.md's table; exits with 2 where there is no GPU."""
+    """Measures, and writes the table of docs/performance.md. Exits with 2 if there is no GPU."""
     configure_logging("bench", "warning")
     quick = quick or device != CUDA
     if device == CUDA and not devices.gpus():
-        print("make bench-gpu needs an NVIDIA GPU and its driver, and sees none here.", file=sys.stderr)
+        print("make bench-gpu needs an NVIDIA GPU with a driver, and found none.", file=sys.stderr)
         raise typer.Exit(2)
-    begun, rounds = begin(), 1 if quick else ROUNDS
+    run_start, rounds = start_run(), 1 if quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as name:
         folder = Path(name)
-        places = {"minilm": Place("minilm", device, folder)}
-        if device == CUDA:  # elsewhere it would take too long
-            places["base size"] = Place(str(folder / "base"), device, folder)
+        targets = {"minilm": Target("minilm", device)}
+        if device == CUDA:  # too slow on other devices
+            targets["base size"] = Target(str(folder / "base"), device)
         try:
             _offline("--make", str(folder / "base"))
             rows = [
                 row
                 for round_ in range(rounds)
-                for model, place in places.items()
-                for row in measure(model, place, round_, quick=quick)
+                for model, target in targets.items()
+                for row in measure(model, target, round_, quick=quick)
             ]
         except FAILURES as error:
             sys.exit(f"bench: {reason(error)}")
-    publish(OwnBlock(BLOCK, table, quick), begun, rounds, rows)
+    publish(Publication(BLOCK, table, quick), run_start, rounds, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A model as a worker names it, where it runs, and a folder for files."""
+class Target:
+    """A model, as a worker names it, and its device."""
 
     path: str
     device: str
-    folder: Path
 
 
-def measure(model: str, place: Place, round_: int, *, quick: bool) -> Iterator[Row]:
-    """Yields a row for each mix of texts: what is served, beside what is offline in the same round.
+def measure(model: str, target: Target, round_: int, *, quick: bool) -> Iterator[Row]:
+    """Yields a row for each mix of texts: served and offline figures of the same round.
 
-    In every other round it is served first, because the machine's speed may drift.
+    In every other round the model is served first, because the machine's speed may drift.
     """
     print(f"round {round_ + 1}: {model}, offline and served", flush=True)
-    alone = {} if round_ % 2 else offline(place, quick=quick)
-    served = serve(place, QUICK_S if quick else SERVED_S)
-    alone = alone or offline(place, quick=quick)
+    results = {} if round_ % 2 else offline(target, quick=quick)
+    served = serve(target, QUICK_S if quick else SERVED_S)
+    results = results or offline(target, quick=quick)
     for mix in MIXES:
-        rates: Mapping[str, float] = alone["texts_per_s"][mix]
+        rates: Mapping[str, float] = results["texts_per_s"][mix]
         encode = max(rate for how, rate in rates.items() if how.startswith("encode"))
         figures = {"encode_texts_per_s": encode, "share_of_encode": served[mix]["texts_per_s"] / encode}
         engine = {"engine_texts_per_s": next(rate for how, rate in rates.items() if how.startswith("engine"))}
-        yield Row(BLOCK, {"model": model, "mix": mix, "dtype": alone["dtype"]}, served[mix] | figures | engine)
+        yield Row(BLOCK, {"model": model, "mix": mix, "dtype": results["dtype"]}, served[mix] | figures | engine)
 
 
-def offline(place: Place, *, quick: bool) -> dict[str, Any]:
-    """Returns what bench.gpu_offline finds. Raises LimitError."""
+def offline(target: Target, *, quick: bool) -> dict[str, Any]:
+    """Returns the output of bench.gpu_offline. Raises ModuleError."""
     texts = QUICK_TEXTS if quick else TEXTS
-    found: dict[str, Any] = json.loads(_offline(place.path, place.device, str(texts), *MIXES))
-    return found
+    results: dict[str, Any] = json.loads(_offline(target.path, target.device, str(texts), *MIXES))
+    return results
 
 
 def _offline(*arguments: str) -> str:
-    return output_of("gpu_offline", arguments, engine_environment(clean_environment({})), PATIENCE_S)
+    return run_module("gpu_offline", arguments, engine_environment(clean_environment({})), TIMEOUT_S)
 
 
-def serve(place: Place, seconds: int) -> dict[str, dict[str, float]]:
-    """Returns figures by mix of texts."""
-    settings = {"device": place.device, "max_batch_size": str(MAX_BATCH_SIZE), "claim_window": "1024"}
-    with cluster(Shape(place.path, gateways=GATEWAYS, settings=settings)) as running:
-        return {mix: _served(running, place.folder, mix, seconds) for mix in MIXES}
+def serve(target: Target, seconds: int) -> dict[str, dict[str, float]]:
+    """Returns the figures of the served model by mix of texts."""
+    settings = {"device": target.device, "max_batch_size": str(MAX_BATCH_SIZE), "claim_window": "1024"}
+    with cluster(Shape(target.path, gateways=GATEWAYS, settings=settings)) as running:
+        return {mix: _served(running, mix, seconds) for mix in MIXES}
 
 
-def _served(running: Cluster, folder: Path, mix: str, seconds: int) -> dict[str, float]:
+def _served(running: Cluster, mix: str, seconds: int) -> dict[str, float]:
     load = ["--clients", str(CLIENTS), "--inputs-per-request", str(INPUTS), "--mix", mix, "--warmup", "0s"]
-    put(running, folder, *load, "--duration", "2s")
+    redbatch_bench.run(running.url, *load, "--duration", "2s")
     busy = running.metric("worker", BUSY)
-    with batches(running) as ran:
-        measured = put(running, folder, *load, "--duration", f"{seconds}s")["measured"]
+    with record_batches(running) as ran:
+        measured = redbatch_bench.run(running.url, *load, "--duration", f"{seconds}s")["measured"]
     return {
         "texts_per_s": measured["inputs_per_s"],
         "p50_ms": measured["latency_ms"]["p50"] or 0.0,
@@ -134,8 +134,17 @@ def _served(running: Cluster, folder: Path, mix: str, seconds: int) -> dict[str,
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Served beside offline, for each model and mix of texts."""
-    heads = ("model", "texts", "format", "served, texts/s", "best encode", "of it", "GPU busy", "engine offline")
+    """Returns served and offline figures for each model and mix of texts, as Markdown."""
+    heads = (
+        "model",
+        "texts",
+        "format",
+        "served, texts/s",
+        "best encode",
+        "× best encode",
+        "GPU busy",
+        "engine offline",
+    )
     return markdown(
         heads,
         [

@@ -1,10 +1,10 @@
-"""Runs a model offline on a GPU and prints how fast: `python -m bench.gpu_offline PATH DEVICE TEXTS MIX ...`.
+"""Runs a model offline on a GPU and prints its throughput: `python -m bench.gpu_offline PATH DEVICE TEXTS MIX ...`.
 
-Imports torch. By `SentenceTransformer.encode` at several batch sizes, in the format that the engine takes; and by the
-engine's own backend in batches of its own size, whose vectors are compared first.
+Imports torch. The texts run by `SentenceTransformer.encode` at several batch sizes, in the engine's number format; and
+on the engine's backend at its batch size, after a check of its vectors.
 
-`python -m bench.gpu_offline --make PATH` makes a base-size model with random weights instead: twelve layers of 768, as
-BERT's, which take the time of trained ones.
+`python -m bench.gpu_offline --make PATH` writes a base-size model with random weights instead: twelve layers of 768, as
+in BERT, which take as long as trained ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import BertConfig, BertModel
 
 from bench.limit import sorted_batches
-from gpuworker.backends.base import Backend
 from gpuworker.backends.equivalence import TOLERANCE, distance
 from gpuworker.backends.load import load_backend
 from gpuworker.backends.loading import DTYPES
@@ -37,7 +36,7 @@ from shared.process.logs import configure_logging
 
 MAKE = "--make"
 MAX_BATCH_SIZE = 1_024
-"""As that of the worker that is served (bench.gpu)."""
+"""The same as that of the served worker (bench.gpu)."""
 
 ENCODE_SIZES = (64, 256, 1_024)
 CHECKED_TEXTS, CHECKED_BATCH = 256, 16
@@ -47,31 +46,31 @@ SEED = 1
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
 
-Way = Callable[[Sequence[str]], None]
+Method = Callable[[Sequence[str]], None]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, and prints texts a second by mix and way as JSON."""
+    """Measures, and prints texts per second by mix and method as JSON."""
     if arguments[0] == MAKE:
         make(arguments[1])
         return
     path, device, number, *mixes = arguments
-    configure_logging("offline", "error")  # what this prints is read
+    configure_logging("offline", "error")  # stdout is parsed
     options = EngineOptions.of(WorkerSettings(model=path, device=device))
     backend = load_backend(parse_model(path), options)
     model = SentenceTransformer(parse_model(path).path, device=device, model_kwargs={"dtype": DTYPES[backend.dtype]})
-    found = {}
+    rates = {}
     for mix in mixes:
         texts = [text for (text,) in built_in(mix, SEED, 1)][: int(number)]
         check(backend, model, texts[:CHECKED_TEXTS])
-        ways: dict[str, Way] = {f"encode, {size} texts": partial(_encode, model, size) for size in ENCODE_SIZES}
-        ways["engine, packed" if backend.packs else "engine, padded"] = partial(_run_sorted, backend)
-        found[mix] = {how: rate(way, texts) for how, way in ways.items()}
-    sys.stdout.write(json.dumps({"dtype": backend.dtype, "texts_per_s": found}))
+        methods: dict[str, Method] = {f"encode, {size} texts": partial(_encode, model, size) for size in ENCODE_SIZES}
+        methods["engine, packed" if backend.packs else "engine, padded"] = partial(_run_sorted, backend)
+        rates[mix] = {name: rate(method, texts) for name, method in methods.items()}
+    sys.stdout.write(json.dumps({"dtype": backend.dtype, "texts_per_s": rates}))
 
 
 def check(backend: Backend, model: SentenceTransformer, texts: Sequence[str]) -> None:
-    """Fails unless the engine's vectors, of batches that run at the same time, are those of `encode`."""
+    """Exits unless the engine's vectors, from concurrent batches, are those of `encode` within the tolerance."""
     expected = model.encode(list(texts), show_progress_bar=False)
     encoded = backend.tokenize(texts)
     batches = [range(at, min(at + CHECKED_BATCH, len(texts))) for at in range(0, len(texts), CHECKED_BATCH)]
@@ -80,14 +79,14 @@ def check(backend: Backend, model: SentenceTransformer, texts: Sequence[str]) ->
         return np.asarray(backend.run(backend.collate([encoded[i] for i in batch]), alone=False))
 
     with ThreadPoolExecutor(2) as pool:
-        found = np.concatenate(list(pool.map(run, batches)))
-    far = distance(found, expected)
-    if not far <= TOLERANCE[DTYPES[backend.dtype]]:
-        sys.exit(f"the engine's vectors differ from those of encode by {far:.2g} of 1")
+        vectors = np.concatenate(list(pool.map(run, batches)))
+    off_by = distance(vectors, expected)
+    if not off_by <= TOLERANCE[DTYPES[backend.dtype]]:
+        sys.exit(f"the engine's vectors differ from those of encode by {off_by:.2g} of 1")
 
 
 def make(path: str) -> None:
-    """Writes a base-size model with random weights and the small one's tokenizer to a folder."""
+    """Writes a base-size model with random weights and MiniLM's tokenizer to a folder."""
     small = SentenceTransformer(parse_model("minilm").path, device="cpu")
     small.save(path)
     torch.manual_seed(SEED)
@@ -97,12 +96,12 @@ def make(path: str) -> None:
     SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension()), Normalize()]).save(path)
 
 
-def rate(way: Way, texts: Sequence[str]) -> float:
-    """Returns texts a second: after a round to warm up, as many rounds as take long enough."""
-    way(texts)
+def rate(method: Method, texts: Sequence[str]) -> float:
+    """Returns texts per second: a warm-up round, then rounds for at least MIN_S."""
+    method(texts)
     began, rounds = time.perf_counter(), 0
     while (took := time.perf_counter() - began) < MIN_S:
-        way(texts)
+        method(texts)
         rounds += 1
     return rounds * len(texts) / took
 

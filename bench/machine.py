@@ -1,4 +1,4 @@
-"""What was measured on: the machine and the versions. No names of hosts, no paths."""
+"""The machine and the versions of a measurement, without host names and paths."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shared.process.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("*.py", "*.lua", "*requirements*", "pyproject.toml")
-"""What decides what is measured: tables and pictures change as they are written."""
+"""Files whose changes affect a measurement. Tables and pictures do not: a run itself writes them."""
 
 
 def machine() -> dict[str, str | int]:
-    """Returns the facts."""
+    """Returns hardware, operating system and versions."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count() or 0,
@@ -37,19 +37,19 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def when_and_what() -> dict[str, str]:
-    """Returns the time in UTC, to the minute, and the commit of the checkout: what a run began with."""
+def run_metadata() -> dict[str, str]:
+    """Returns the start of a run: the time in UTC, to the minute, and the commit of the checkout."""
     return {"started": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": _commit()}
 
 
-def run_line(run: Mapping[str, Any]) -> str:
-    """Returns when a run began, of which commit, and how many rounds it had, for people."""
+def describe_run(run: Mapping[str, Any]) -> str:
+    """Returns start time, commit and number of rounds of a run, as text."""
     rounds = run["repetitions"]
     return f"{run['started']} UTC, commit {run['commit']}, {rounds} round{'' if rounds == 1 else 's'}"
 
 
 def _commit() -> str:
-    """Its short name, and whether there are changes to what is measured that it does not have."""
+    """Returns the short name of HEAD, followed by "with changes" if files of CODE differ from it."""
     try:
         name = _git("rev-parse", "--short", "HEAD")
         return f"{name} with changes" if _git("status", "--porcelain", "--", *CODE) else name
@@ -64,13 +64,13 @@ def _git(*arguments: str) -> str:
 
 def _cpu() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        found = None
-    return " ".join(found[1].split()) if found else platform.machine()
+        match = None
+    return " ".join(match[1].split()) if match else platform.machine()
 
 
 def _redis() -> str:
-    said = subprocess.run([find_server(), "--version"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"v=([0-9.]+)", said)
-    return found[1] if found else "unknown"
+    output = subprocess.run([find_server(), "--version"], check=True, capture_output=True, text=True).stdout
+    match = re.search(r"v=([0-9.]+)", output)
+    return match[1] if match else "unknown"

@@ -1,10 +1,10 @@
-"""Runs a model offline and prints how long it took: `python -m bench.offline MODEL MIX TEXTS [side-by-side]`.
+"""Runs a model offline and prints the times: `python -m bench.offline MODEL MIX TEXTS [side-by-side]`.
 
-The same texts as in the serving runs, on all cores: by `SentenceTransformer.encode`, and in batches sorted by length
-that the engine's own backend runs, one after the other on all cores or also one on each core. Tokenizing is part of
-each. Imports torch.
-The backend is the one that a worker with the same REDBATCH_* variables loads; without `side-by-side` its weights stay
-as torch has them, as they would in any program.
+The texts are those of the serving runs. They run on all cores: by `SentenceTransformer.encode`, and in batches sorted
+by length on the engine's backend, one after the other on all cores or also one on each core. All times include
+tokenization. Imports torch.
+The backend is the one that a worker with the same REDBATCH_* variables loads; without `side-by-side` its weights keep
+torch's layout, as in any other program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
-from gpuworker.backends.base import Backend
 from gpuworker.backends.load import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
@@ -34,47 +33,47 @@ BATCH_TOKENS = (512, 1_024, 2_048)
 WARMUP_TEXTS = 64
 SEED = 1
 
-Way = Callable[[Sequence[str]], None]
+Method = Callable[[Sequence[str]], None]
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measures, and prints a Limit as JSON."""
-    name, mix, number, *also = arguments
-    configure_logging("offline", "error")  # what this prints is read
+    name, mix, number, *flags = arguments
+    configure_logging("offline", "error")  # stdout is parsed
     pool = [text for (text,) in built_in(mix, SEED, 1)]
     texts = pool[: int(number)]
     model, threads = parse_model(name), torch.get_num_threads()
     transformer = SentenceTransformer(model.path)
-    side_by_side = also == [SIDE_BY_SIDE]
+    side_by_side = flags == [SIDE_BY_SIDE]
     settings = WorkerSettings(model=name)
     options = EngineOptions.of(settings)
     backend = load_backend(model, options if side_by_side else replace(options, prepack=False))
-    ways, at_once = _ways(backend, transformer, threads), _at_once(backend) if side_by_side else {}
-    for way in (*ways.values(), *at_once.values()):
-        way(texts[:WARMUP_TEXTS])
-    found = Limit(
-        {how: _seconds(partial(way, texts)) for how, way in ways.items()},
+    methods, at_once = _methods(backend, transformer, threads), _at_once(backend) if side_by_side else {}
+    for method in (*methods.values(), *at_once.values()):
+        method(texts[:WARMUP_TEXTS])
+    limit = Limit(
+        {label: _seconds(partial(method, texts)) for label, method in methods.items()},
         {},
-        {how: _seconds(partial(way, texts)) for how, way in at_once.items()},
+        {label: _seconds(partial(method, texts)) for label, method in at_once.items()},
         len(texts),
         [each.tokens for each in backend.tokenize(pool)],
     )
-    sys.stdout.write(json.dumps(asdict(found)))
+    sys.stdout.write(json.dumps(asdict(limit)))
 
 
-def _ways(backend: Backend, transformer: SentenceTransformer, threads: int) -> dict[str, Way]:
-    def encode(size: int) -> Way:
+def _methods(backend: Backend, transformer: SentenceTransformer, threads: int) -> dict[str, Method]:
+    def encode(size: int) -> Method:
         def run(texts: Sequence[str]) -> None:
             torch.set_num_threads(threads)  # the backend may have changed it
             transformer.encode(list(texts), batch_size=size, show_progress_bar=False)
 
         return run
 
-    ways = {f"encode, {size} texts": encode(size) for size in ENCODE_SIZES}
-    return ways | {f"sorted, {tokens} tokens": _batches(backend, tokens, 1) for tokens in BATCH_TOKENS}
+    methods = {f"encode, {size} texts": encode(size) for size in ENCODE_SIZES}
+    return methods | {f"sorted, {tokens} tokens": _batches(backend, tokens, 1) for tokens in BATCH_TOKENS}
 
 
-def _at_once(backend: Backend) -> dict[str, Way]:
+def _at_once(backend: Backend) -> dict[str, Method]:
     runners = backend.runners
     sizes = BATCH_TOKENS if runners > 1 else ()
     return {
@@ -82,7 +81,7 @@ def _at_once(backend: Backend) -> dict[str, Way]:
     }
 
 
-def _batches(backend: Backend, max_tokens: int, runners: int) -> Way:
+def _batches(backend: Backend, max_tokens: int, runners: int) -> Method:
     return lambda texts: _run_sorted(backend, texts, max_tokens, runners)
 
 

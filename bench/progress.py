@@ -1,4 +1,4 @@
-"""How far the benchmark is: a bar on a terminal, a line for each measurement elsewhere."""
+"""Progress of a benchmark: a bar on a terminal, otherwise a line per measurement."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.text import Text
 from redbatch.progress import Bar, as_time
 
 REFRESH_PER_S = 1
-"""The bar is drawn by a thread, and what it needs is taken from what is measured: next to nothing at this rate."""
+"""A thread draws the bar and takes CPU from the servers that are measured: at this rate, a negligible share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
-    """How far it is: planned seconds of all, of what is done, of the step that runs; and what took until this step."""
+class RemainingTime:
+    """Planned seconds of all steps, of finished ones, of the current one; and the real time before this one."""
 
     planned_s: float
     done_s: float
@@ -25,22 +25,22 @@ class Remaining:
     took_s: float
 
     def left_s(self, elapsed_s: float) -> float:
-        """Returns about how long it will take, at the speed so far. A step that is late does not shorten the others."""
+        """Returns an estimate of the remaining time at the speed so far. A late step does not shorten the others."""
         speed = self.took_s / self.done_s if self.done_s > 0 else 1.0
         step_left_s = max(0.0, self.step_s * speed - (elapsed_s - self.took_s))
         return step_left_s + (self.planned_s - self.done_s - self.step_s) * speed
 
 
-class Watch(Bar):
-    """Shows it on stderr.
+class ProgressBar(Bar):
+    """Shows progress on stderr.
 
     Args:
-        planned_s: how long all of it takes, about.
-        console: where to show it.
+        planned_s: estimated duration of all steps.
+        console: the console to draw on; stderr by default.
     """
 
     def __init__(self, planned_s: float, console: Console | None = None) -> None:
-        self._remaining = Remaining(planned_s, 0.0, 0.0, 0.0)
+        self._remaining = RemainingTime(planned_s, 0.0, 0.0, 0.0)
         self._began_s = time.monotonic()
         columns = BarColumn(), _Left(self), TextColumn("{task.description}")
         super().__init__(*columns, console=console, refresh_per_s=REFRESH_PER_S)
@@ -48,17 +48,17 @@ class Watch(Bar):
 
     @property
     def left(self) -> str:
-        """How long it will take from now on."""
+        """The remaining time, as text."""
         return f"{as_time(self._remaining.left_s(self._elapsed_s()))} left"
 
     def begin(self, step_s: float) -> None:
-        """Notes that a step begins, for which so much is planned, and that the one before is done."""
+        """Marks the step before as finished, and starts a step with this planned duration."""
         before = self._remaining
-        self._remaining = Remaining(before.planned_s, before.done_s + before.step_s, step_s, self._elapsed_s())
+        self._remaining = RemainingTime(before.planned_s, before.done_s + before.step_s, step_s, self._elapsed_s())
         self.progress.update(self._bar, completed=self._remaining.done_s)
 
-    def say(self, text: str) -> None:
-        """Tells what runs from now on."""
+    def show(self, text: str) -> None:
+        """Shows the name of the current measurement."""
         if self.console.is_terminal:
             self.progress.update(self._bar, description=text)
         else:
@@ -69,11 +69,11 @@ class Watch(Bar):
 
 
 class _Left(ProgressColumn):
-    """Counts down."""
+    """Column with the remaining time."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, bar: ProgressBar) -> None:
         super().__init__()
-        self._watch = watch
+        self._bar = bar
 
-    def render(self, task: Task) -> Text:  # noqa: ARG002 - there is one
-        return Text(self._watch.left)
+    def render(self, task: Task) -> Text:  # noqa: ARG002 - the bar has one task
+        return Text(self._bar.left)

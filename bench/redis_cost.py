@@ -1,4 +1,4 @@
-"""What a request of one text costs Redis, by model, append-only file, gateways and clients; and what processes hold."""
+"""Cost of a one-text request in Redis, by model, append-only file, gateways and clients; and resources of processes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import partial
 from itertools import product
 
 from bench.cluster import Cluster, Shape, cluster
-from bench.cost import Processes, held
+from bench.cost import Processes, resources
 from bench.figures import Name, Row
-from bench.generator import bodies
-from bench.measure import ClosedLoop, measure
-from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
+from bench.measurement import ClosedLoop, measure
+from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Step, StepContext, figures_of
+from bench.wrk import write_mix
 from shared.keys import Keys
 from shared.settings import queue_slug
 
@@ -26,30 +26,30 @@ STEP_S = 16.0
 
 
 def steps(extent: Extent) -> list[Step]:
-    """Returns what is to be done in each round."""
+    """Returns the steps of each round."""
     grid = product(MODELS, (False, True), GATEWAYS) if extent.whole_grid else [(MODELS[0], False, 1)]
     shapes = [Shape(model, gateways=gateways, appendonly=appendonly) for model, appendonly, gateways in grid]
     seconds = STEP_S + len(CLIENTS) * extent.cost_window_s
     return [Step(PART, _name(shape), seconds, partial(run, shape=shape)) for shape in shapes]
 
 
-def run(stage: Stage, shape: Shape) -> list[Row]:
+def run(context: StepContext, shape: Shape) -> list[Row]:
     """Measures one cluster, with few and with many clients."""
-    found: list[Row] = []
-    texts = bodies("short", stage.folder)
+    rows: list[Row] = []
+    texts = write_mix("short", context.folder)
     of: dict[str, Name] = {"model": shape.model, "appendonly": shape.appendonly, "gateways": shape.gateways}
     with cluster(shape) as running:
         for clients in CLIENTS:
-            stage.say(f"cost, {_name(shape)}, {clients:,} clients")
-            look = _Look(running, shape)
+            context.show(f"cost, {_name(shape)}, {clients:,} clients")
+            inspection = _Inspection(running, shape)
             many = clients == MANY_CLIENTS
-            loop = ClosedLoop(clients, stage.extent.cost_window_s, MANY_LEAD_S if many else LEAD_S, warmup_s=0)
-            measured = measure(running, texts, loop, look)
-            figures = figures_of(measured) | {"queue_entries": look.entries}
-            found.append(Row(TABLE, of | {"clients": clients}, figures))
+            loop = ClosedLoop(clients, context.extent.cost_window_s, MANY_LEAD_S if many else LEAD_S, warmup_s=0)
+            measured = measure(running, texts, loop, inspection)
+            figures = figures_of(measured) | {"queue_entries": inspection.entries}
+            rows.append(Row(TABLE, of | {"clients": clients}, figures))
             if many and shape == Shape("null"):
-                found += look.rows
-    return found
+                rows += inspection.rows
+    return rows
 
 
 def _name(shape: Shape) -> str:
@@ -57,8 +57,8 @@ def _name(shape: Shape) -> str:
     return f"{model}, AOF {log}, {shape.gateways} gateway{'' if shape.gateways == 1 else 's'}"
 
 
-class _Look:
-    """A look at a cluster under load, and what was seen: entries in the queue, and rows of what processes hold."""
+class _Inspection:
+    """State of a cluster under load: entries in the queue, and rows with the resources of its processes."""
 
     def __init__(self, running: Cluster, shape: Shape) -> None:
         self._running = running
@@ -69,13 +69,13 @@ class _Look:
     def __call__(self, processes: Processes) -> None:
         self.entries = float(self._running.redis.xlen(self._lane))
         if len(processes["gateway"]) > 1:
-            return  # each of their pages takes time, and the load does not last for ever
+            return  # each metrics page takes time, and the load ends soon
         in_flight = self._running.metric("gateway", "redbatch_requests_in_flight")
-        now = held(self._running.redis, processes)
+        now = resources(self._running.redis, processes)
         for role, rss_bytes in now.rss_bytes.items():
             figures = {"rss_mb": rss_bytes / 1e6, "torch": float(now.has_torch[role])}
             if role in now.connections:
                 figures["redis_connections"] = float(now.connections[role])
             if role == "gateway":
                 figures["in_flight"] = in_flight
-            self.rows.append(Row("held", {"role": role}, figures))
+            self.rows.append(Row("processes", {"role": role}, figures))

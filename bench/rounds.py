@@ -1,4 +1,4 @@
-"""Who goes first in which round. Pure."""
+"""The order of measurements in each round. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of `of` rounds, counted from 0."""
+    """One of `total` rounds; `number` counts from 0."""
 
     number: int
-    of: int
+    total: int
 
-    def turns(self, items: Sequence[ItemT]) -> list[ItemT]:
+    def rotate(self, items: Sequence[ItemT]) -> list[ItemT]:
         """Returns the items in the order of this round.
 
-        Over all rounds the first place goes once around, so that none is always early, or always late.
+        Over all rounds the first place rotates once through the items, so that no item is always early or always late.
         """
-        start = self.number * len(items) // self.of
+        start = self.number * len(items) // self.total
         return [*items[start:], *items[:start]]

@@ -1,9 +1,9 @@
-"""`make bench`: measures this machine in rounds, and writes what it found into docs/performance.md.
+"""`make bench`: measures this machine in rounds, and writes the results into docs/performance.md.
 
-python -m bench.suite [--quick] [--only plumbing,real,cost,backends] [--repetitions 3]
+python -m bench.suite [--quick] [--only null,real,cost,backends] [--repetitions 3]
 
-A step that fails is told and left out, and what it belongs to goes on; such a run replaces no tables. Neither does one
-that is interrupted, which keeps what it has found.
+A failed step is reported and skipped, and the other steps run; such a run replaces no tables. An interrupted run
+replaces none either, and keeps its results so far in a separate file.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Annotated, Any
 
 import typer
 
-from bench import backends, beyond_http, document, plumbing, real, redis_cost, results
+from bench import backends, document, gateway_overhead, null_model, real_model, redis_cost, results
 from bench.failures import FAILURES, reason
 from bench.figures import Row, fold, tables
-from bench.generator import GeneratorError, find_wrk
-from bench.machine import ROOT, machine, when_and_what
-from bench.progress import Watch
+from bench.machine import ROOT, machine, run_metadata
+from bench.progress import ProgressBar
 from bench.rounds import Round
-from bench.stage import QUICK, Extent, Stage, Step
+from bench.step import QUICK, Extent, Step, StepContext
+from bench.wrk import GeneratorError, find_wrk
 from redbatch.progress import as_time
 from redbatch.up.local_redis import LocalRedisError, find_server
 
-PARTS = (plumbing.PART, real.PART, redis_cost.PART, backends.PART)
+PARTS = (null_model.PART, real_model.PART, redis_cost.PART, backends.PART)
 QUICK_PATH = ROOT / ".bench" / "quick.json"
 INVALID_PATH = ROOT / ".bench" / "invalid.json"
 PARTIAL_PATH = ROOT / ".bench" / "partial.json"
@@ -38,28 +38,28 @@ INTERRUPTED = 130
 
 @dataclass(slots=True)
 class Findings:
-    """What was found so far: when it began, and by part its rows and what failed."""
+    """Results so far: the metadata of the run, and the rows and failures of each part."""
 
-    beginning: dict[str, str]
+    metadata: dict[str, str]
     extent: Extent
     rows: dict[str, list[Row]] = field(default_factory=dict)
     failures: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def problems(self) -> list[str]:
-        """Why the run is not valid."""
+        """The reasons why the run is invalid."""
         return [text for part in self.rows for text in self._problems(part)]
 
-    def write(self, path: Path, *, alone: bool) -> None:
-        """Puts its parts into a file of results: beside those that are there, or `alone`."""
-        before = {"machine": {}, "parts": {}} if alone else results.read(path)
-        results.write(results.merged(before, machine(), self._parts()), path)
+    def write(self, path: Path, *, replace: bool) -> None:
+        """Writes the parts into a file of results: merged with those of the file, or replacing it (`replace`)."""
+        before = {"machine": {}, "parts": {}} if replace else results.read(path)
+        results.write(results.merge(before, machine(), self._parts()), path)
 
     def _problems(self, part: str) -> list[str]:
         return [*self.failures.get(part, []), *results.problems(self.rows[part])]
 
     def _parts(self) -> dict[str, Any]:
-        run = self.beginning | {"repetitions": self.extent.repetitions}
+        run = self.metadata | {"repetitions": self.extent.repetitions}
         return {
             part: run | {"problems": self._problems(part), "tables": tables(fold(rows))}
             for part, rows in self.rows.items()
@@ -68,12 +68,12 @@ class Findings:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="One short round: does it work? Writes no document.")] = False,
-    only: Annotated[str, typer.Option(help="Parts, with commas between them.")] = ",".join(PARTS),
-    repetitions: Annotated[int, typer.Option(min=1, help="Rounds; the median is what counts.")] = 3,
-    out: Annotated[Path | None, typer.Option(help="Write the results here, and no document.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A short test run of one round; writes no document.")] = False,
+    only: Annotated[str, typer.Option(help="Parts to measure, separated by commas.")] = ",".join(PARTS),
+    repetitions: Annotated[int, typer.Option(min=1, help="Number of rounds; the tables have the medians.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="Write the results to this file, and no document.")] = None,
 ) -> None:
-    """Measures and exits with 0, or with 1 when the run is not valid."""
+    """Measures, and exits with 0, or with 1 if the run is invalid."""
     chosen = only.split(",")
     if unknown := sorted(set(chosen) - set(PARTS)):
         raise typer.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(PARTS)}")
@@ -83,57 +83,69 @@ def main(
         find_server()
     except (GeneratorError, LocalRedisError) as error:
         sys.exit(f"bench: {error}")
-    began, findings = time.monotonic(), Findings(when_and_what(), extent)
+    began, findings = time.monotonic(), Findings(run_metadata(), extent)
     try:
         measure_all(findings, chosen)
     except BaseException as error:
-        findings.write(PARTIAL_PATH, alone=True)
-        print(f"{reason(error)}: what was found until then is in {_shown(PARTIAL_PATH)}")
+        findings.write(PARTIAL_PATH, replace=True)
+        print(f"{reason(error)}: the results so far are in {_relative(PARTIAL_PATH)}")
         if isinstance(error, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
         raise
-    wrong = findings.problems
-    path = out or (QUICK_PATH if quick else INVALID_PATH if wrong else results.PATH)
-    findings.write(path, alone=path != results.PATH)
-    print(f"{as_time(time.monotonic() - began)}; results in {_shown(path)}")
+    problems = findings.problems
+    path = out or (QUICK_PATH if quick else INVALID_PATH if problems else results.PATH)
+    findings.write(path, replace=path != results.PATH)
+    print(f"{as_time(time.monotonic() - began)}; results in {_relative(path)}")
     if path == results.PATH:
-        document.write(results.read(path))
-        print(f"tables in {_shown(document.PATH)}")
-    for text in wrong:
+        _publish(results.read(path))
+    for text in problems:
         print(f"INVALID: {text}")
-    sys.exit(1 if wrong else 0)
+    sys.exit(1 if problems else 0)
+
+
+def _publish(measured: results.Results) -> None:
+    try:
+        document.write(measured)
+    except results.MissingResultsError as error:
+        print(error)
+    else:
+        print(f"tables in {_relative(document.PATH)}")
 
 
 def measure_all(findings: Findings, parts: Sequence[str]) -> None:
-    """Runs all steps in rounds, each round all of them, and adds what they find."""
+    """Runs all steps of these parts in each round, and adds their rows and failures to the findings."""
     extent = findings.extent
     steps = [step for step in plan(extent) if step.part in parts]
     findings.rows |= {step.part: [] for step in steps}
     planned_s = extent.repetitions * sum(step.seconds for step in steps)
-    with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, Watch(planned_s) as watch:
+    with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, ProgressBar(planned_s) as bar:
         for number in range(extent.repetitions):
             which = Round(number, extent.repetitions)
-            stage = Stage(extent, Path(folder), which, _saying(watch, which))
+            context = StepContext(extent, Path(folder), which, _progress_callback(bar, which))
             for step in steps:
-                watch.begin(step.seconds)
+                bar.begin(step.seconds)
                 try:
-                    findings.rows[step.part] += step.run(stage)
+                    findings.rows[step.part] += step.run(context)
                 except FAILURES as error:
                     failure = f"round {number + 1}, {step.part} ({step.name}): {reason(error)}"
                     findings.failures.setdefault(step.part, []).append(failure)
-                    watch.tell(f"FAILED: {failure}")
+                    bar.tell(f"FAILED: {failure}")
 
 
 def plan(extent: Extent) -> list[Step]:
     """Returns the steps of one round."""
-    return [step for module in (plumbing, real, redis_cost, beyond_http, backends) for step in module.steps(extent)]
+    return [
+        step
+        for module in (null_model, real_model, redis_cost, gateway_overhead, backends)
+        for step in module.steps(extent)
+    ]
 
 
-def _saying(watch: Watch, which: Round) -> Callable[[str], None]:
-    return lambda text: watch.say(f"round {which.number + 1} of {which.of}: {text}")
+def _progress_callback(bar: ProgressBar, which: Round) -> Callable[[str], None]:
+    return lambda text: bar.show(f"round {which.number + 1} of {which.total}: {text}")
 
 
-def _shown(path: Path) -> str:
+def _relative(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 

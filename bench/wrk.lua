@@ -1,10 +1,10 @@
--- Sends the bodies of a file in turn, and says at the end what came of it: a line of figures, and one of how many
--- requests had been sent by when.
+-- Sends the bodies of a file in turn. At the end it prints the results: a line of figures, and a line of ticks, which are
+-- times with the number of requests sent by then.
 -- wrk ... -s wrk.lua URL -- BODIES CONNECTIONS CONNECT_MS
 
 local ffi = require("ffi")
 
--- wrk 4's histogram: data[n] is how often a latency of n microseconds was seen.
+-- wrk 4's histogram: data[n] is the number of latencies of n microseconds.
 ffi.cdef([[
 typedef struct { uint64_t count; uint64_t limit; uint64_t min; uint64_t max; uint64_t data[]; } redbatch_stats;
 typedef struct { long seconds; long micros; } redbatch_time;
@@ -24,12 +24,12 @@ local sent = 0
 local next_tick_us = 0
 local threads = {}
 
--- `setup` and `done` run in another state than `init` and `request`, which a thread has.
+-- `setup` and `done` run in another Lua state than `init` and `request`, which run in the state of a thread.
 function setup(thread)
   threads[#threads + 1] = thread
 end
 
--- Formatted once: what is done for each request would be measured as the server's.
+-- Requests are formatted once: work for each request would be measured as the server's.
 function init(args)
   wrk.method = "POST"
   wrk.headers["Content-Type"] = "application/json"
@@ -44,8 +44,8 @@ function init(args)
   end
 end
 
--- Has all connections stand before the first request is sent: a server that accepts one connection a turn of its event
--- loop would be measured by that. wrk asks `delay` before each request, which costs it too little to be seen.
+-- Opens all connections before the first request: otherwise, a server that accepts one connection per iteration of its
+-- event loop would be measured by that. wrk calls `delay` before each request, at a cost too small to measure.
 function begin_after(ms)
   local begin_us = now_us() + ms * 1000
   function delay()
@@ -70,8 +70,9 @@ function request()
   return requests[(sent - 1) % #requests + 1]
 end
 
--- wrk takes a latency of more than twice the mean for several that a timetable would have hidden, and adds those. Here
--- is no timetable: each client waits for its answer. So that is taken back: added(n) is what was counted at n + mean.
+-- wrk corrects for coordinated omission: for a latency over twice the mean it adds those that a fixed schedule would have
+-- seen. There is no schedule here: each client waits for its answer. So the correction is undone: `added` is the count
+-- that wrk added at n for the latency n + mean.
 local function true_counts(stats, summary, connections)
   local rounds = math.floor(summary.requests / connections)
   local mean = rounds > 0 and math.floor(summary.duration / rounds) or math.huge

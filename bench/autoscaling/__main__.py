@@ -1,4 +1,4 @@
-"""`make bench-autoscaling`: a day with a tenfold peak under the autoscalers of k8s/, and under others, simulated.
+"""`make bench-autoscaling`: simulates a day with a tenfold peak under the autoscalers of k8s/, and under others.
 
 python -m bench.autoscaling [--quick] [--starts] [--seeds 3]
 """
@@ -18,118 +18,130 @@ import typer
 from rich.console import Console
 
 from bench import document, results
-from bench.autoscaling import jobs, picture, report, starts
-from bench.autoscaling.cluster import NEVER, Scene, simulate
+from bench.autoscaling import jobs, plot, report, startup_times
+from bench.autoscaling.cluster import NO_OUTAGE, Scenario, simulate
+from bench.autoscaling.experiments import Experiment, experiments
 from bench.autoscaling.figures import after_outage, figures
-from bench.autoscaling.jobs import Texts
+from bench.autoscaling.jobs import TextMix
 from bench.autoscaling.manifests import Autoscalers, from_manifests, on_cpus
-from bench.autoscaling.scenes import CPU, GPU, of_jobs, read_measured, scenes
+from bench.autoscaling.scenarios import CPU, GPU, job_texts, read_measurements, scenarios
 from bench.autoscaling.traffic import Crowd, arrivals
-from bench.autoscaling.variants import Variant, variants
 from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
-from bench.machine import ROOT, machine, run_line, when_and_what
+from bench.machine import ROOT, describe_run, machine, run_metadata
 from redbatch.progress import as_time
 
-PATH = ROOT / "bench" / "results" / "autoscaling.json"
+PATH = results.FOLDER / "autoscaling.json"
 DOCUMENT = ROOT / "docs" / "autoscaling.md"
 PICTURE = ROOT / "docs" / "images" / "autoscaling.png"
 SEEDS = 3
-SHOWN_SEED = 1
+PICTURE_SEED = 1
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="The chosen day alone; nothing is written.")] = False,
-    measure_starts: Annotated[
-        bool, typer.Option("--starts", help="Start real processes first (two minutes), for how long they take.")
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Simulate only the day of the manifests; write nothing.")
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Days of each variant, whose median counts.")] = SEEDS,
-    processes: Annotated[int, typer.Option(min=1, help="At once.")] = os.cpu_count() or 1,
+    measure_starts: Annotated[
+        bool, typer.Option("--starts", help="First measure the startup of real processes (two minutes).")
+    ] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Simulated days per experiment; the tables have the medians.")
+    ] = SEEDS,
+    processes: Annotated[int, typer.Option(min=1, help="Parallel processes.")] = os.cpu_count() or 1,
 ) -> None:
-    """Simulates, and writes bench/results/autoscaling.json, docs/autoscaling.md's tables and its picture."""
-    began_s, told = time.monotonic(), when_and_what()
+    """Simulates, and writes bench/results/autoscaling.json, and the tables and the picture of docs/autoscaling.md."""
+    began_s, metadata = time.monotonic(), run_metadata()
     console = Console(stderr=True, highlight=False)
+    try:
+        results.require_parts(results.read(), ["real"], "the simulation of autoscaling")
+    except results.MissingResultsError as error:
+        sys.exit(f"bench.autoscaling: {error}")
     before: Mapping[str, Any] = results.read(PATH)
-    taken = _starts(console, anew=measure_starts, before=before)
-    measured = read_measured(taken["seconds"])
-    with console.status("What one worker does at each load ..."):
-        clusters = scenes(measured)
+    startups = _startups(console, measure=measure_starts, before=before)
+    measured = read_measurements(startups["seconds"])
+    with console.status("Simulating one worker at each load ..."):
+        clusters = scenarios(measured)
     chosen = from_manifests()
     autoscalers = {CPU: on_cpus(chosen), GPU: chosen}
-    todo = list(variants(clusters, autoscalers))
-    rows = _run([each for each in todo if not quick or each.table == "day"], seeds, processes, console)
+    selected = [each for each in experiments(clusters, autoscalers) if not quick or each.table == "day"]
+    rows = _run(selected, seeds, processes, console)
     tables = as_tables(fold(rows))
     if quick:
         for row in tables["day"]:
             print(row["of"], row["figures"])
     else:
-        found = {**told, "repetitions": seeds, "starts": taken, "tables": tables}
-        found |= _beside(clusters, autoscalers, of_jobs(measured, clusters))
-        results.write(found, PATH)
-        write(found)
+        record = {**metadata, "repetitions": seeds, "starts": startups, "tables": tables}
+        record |= _other_results(clusters, autoscalers, job_texts(measured, clusters))
+        results.write(record, PATH)
+        write(record)
     console.print(as_time(time.monotonic() - began_s))
 
 
-def write(found: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:
-    """Writes the tables into the document, and the picture."""
+def write(record: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:
+    """Writes the tables into the document, and the image file."""
     text = path.read_text(encoding="utf-8")
-    for name, table in report.tables(found).items():
-        text = document.with_block(text, name, table)
-    path.write_text(document.with_block(text, "autoscaling-run", f"{run_line(found)}."), encoding="utf-8")
-    picture.draw(found, image)
+    for name, table in report.tables(record).items():
+        text = document.replace_block(text, name, table)
+    path.write_text(document.replace_block(text, "autoscaling-run", f"{describe_run(record)}."), encoding="utf-8")
+    plot.draw(record, image)
 
 
-def _starts(console: Console, *, anew: bool, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the seconds that processes take to be ready, and where: measured now, or when they last were."""
-    if not anew and "starts" in before:
+def _startups(console: Console, *, measure: bool, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the startup times (s) of processes and their machine: measured now, or those of the earlier results."""
+    if not measure and "starts" in before:
         return dict(before["starts"])
     try:
-        with console.status(f"Starting {starts.RUNS} gateways and {starts.RUNS} workers, in turns ..."):
-            return {"machine": machine(), "seconds": starts.measure_all()}
+        with console.status(f"Starting {startup_times.RUNS} gateways and {startup_times.RUNS} workers alternately ..."):
+            return {"machine": machine(), "seconds": startup_times.measure_all()}
     except ClusterError as error:
         sys.exit(f"bench.autoscaling: {error}")
 
 
-def _run(todo: Sequence[Variant], seeds: int, processes: int, console: Console) -> list[Row]:
-    days = [(variant, seed) for variant in todo for seed in range(1, variant.times * seeds + 1)]
-    found: list[Row] = []
+def _run(selected: Sequence[Experiment], seeds: int, processes: int, console: Console) -> list[Row]:
+    days = [(experiment, seed) for experiment in selected for seed in range(1, experiment.seed_factor * seeds + 1)]
+    rows: list[Row] = []
     with ProcessPoolExecutor(processes) as pool, console.status("") as status:
-        for row in pool.map(_day, *zip(*days, strict=True)):
-            found.append(row)
-            status.update(f"{len(found)} of {len(days)} days")
-    return found
+        for row in pool.map(_simulate_day, *zip(*days, strict=True)):
+            rows.append(row)
+            status.update(f"{len(rows)} of {len(days)} days")
+    return rows
 
 
-def _day(variant: Variant, seed: int) -> Row:
-    came = arrivals(variant.scene.night_per_s, Crowd(), seed)
-    course = simulate(variant.scene, variant.autoscalers, came, seed)
-    of = {"device": variant.device, "what": variant.what}
-    after = after_outage(course, variant.scene) if variant.scene.outage != NEVER else {}
-    return Row(variant.table, of, asdict(figures(course, variant.scene)) | after)
+def _simulate_day(experiment: Experiment, seed: int) -> Row:
+    requests = arrivals(experiment.scenario.night_per_s, Crowd(), seed)
+    history = simulate(experiment.scenario, experiment.autoscalers, requests, seed)
+    of = {"device": experiment.device, "label": experiment.label}
+    after = after_outage(history, experiment.scenario) if experiment.scenario.outage != NO_OUTAGE else {}
+    return Row(experiment.table, of, asdict(figures(history, experiment.scenario)) | after)
 
 
-def _beside(
-    clusters: Mapping[str, Scene], autoscalers: Mapping[str, Autoscalers], texts: Mapping[str, Sequence[Texts]]
+def _other_results(
+    clusters: Mapping[str, Scenario], autoscalers: Mapping[str, Autoscalers], texts: Mapping[str, Sequence[TextMix]]
 ) -> dict[str, Any]:
-    """Returns what is no table of days: what is set, what a worker holds, what jobs ask for, and the days' course."""
+    """Returns the results beside the tables of days.
+
+    These are the chosen targets, the entries that a worker holds, the workers that jobs ask for, and the time series of
+    the chosen days.
+    """
     workers = {device: each.workers for device, each in autoscalers.items()}
     gateways = autoscalers[GPU].gateways
     return {
         "chosen": {device: each.target for device, each in workers.items()} | {"gateways": gateways.target},
-        "held": {device: [float(each) for each in scene.station.held] for device, scene in clusters.items()},
+        "held": {device: [float(each) for each in scenario.profile.occupancy] for device, scenario in clusters.items()},
         "jobs": list(jobs.rows(texts, workers, clusters[GPU].settings.inputs_per_entry)),
-        "days": {device: _shown(clusters[device], autoscalers[device], device) for device in clusters},
+        "days": {device: _series(clusters[device], autoscalers[device], device) for device in clusters},
     }
 
 
-def _shown(scene: Scene, autoscalers: Autoscalers, device: str) -> dict[str, Any]:
-    came = arrivals(scene.night_per_s, Crowd(), SHOWN_SEED)
-    course = simulate(scene, autoscalers, came, SHOWN_SEED)
-    about = f"{report.thresholds(autoscalers.workers)}, ready after {scene.worker_start_s:.0f} s"
+def _series(scenario: Scenario, autoscalers: Autoscalers, device: str) -> dict[str, Any]:
+    requests = arrivals(scenario.night_per_s, Crowd(), PICTURE_SEED)
+    history = simulate(scenario, autoscalers, requests, PICTURE_SEED)
+    about = f"{report.thresholds(autoscalers.workers)}, ready after {scenario.worker_start_s:.0f} s"
     about = about if device == CPU else f"{about} (assumed)"
-    bounds = {"workers": autoscalers.workers.most, "gateways": autoscalers.gateways.most}
-    return report.day_of(course, scene, about, bounds)
+    bounds = {"workers": autoscalers.workers.max_replicas, "gateways": autoscalers.gateways.max_replicas}
+    return report.day_series(history, scenario, about, bounds)
 
 
 if __name__ == "__main__":

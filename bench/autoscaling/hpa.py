@@ -1,7 +1,7 @@
 """The rules of Kubernetes' HorizontalPodAutoscaler (autoscaling/v2). Pure: the time is an argument.
 
-Source: https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ and, for what that leaves
-open, the functions of Kubernetes' pkg/controller/podautoscaler that the docstrings name.
+Source: https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/ and, where the documentation
+is silent, the functions of Kubernetes' pkg/controller/podautoscaler that the docstrings name.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 SYNC_S = 15.0
-"""How often it decides (--horizontal-pod-autoscaler-sync-period)."""
+"""Interval between its decisions (--horizontal-pod-autoscaler-sync-period)."""
 
 TOLERANCE = 0.1
-"""A metric this close to its target changes nothing (--horizontal-pod-autoscaler-tolerance)."""
+"""A metric within this share of its target changes nothing (--horizontal-pod-autoscaler-tolerance)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """At most so many pods, or so many per cent of them, in a period."""
+class ScalingPolicy:
+    """A bound on the change in a period: at most `value` pods, or `value` per cent of the pods."""
 
     kind: Literal["Pods", "Percent"]
     value: int
     period_s: float
 
-    def reach(self, before: int, sign: int) -> int:
-        """Returns how far it lets `before` pods come by the end of a period: up (1), or down (-1).
+    def limit(self, before: int, sign: int) -> int:
+        """Returns the bound on the pods at the end of a period that begins with `before` pods: up (1), or down (-1).
 
-        Per cents are rounded so that there is always a step, in either direction.
+        Percentages are rounded so that a step is always possible, in either direction.
         """
         if self.kind == "Pods":
             return before + sign * self.value
@@ -38,30 +38,34 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What bounds one direction. `select` takes, of what several policies allow, the most, the least, or nothing."""
+class ScalingRules:
+    """The bounds in one direction.
 
-    stabilization_s: float
-    policies: Sequence[Policy]
-    select: Literal["Max", "Min", "Disabled"] = "Max"
+    `select_policy` is the choice among several policies: the largest change that any allows ("Max"), the smallest
+    ("Min"), or no change at all ("Disabled").
+    """
+
+    stabilization_window_s: float
+    policies: Sequence[ScalingPolicy]
+    select_policy: Literal["Max", "Min", "Disabled"] = "Max"
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behavior:
     """The rules of both directions. The defaults are Kubernetes'."""
 
-    up: Rules = Rules(0.0, (Policy("Percent", 100, 15.0), Policy("Pods", 4, 15.0)))
-    down: Rules = Rules(300.0, (Policy("Percent", 100, 15.0),))
+    up: ScalingRules = ScalingRules(0.0, (ScalingPolicy("Percent", 100, 15.0), ScalingPolicy("Pods", 4, 15.0)))
+    down: ScalingRules = ScalingRules(300.0, (ScalingPolicy("Percent", 100, 15.0),))
 
 
-DEFAULT = Behaviour()
+DEFAULT = Behavior()
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
-    """What is known of a Deployment's pods: what each ready one uses, as a share of its request.
+class PodMetrics:
+    """The metrics of a Deployment's pods: `used` has the usage of each ready pod, as a share of its request.
 
-    Of `missing` ones nothing is known. Those that are not `ready` yet may use CPU to start, which says nothing.
+    `missing` pods have no metrics. `unready` pods may use CPU to start, so their usage does not count.
     """
 
     used: Sequence[float]
@@ -69,8 +73,8 @@ class Pods:
     missing: int = 0
 
 
-def by_average(total: float, target: float, replicas: int) -> int:
-    """Returns the replicas that an external metric of type AverageValue asks for: each is to have `target` of it.
+def replicas_for_average_value(total: float, target: float, replicas: int) -> int:
+    """Returns the replicas for an external metric of type AverageValue, with at most `target` of it for each.
 
     Pods that are not ready count like all others (GetExternalPerPodMetricReplicas).
     """
@@ -79,11 +83,11 @@ def by_average(total: float, target: float, replicas: int) -> int:
     return math.ceil(total / target)
 
 
-def by_utilization(pods: Pods, target: float) -> int:
-    """Returns the replicas that the mean use of a resource asks for (GetResourceReplicas).
+def replicas_for_utilization(pods: PodMetrics, target: float) -> int:
+    """Returns the replicas for the mean usage of a resource (GetResourceReplicas).
 
-    Pods that are not ready, or missing, damp a step up: they count as idle. Missing ones damp a step down: they count
-    as using all that they asked for. Neither turns a step round.
+    Unready and missing pods damp a step up: they count as idle. Missing pods damp a step down: they count as using
+    their whole request. Neither reverses the direction of a step.
     """
     replicas = len(pods.used) + pods.unready + pods.missing
     if not pods.used:
@@ -96,8 +100,8 @@ def by_utilization(pods: Pods, target: float) -> int:
     damped = _mean(counted) / target
     if _is_close(damped) or (ratio < 1) != (damped < 1):
         return replicas
-    wanted = math.ceil(damped * len(counted))
-    return min(wanted, replicas) if damped < 1 else max(wanted, replicas)
+    desired = math.ceil(damped * len(counted))
+    return min(desired, replicas) if damped < 1 else max(desired, replicas)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -108,70 +112,71 @@ def _is_close(ratio: float) -> bool:
     return abs(ratio - 1) <= TOLERANCE + 1e-9  # 1.1 - 1 is a little over 0.1 in floats
 
 
-class Autoscaler:
-    """Turns what metrics ask for into replicas. It is to be asked each SYNC_S.
+class HorizontalPodAutoscaler:
+    """Turns the recommendations of metrics into replicas. Call it every SYNC_S.
 
     Args:
-        least: minReplicas.
-        most: maxReplicas.
-        behaviour: how fast it goes.
+        min_replicas: minReplicas.
+        max_replicas: maxReplicas.
+        behavior: the bounds on the rate of change.
     """
 
-    def __init__(self, least: int, most: int, behaviour: Behaviour) -> None:
-        self._least, self._most = least, most
-        self._up, self._down = behaviour.up, behaviour.down
-        self._asked: list[tuple[float, int]] = []
+    def __init__(self, min_replicas: int, max_replicas: int, behavior: Behavior) -> None:
+        self._min_replicas, self._max_replicas = min_replicas, max_replicas
+        self._up, self._down = behavior.up, behavior.down
+        self._recommendations: list[tuple[float, int]] = []
         self._changes: list[tuple[float, int]] = []
         both = (self._up, self._down)
-        self._kept_s = max(
-            *(rules.stabilization_s for rules in both), *(each.period_s for rules in both for each in rules.policies)
+        self._history_s = max(
+            *(rules.stabilization_window_s for rules in both),
+            *(each.period_s for rules in both for each in rules.policies),
         )
 
-    def replicas(self, now: float, current: int, asked: int) -> int:
-        """Returns how many there are to be, of `current` ones, when metrics ask for `asked`."""
-        self._asked = [*_since(self._asked, now - self._kept_s), (now, asked)]
-        self._changes = _since(self._changes, now - self._kept_s)
-        wanted = self._limited(now, current, self._stable(now, current))
-        if wanted != current:
-            self._changes.append((now, wanted - current))
-        return wanted
+    def replicas(self, now: float, current: int, recommended: int) -> int:
+        """Returns the desired replicas, given the `current` ones and those that the metrics recommend."""
+        self._recommendations = [*_since(self._recommendations, now - self._history_s), (now, recommended)]
+        self._changes = _since(self._changes, now - self._history_s)
+        desired = self._limit_rate(now, current, self._stabilize(now, current))
+        if desired != current:
+            self._changes.append((now, desired - current))
+        return desired
 
-    def _stable(self, now: float, current: int) -> int:
-        """Up no further than the least, and down no further than the most, that was asked for in the window of that.
+    def _stabilize(self, now: float, current: int) -> int:
+        """Scales up at most to the lowest, and down at most to the highest recommendation in that direction's window.
 
         (stabilizeRecommendationWithBehaviors)
         """
-        up = min(asked for _, asked in _window(self._asked, now, self._up.stabilization_s))
-        down = max(asked for _, asked in _window(self._asked, now, self._down.stabilization_s))
+        up = min(each for _, each in _window(self._recommendations, now, self._up.stabilization_window_s))
+        down = max(each for _, each in _window(self._recommendations, now, self._down.stabilization_window_s))
         return min(max(current, up), down)
 
-    def _limited(self, now: float, current: int, wanted: int) -> int:
-        """Within what policies allow, and then the bounds (convertDesiredReplicasWithBehaviorRate)."""
-        if not self._least <= current <= self._most:
-            return min(max(current, self._least), self._most)
-        if wanted > current:
-            wanted = min(wanted, max(current, self._reach(now, current, self._up, 1)))
-        elif wanted < current:
-            wanted = max(wanted, min(current, self._reach(now, current, self._down, -1)))
-        return min(max(wanted, self._least), self._most)
+    def _limit_rate(self, now: float, current: int, desired: int) -> int:
+        """Applies the policies, then the bounds (convertDesiredReplicasWithBehaviorRate)."""
+        if not self._min_replicas <= current <= self._max_replicas:
+            return min(max(current, self._min_replicas), self._max_replicas)
+        if desired > current:
+            desired = min(desired, max(current, self._policy_limit(now, current, self._up, 1)))
+        elif desired < current:
+            desired = max(desired, min(current, self._policy_limit(now, current, self._down, -1)))
+        return min(max(desired, self._min_replicas), self._max_replicas)
 
-    def _reach(self, now: float, current: int, rules: Rules, sign: int) -> int:
-        """Returns how far the policies let it go, each from what there was at the beginning of its period."""
-        if rules.select == "Disabled":
+    def _policy_limit(self, now: float, current: int, rules: ScalingRules, sign: int) -> int:
+        """Returns the replicas that the policies allow, each counted from the replicas at the start of its period."""
+        if rules.select_policy == "Disabled":
             return current
-        furthest: Callable[[list[int]], int] = max if (rules.select == "Max") == (sign > 0) else min
-        return furthest(
+        select: Callable[[list[int]], int] = max if (rules.select_policy == "Max") == (sign > 0) else min
+        return select(
             [
-                policy.reach(current - sum(by for _, by in _since(self._changes, now - policy.period_s)), sign)
+                policy.limit(current - sum(by for _, by in _since(self._changes, now - policy.period_s)), sign)
                 for policy in rules.policies
             ]
         )
 
 
-def _since(noted: Sequence[tuple[float, int]], cutoff: float) -> list[tuple[float, int]]:
-    return [each for each in noted if each[0] > cutoff]
+def _since(events: Sequence[tuple[float, int]], cutoff: float) -> list[tuple[float, int]]:
+    return [each for each in events if each[0] > cutoff]
 
 
-def _window(noted: Sequence[tuple[float, int]], now: float, seconds: float) -> list[tuple[float, int]]:
-    """Returns what was noted in the last seconds, and in any case what was noted last."""
-    return _since(noted, now - seconds) or [noted[-1]]
+def _window(events: Sequence[tuple[float, int]], now: float, seconds: float) -> list[tuple[float, int]]:
+    """Returns the events of the last `seconds`, and at least the latest event."""
+    return _since(events, now - seconds) or [events[-1]]

@@ -1,4 +1,4 @@
-"""What a job in the lane bulk makes of the number of workers: its entries there, and what the rules then want. Pure."""
+"""The effect of a bulk job on the number of workers: its entries, and the workers that they ask for. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.autoscaling.hpa import by_average
+from bench.autoscaling.hpa import replicas_for_average_value
 from bench.autoscaling.keda import ScaledObject
 from shared.jobs import window
 
-FLEETS = (1, 2, 4, 8)
+WORKER_COUNTS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """What a job is of.
+class TextMix:
+    """The texts of a job.
 
     Attributes:
-        name: of the mix.
-        tokens: of each text on average.
-        per_s: how many of them a worker does in a second.
-        batch_tokens: how many tokens a batch of such a worker may hold.
+        name: name of the mix.
+        tokens: mean tokens of a text.
+        per_s: texts per second of one worker.
+        batch_tokens: maximum tokens in a batch of such a worker.
     """
 
     name: str
@@ -31,31 +31,35 @@ class Texts:
     batch_tokens: int
 
 
-def entries(texts: Texts, per_entry: int, workers: int) -> int:
-    """Returns how many entries of jobs are in the lane while so many workers run them: all that may be there."""
-    room = window(texts.per_s * texts.tokens * workers, texts.batch_tokens, workers)
-    return min(room.entries, math.ceil(room.tokens / (per_entry * texts.tokens)))
+def job_entries(texts: TextMix, inputs_per_entry: int, workers: int) -> int:
+    """Returns the entries of jobs in the lane while `workers` run them: the maximum that the window allows."""
+    bounds = window(texts.per_s * texts.tokens * workers, texts.batch_tokens, workers)
+    return min(bounds.entries, math.ceil(bounds.tokens / (inputs_per_entry * texts.tokens)))
 
 
-def wanted(texts: Texts, per_entry: int, workers: int, scaled: ScaledObject) -> int:
-    """Returns how many workers the lane bulk asks for when there are so many, and a job."""
-    asked = by_average(entries(texts, per_entry, workers), scaled.bulk_target, workers)
-    return min(max(asked, 1, scaled.least), scaled.most)
+def desired_workers(texts: TextMix, inputs_per_entry: int, workers: int, scaled: ScaledObject) -> int:
+    """Returns the number of workers that the bulk lane asks for while `workers` run a job."""
+    entries = job_entries(texts, inputs_per_entry, workers)
+    recommended = replicas_for_average_value(entries, scaled.bulk_target, workers)
+    return min(max(recommended, 1, scaled.min_replicas), scaled.max_replicas)
 
 
 def rows(
-    by_device: Mapping[str, Sequence[Texts]], scaled: Mapping[str, ScaledObject], per_entry: int
+    by_device: Mapping[str, Sequence[TextMix]], scaled: Mapping[str, ScaledObject], inputs_per_entry: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields, as JSON has them, what jobs ask for: with the target of bulk, and were it that of the other lane."""
+    """Yields JSON rows of the workers that jobs ask for, with the bulk target and with the interactive target."""
     for device, mixes in by_device.items():
         for texts in mixes:
             for target in (scaled[device].bulk_target, scaled[device].target):
-                given = ScaledObject(target, scaled[device].least, scaled[device].most, bulk_target=target)
+                bounds = scaled[device].min_replicas, scaled[device].max_replicas
+                variant = ScaledObject(target, *bounds, bulk_target=target)
                 yield {
                     "device": device,
                     "texts": texts.name,
                     "target": target,
                     "chosen": target == scaled[device].bulk_target,
-                    "entries": [entries(texts, per_entry, fleet) for fleet in FLEETS],
-                    "wanted": [wanted(texts, per_entry, fleet, given) for fleet in FLEETS],
+                    "entries": [job_entries(texts, inputs_per_entry, workers) for workers in WORKER_COUNTS],
+                    "workers": [
+                        desired_workers(texts, inputs_per_entry, workers, variant) for workers in WORKER_COUNTS
+                    ],
                 }

@@ -1,8 +1,8 @@
 """KEDA's rules for a ScaledObject. Pure: the time is an argument.
 
-Between 0 and 1 KEDA scales by itself, when it polls. From 1 on an HPA of its own does, which asks KEDA for the metric
-each time that it decides. Source: https://keda.sh/docs/latest/reference/scaledobject-spec/ and KEDA's
-pkg/scaling/executor/scale_scaledobjects.go and pkg/fallback/fallback.go.
+Between 0 and 1 replicas KEDA scales itself, when it polls. From 1 replica on the HPA that KEDA creates scales, which
+requests the metric from KEDA for each decision. Source: https://keda.sh/docs/latest/reference/scaledobject-spec/ and
+KEDA's pkg/scaling/executor/scale_scaledobjects.go and pkg/fallback/fallback.go.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.autoscaling.hpa import DEFAULT, SYNC_S, Autoscaler, Behaviour, by_average
+from bench.autoscaling.hpa import DEFAULT, SYNC_S, Behavior, HorizontalPodAutoscaler, replicas_for_average_value
 
-FallbackBehaviour = Literal["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]
+FallbackBehavior = Literal["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """How many replicas there are once the metric could not be had more than `failures` times in a row."""
+    """The replicas after more than `failures` consecutive failures to read the metric."""
 
     failures: int
     replicas: int
-    behaviour: FallbackBehaviour = "static"
+    behavior: FallbackBehavior = "static"
 
-    def among(self, current: int) -> int:
-        """Returns how many, of `current` ones."""
-        match self.behaviour:
+    def replicas_for(self, current: int) -> int:
+        """Returns the replicas, given the `current` ones."""
+        match self.behavior:
             case "static":
                 return self.replicas
             case "currentReplicas":
@@ -39,74 +39,77 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class ScaledObject:
-    """What a manifest sets.
+    """The settings of a manifest.
 
     Attributes:
-        target: how much of the metric each replica is to have: entries of the lane interactive.
-        least: minReplicaCount.
-        most: maxReplicaCount.
-        activation: the metric has to be above it for KEDA to see that there is anything to do.
-        polling_s: how often KEDA looks whether there is.
-        cooldown_s: so long after there was, all replicas go, where `least` is 0.
-        behaviour: of the HPA, whose own least is 1.
-        fallback: for when the metric cannot be had.
-        bulk_target: how many entries of the lane bulk each replica is to have. Of both lanes the one counts by which
-            there are to be more.
+        target: target of the metric for each replica: entries of the interactive lane.
+        min_replicas: minReplicaCount.
+        max_replicas: maxReplicaCount.
+        activation: KEDA is active while the metric is above this value.
+        polling_interval_s: interval at which KEDA checks whether it is active.
+        cooldown_period_s: if `min_replicas` is 0, all replicas stop when KEDA has been inactive for this time.
+        behavior: behavior of the HPA, whose own minimum is 1.
+        fallback: fallback if the metric cannot be read.
+        bulk_target: target of entries of the bulk lane for each replica. The lane that asks for more replicas counts.
     """
 
     target: float
-    least: int
-    most: int
+    min_replicas: int
+    max_replicas: int
     activation: float = 0.0
-    polling_s: float = 30.0
-    cooldown_s: float = 300.0
-    behaviour: Behaviour = DEFAULT
+    polling_interval_s: float = 30.0
+    cooldown_period_s: float = 300.0
+    behavior: Behavior = DEFAULT
     fallback: Fallback | None = None
     bulk_target: float = math.inf
 
 
-class Scaler:
-    """A ScaledObject at work. It may be asked at any time, and does what is due."""
+class KedaScaler:
+    """KEDA and its HPA for one ScaledObject. Call it at any time: it acts when a poll or a sync is due."""
 
     def __init__(self, scaled: ScaledObject) -> None:
         self._scaled = scaled
-        self._hpa = Autoscaler(max(1, scaled.least), scaled.most, scaled.behaviour)
+        self._hpa = HorizontalPodAutoscaler(max(1, scaled.min_replicas), scaled.max_replicas, scaled.behavior)
         self._failures = 0
         self._polled_s = self._synced_s = self._active_s = -math.inf
 
-    def due(self, now: float) -> bool:
-        """Whether it looks at the metric now."""
-        return self._polls(now) or self._syncs(now)
+    def is_due(self, now: float) -> bool:
+        """Whether it reads the metric now."""
+        return self._is_poll_due(now) or self._is_sync_due(now)
 
     def replicas(self, now: float, current: int, total: float | None) -> int:
-        """Returns how many there are to be, of `current` ones, with so much of the metric; None: it cannot be had."""
-        if self._polls(now):
+        """Returns the desired replicas, given the `current` ones and the metric (None: it cannot be read)."""
+        if self._is_poll_due(now):
             self._polled_s = now
             if total is not None:
-                current = self._switched(now, current, active=total > self._scaled.activation)
-        if current and self._syncs(now):
+                current = self._activate(now, current, active=total > self._scaled.activation)
+        if current and self._is_sync_due(now):
             self._synced_s = now
-            total = self._told(current, total)
+            total = self._hpa_metric(current, total)
             if total is not None:
-                current = self._hpa.replicas(now, current, by_average(total, self._scaled.target, current))
+                recommended = replicas_for_average_value(total, self._scaled.target, current)
+                current = self._hpa.replicas(now, current, recommended)
         return current
 
-    def _polls(self, now: float) -> bool:
-        return now - self._polled_s >= self._scaled.polling_s
+    def _is_poll_due(self, now: float) -> bool:
+        return now - self._polled_s >= self._scaled.polling_interval_s
 
-    def _syncs(self, now: float) -> bool:
+    def _is_sync_due(self, now: float) -> bool:
         return now - self._synced_s >= SYNC_S
 
-    def _switched(self, now: float, current: int, *, active: bool) -> int:
+    def _activate(self, now: float, current: int, *, active: bool) -> int:
         if active:
             self._active_s = now
-            return current or max(1, self._scaled.least)
-        if self._scaled.least == 0 and now - self._active_s > self._scaled.cooldown_s:
+            return current or max(1, self._scaled.min_replicas)
+        if self._scaled.min_replicas == 0 and now - self._active_s > self._scaled.cooldown_period_s:
             return 0
-        return max(current, self._scaled.least)
+        return max(current, self._scaled.min_replicas)
 
-    def _told(self, current: int, total: float | None) -> float | None:
-        """Returns what KEDA tells its HPA: the metric, as much as the fallback's replicas would have, or an error."""
+    def _hpa_metric(self, current: int, total: float | None) -> float | None:
+        """Returns the value that KEDA reports to its HPA; None for an error.
+
+        It is the metric, or in its place the value that gives the fallback's replicas.
+        """
         if total is not None:
             self._failures = 0
             return total
@@ -114,4 +117,4 @@ class Scaler:
         fallback = self._scaled.fallback
         if fallback is None or self._failures <= fallback.failures:
             return None
-        return fallback.among(current) * self._scaled.target
+        return fallback.replicas_for(current) * self._scaled.target

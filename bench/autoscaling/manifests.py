@@ -1,4 +1,4 @@
-"""What k8s/ sets of the autoscalers."""
+"""Reads the autoscalers' settings from the manifests in k8s/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from bench.autoscaling.hpa import DEFAULT, Autoscaler, Behaviour, Policy, Rules
+from bench.autoscaling.hpa import DEFAULT, Behavior, HorizontalPodAutoscaler, ScalingPolicy, ScalingRules
 from bench.autoscaling.keda import Fallback, ScaledObject
 from bench.machine import ROOT
 from shared.keys import BULK, INTERACTIVE, LANES
@@ -23,39 +23,39 @@ TARGET = re.compile(r"/spec/triggers/(\d+)/metadata/streamLength")
 
 
 @dataclass(frozen=True, slots=True)
-class Utilization:
-    """An HPA by CPU: the share of its request that each pod is to use, the bounds, and how fast it goes."""
+class CpuHpaSpec:
+    """An HPA by CPU: the target usage as a share of each pod's request, the bounds, and the rate of change."""
 
     target: float
-    least: int
-    most: int
-    behaviour: Behaviour = DEFAULT
+    min_replicas: int
+    max_replicas: int
+    behavior: Behavior = DEFAULT
 
-    def autoscaler(self) -> Autoscaler:
-        """Returns one that has not decided anything yet."""
-        return Autoscaler(self.least, self.most, self.behaviour)
+    def autoscaler(self) -> HorizontalPodAutoscaler:
+        """Returns a new autoscaler, without any history."""
+        return HorizontalPodAutoscaler(self.min_replicas, self.max_replicas, self.behavior)
 
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers:
-    """Both: KEDA's for workers, and the HPA for gateways."""
+    """Both autoscalers: KEDA's for workers, and the HPA for gateways."""
 
     workers: ScaledObject
-    gateways: Utilization
+    gateways: CpuHpaSpec
 
 
 def from_manifests(k8s: Path = K8S) -> Autoscalers:
-    """Returns what the files under k8s/ say. What they leave out is as KEDA and Kubernetes have it."""
+    """Returns the settings of the files under k8s/; those that are left out have KEDA's and Kubernetes' defaults."""
     return Autoscalers(
         scaled_object(_only(k8s / WORKERS, "ScaledObject")),
-        utilization(_only(k8s / GATEWAYS, "HorizontalPodAutoscaler")),
+        cpu_hpa_spec(_only(k8s / GATEWAYS, "HorizontalPodAutoscaler")),
     )
 
 
 def on_cpus(autoscalers: Autoscalers, k8s: Path = K8S) -> Autoscalers:
-    """Returns them with the targets that the component for workers on CPUs puts in place of the others.
+    """Returns the autoscalers with the targets of the component for workers on CPUs, which replace those for GPUs.
 
-    Raises ValueError: it replaces something else, too.
+    Raises ValueError: the component replaces something else, too.
     """
     manifest = _only(k8s / WORKERS, "ScaledObject")
     for each in yaml.safe_load((k8s / CPU_WORKERS).read_text(encoding="utf-8")):
@@ -67,61 +67,62 @@ def on_cpus(autoscalers: Autoscalers, k8s: Path = K8S) -> Autoscalers:
 
 
 def scaled_object(manifest: Mapping[str, Any]) -> ScaledObject:
-    """Returns a ScaledObject by redis-streams: by the length of each lane. Raises ValueError: by something else.
+    """Returns a ScaledObject whose redis-streams triggers use the length of each lane.
 
-    By length, too, KEDA calls the value above which there is anything to do activationLagCount.
+    Raises ValueError: a trigger uses another metric. KEDA's name for the activation value is activationLagCount, even
+    with a trigger on the length.
     """
     spec, defaults = manifest["spec"], ScaledObject(1, 0, 100)
-    given = [each["metadata"] for each in spec["triggers"]]
-    targets = {each["stream"].rpartition(":")[2]: float(each["streamLength"]) for each in given}
-    if targets.keys() != set(LANES) or any("consumerGroup" in each for each in given):
-        raise ValueError(f"by {given}, not by the length of each lane")
-    (activation,) = {float(each.get("activationLagCount", 0)) for each in given}
+    triggers = [each["metadata"] for each in spec["triggers"]]
+    targets = {each["stream"].rpartition(":")[2]: float(each["streamLength"]) for each in triggers}
+    if targets.keys() != set(LANES) or any("consumerGroup" in each for each in triggers):
+        raise ValueError(f"the triggers {triggers} do not use the length of each lane")
+    (activation,) = {float(each.get("activationLagCount", 0)) for each in triggers}
     config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
     return ScaledObject(
         target=targets[LANES[INTERACTIVE]],
-        least=spec.get("minReplicaCount", defaults.least),
-        most=spec.get("maxReplicaCount", defaults.most),
+        min_replicas=spec.get("minReplicaCount", defaults.min_replicas),
+        max_replicas=spec.get("maxReplicaCount", defaults.max_replicas),
         activation=activation,
-        polling_s=spec.get("pollingInterval", defaults.polling_s),
-        cooldown_s=spec.get("cooldownPeriod", defaults.cooldown_s),
-        behaviour=behaviour(config.get("behavior", {})),
+        polling_interval_s=spec.get("pollingInterval", defaults.polling_interval_s),
+        cooldown_period_s=spec.get("cooldownPeriod", defaults.cooldown_period_s),
+        behavior=behavior(config.get("behavior", {})),
         fallback=_fallback(spec.get("fallback")),
         bulk_target=targets[LANES[BULK]],
     )
 
 
-def utilization(manifest: Mapping[str, Any]) -> Utilization:
-    """Returns a HorizontalPodAutoscaler that is by CPU alone."""
+def cpu_hpa_spec(manifest: Mapping[str, Any]) -> CpuHpaSpec:
+    """Returns a HorizontalPodAutoscaler with CPU as its only metric. Raises ValueError: it uses another resource."""
     spec = manifest["spec"]
     (metric,) = spec["metrics"]
     if metric["resource"]["name"] != "cpu":
-        raise ValueError(f"by {metric['resource']['name']}, not by CPU")
+        raise ValueError(f"the metric is {metric['resource']['name']}, not cpu")
     share = metric["resource"]["target"]["averageUtilization"] / 100
-    given = behaviour(spec.get("behavior", {}))
-    return Utilization(share, spec.get("minReplicas", 1), spec["maxReplicas"], given)
+    rules = behavior(spec.get("behavior", {}))
+    return CpuHpaSpec(share, spec.get("minReplicas", 1), spec["maxReplicas"], rules)
 
 
-def behaviour(given: Mapping[str, Any]) -> Behaviour:
-    """Returns spec.behavior; what it leaves out is as Kubernetes has it."""
-    return Behaviour(_rules(given.get("scaleUp", {}), DEFAULT.up), _rules(given.get("scaleDown", {}), DEFAULT.down))
+def behavior(spec: Mapping[str, Any]) -> Behavior:
+    """Returns spec.behavior. Fields that it leaves out have Kubernetes' defaults."""
+    return Behavior(_rules(spec.get("scaleUp", {}), DEFAULT.up), _rules(spec.get("scaleDown", {}), DEFAULT.down))
 
 
-def _rules(given: Mapping[str, Any], default: Rules) -> Rules:
-    policies = [Policy(each["type"], each["value"], each["periodSeconds"]) for each in given.get("policies", ())]
-    return Rules(
-        given.get("stabilizationWindowSeconds", default.stabilization_s),
+def _rules(spec: Mapping[str, Any], default: ScalingRules) -> ScalingRules:
+    policies = [ScalingPolicy(each["type"], each["value"], each["periodSeconds"]) for each in spec.get("policies", ())]
+    return ScalingRules(
+        spec.get("stabilizationWindowSeconds", default.stabilization_window_s),
         policies or default.policies,
-        given.get("selectPolicy", default.select),
+        spec.get("selectPolicy", default.select_policy),
     )
 
 
-def _fallback(given: Mapping[str, Any] | None) -> Fallback | None:
-    if given is None:
+def _fallback(spec: Mapping[str, Any] | None) -> Fallback | None:
+    if spec is None:
         return None
-    return Fallback(given["failureThreshold"], given["replicas"], given.get("behavior", "static"))
+    return Fallback(spec["failureThreshold"], spec["replicas"], spec.get("behavior", "static"))
 
 
 def _only(path: Path, kind: str) -> dict[str, Any]:
-    (found,) = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each["kind"] == kind]
-    return dict(found)
+    (manifest,) = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each["kind"] == kind]
+    return dict(manifest)

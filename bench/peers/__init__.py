@@ -1,5 +1,5 @@
-"""Redbatch beside other servers: `make bench-peers`.
+"""Comparison of Redbatch with other servers: `make bench-peers`.
 
-Each peer has a folder: `requirements.txt`, which pins its environment, and `serve.py`, which runs in it and not here.
-`vectors` is what those servers have in common. The rest makes environments, starts servers, and measures them in turn.
+Each peer has a folder with `requirements.txt`, which pins its environment, and `serve.py`, which runs only in that
+environment. All these servers share `models`. The other modules create environments, start servers and measure them.
 """

@@ -1,4 +1,4 @@
-"""The peers: how each is started, in which configurations, and how it is asked. Data, and no more."""
+"""The peers: start commands, configurations and form of requests. Only data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCALHOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One way to run a peer: what it adds to the command line and to the environment, and its path if another."""
+    """A configuration of a peer: additions to the command line and the environment, and its path if it differs."""
 
     name: str
     arguments: Sequence[str] = ()
@@ -25,19 +25,19 @@ class Configuration:
 class Peer:
     """A server to compare with.
 
-    In commands and environments stand {bin} (of its environment), {port}, {model}, {minilm} (the model's folder) and
-    {folder} (for files that it leaves).
+    Commands and environments may contain {bin} (of its environment), {port}, {model}, {minilm} (the model's folder) and
+    {folder} (for files that it writes).
 
     Attributes:
-        name: for the command line and the results.
-        title: for people.
-        package: whose version is told.
-        command: that starts it, without what a configuration adds.
-        configurations: at most three; the best counts.
-        environment: the folder with its requirements.txt, if not its name.
-        path: of the route that embeds.
-        body: the form of a request: `text`, `texts` (a list of one) or `openai`.
-        models: those it can serve.
+        name: identifier on the command line and in the results.
+        title: name in tables and plots.
+        package: package whose version the tables show.
+        command: start command, without the additions of a configuration.
+        configurations: at most three; the best is compared.
+        environment: the folder with its requirements.txt, if it is not `name`.
+        path: path of the route that embeds.
+        body: form of a request: `text`, `texts` (a list of one) or `openai`.
+        models: the models it can serve.
     """
 
     name: str
@@ -73,7 +73,7 @@ RAY_FAST = {
     "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": "{folder}",
     "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "{folder}/server-state",
 }
-"""Its documentation's high-throughput mode."""
+"""The high-throughput mode of Ray Serve's documentation."""
 
 FASTAPI = Peer(
     name="fastapi",

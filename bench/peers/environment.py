@@ -1,4 +1,4 @@
-"""The peers' environments: one for each under .bench, made once and made anew when its pins change."""
+"""The peers' environments: one for each under .bench, created once, and again if its pins change."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from pathlib import Path
 from bench.machine import ROOT
 
 PEERS = Path(__file__).parent
-WHERE = ROOT / ".bench"
+FOLDER = ROOT / ".bench"
 TORCH = ROOT / "requirements" / "torch.txt"
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
-LAST_LINES = 15
+MAX_LOG_LINES = 15
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;#]+)")
 _GPU = re.compile(r"(?:nvidia|cuda|triton)-\S+")
 
 
-class CannotMakeError(RuntimeError):
-    """An environment cannot be made; the message ends with what pip said."""
+class EnvironmentBuildError(RuntimeError):
+    """An environment cannot be created; the message ends with pip's output."""
 
 
 def pins(text: str) -> dict[str, str]:
-    """Returns the versions in a requirements file, by package. Raises ValueError at a line that pins nothing."""
-    found = {}
+    """Returns the versions in a requirements file, by package. Raises ValueError at a line that is not a pin."""
+    versions = {}
     for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         match = _PIN.fullmatch(line)
         if match is None:
             raise ValueError(f"not a pin: {line}")
-        found[canonical(match[1])] = match[2]
-    return found
+        versions[canonical(match[1])] = match[2]
+    return versions
 
 
 def canonical(package: str) -> str:
-    """Returns a package's name as all its spellings have it."""
+    """Returns the normalized name of a package, which all its spellings share."""
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
@@ -48,69 +48,69 @@ def requirements(folder: str) -> Path:
 
 
 def version(folder: str, package: str) -> str:
-    """Returns which version of a package a peer's environment has."""
+    """Returns the version of a package in a peer's environment."""
     return pins(requirements(folder).read_text(encoding="utf-8"))[canonical(package)]
 
 
-def for_a_gpu(dry_run: str) -> list[str]:
-    """Returns what pip would install only for the sake of a GPU."""
+def gpu_packages(dry_run: str) -> list[str]:
+    """Returns the packages that pip would install only for GPUs."""
     return sorted(set(_GPU.findall(dry_run)))
 
 
-def stamp_of(texts: Iterable[str]) -> str:
-    """Returns what an environment made of these files, in this place, is known by."""
-    return hashlib.sha256("\0".join([str(WHERE), sys.version, *texts]).encode()).hexdigest()
+def fingerprint(texts: Iterable[str]) -> str:
+    """Returns a hash of the contents of requirements files, the folder of environments and the Python version."""
+    return hashlib.sha256("\0".join([str(FOLDER), sys.version, *texts]).encode()).hexdigest()
 
 
-def make(folder: str, say: Callable[[str], None]) -> Path:
-    """Makes a peer's environment unless it is there, and returns the folder of its programs.
+def make(folder: str, show: Callable[[str], None]) -> Path:
+    """Creates a peer's environment unless it exists, and returns the folder of its programs.
 
-    torch is installed first, as requirements/torch.txt has it, and then everything else as it is pinned.
+    torch is installed first, from requirements/torch.txt, and then all other packages as pinned.
 
     Raises:
-        CannotMakeError: pip failed, or would fetch a torch for GPUs.
+        EnvironmentBuildError: pip failed, or would download torch for GPUs.
     """
-    return make_at(WHERE / folder, requirements(folder), [TORCH], say)
+    return make_at(FOLDER / folder, requirements(folder), [TORCH], show)
 
 
-def make_at(place: Path, pinned: Path, before: Sequence[Path], say: Callable[[str], None]) -> Path:
-    """Makes an environment in a folder of its own unless it is there, and returns the folder of its programs.
+def make_at(folder: Path, pinned: Path, before: Sequence[Path], show: Callable[[str], None]) -> Path:
+    """Creates an environment in a folder unless it exists, and returns the folder of its programs.
 
     Args:
-        place: the folder.
-        pinned: requirements, all of them.
-        before: requirements that pip resolves, and that are installed first.
-        say: is told what takes so long.
+        folder: the folder of this environment.
+        pinned: file that pins all packages.
+        before: requirements files that pip resolves and installs first.
+        show: called before a slow installation, with its description.
 
     Raises:
-        CannotMakeError: pip failed, or would fetch a torch for GPUs.
+        EnvironmentBuildError: pip failed, or would download torch for GPUs.
     """
-    programs = place / "venv" / "bin"
-    stamp = place / "made-of"
-    made_of = stamp_of(path.read_text(encoding="utf-8") for path in (*before, pinned))
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == made_of and (programs / "python").exists():
+    programs = folder / "venv" / "bin"
+    stamp = folder / "made-of"
+    expected = fingerprint(path.read_text(encoding="utf-8") for path in (*before, pinned))
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == expected and (programs / "python").exists():
         return programs
-    say(f"making the environment of {place.name} (once; a minute or two)")
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    _run(sys.executable, "-m", "venv", str(place / "venv"))
+    show(f"creating the environment of {folder.name} (once; a minute or two)")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    _run(sys.executable, "-m", "venv", str(folder / "venv"))
     python = str(programs / "python")
     for each in before:
-        if extra := for_a_gpu(_run(python, *PIP, "install", "--dry-run", "-r", str(each))):
-            raise CannotMakeError(
-                f"{place.name}: pip would fetch torch for GPUs ({len(extra)} packages), and this is measured on the "
-                "CPU: name PyTorch's CPU index in PIP_EXTRA_INDEX_URL"
+        if extra := gpu_packages(_run(python, *PIP, "install", "--dry-run", "-r", str(each))):
+            raise EnvironmentBuildError(
+                f"{folder.name}: pip would download torch for GPUs ({len(extra)} packages), but this benchmark runs on "
+                "the CPU: set PIP_EXTRA_INDEX_URL to PyTorch's CPU index"
             )
         _run(python, *PIP, "install", "-r", str(each))
     _run(python, *PIP, "install", "--no-deps", "-r", str(pinned))
-    stamp.write_text(made_of, encoding="utf-8")
+    stamp.write_text(expected, encoding="utf-8")
     return programs
 
 
 def _run(*command: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        last = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-LAST_LINES:])
-        raise CannotMakeError(f"{' '.join(command[1:4])} failed:\n{last}")
-    return ran.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        last = "\n".join((process.stdout + process.stderr).strip().splitlines()[-MAX_LOG_LINES:])
+        raise EnvironmentBuildError(f"{' '.join(command[1:4])} failed:\n{last}")
+    return process.stdout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from bench.peers.asking import PROBE
-from bench.peers.vectors import load
+from bench.peers.models import load
+from bench.peers.protocol import PROBE
 
 if __name__ == "__main__":
     sys.stdout.write("\n" + json.dumps([float(value) for value in load("minilm")([PROBE])[0]]) + "\n")

@@ -1,4 +1,4 @@
-"""What came of it: a file of results, tables for docs/performance.md, and lines for the terminal."""
+"""The results of the comparison: as a file, as tables for docs/performance.md, and as text for the terminal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.document import PATH as DOCUMENT
-from bench.document import with_block
+from bench.document import replace_block
 from bench.figures import Figure, Row, fold
-from bench.machine import ROOT, machine, run_line
+from bench.machine import ROOT, describe_run, machine
 from bench.peers import environment
 from bench.peers.catalogue import PEERS
-from bench.peers.contest import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, Choice, Failure, Run, ratios
+from bench.peers.comparison import CELLS, GATEWAYS, ONE_GATEWAY, REDBATCH, BestConfigurations, Failure, Run, ratios
+from bench.results import FOLDER
 from bench.tables import NONE, markdown, number
 from shared.process.version import __version__
 
-PATH = ROOT / "bench" / "results" / "peers.json"
+PATH = FOLDER / "peers.json"
 BLOCK = "peers"
 TITLES = {REDBATCH: "Redbatch", **{peer.name: peer.title for peer in PEERS}}
 HEADS = {
@@ -28,11 +29,13 @@ HEADS = {
     "mixed-64": "mixed texts, 64 clients",
 }
 TRIAL = 0
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 
 
-def as_json(runs: Sequence[Run], failures: Iterable[Failure], choice: Choice, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns everything that was found. `run` says when it began, of which commit, and how many rounds it had."""
+def as_json(
+    runs: Sequence[Run], failures: Iterable[Failure], choice: BestConfigurations, run: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns all results as JSON values. `run` has the start time, the commit and the number of rounds."""
     rounds = [run for run in runs if run.round != TRIAL]
     return {
         "machine": machine(),
@@ -58,77 +61,77 @@ def as_json(runs: Sequence[Run], failures: Iterable[Failure], choice: Choice, ru
     }
 
 
-def write(found: Found, path: Path) -> None:
-    """Writes it as indented JSON."""
+def write(results: Results, path: Path) -> None:
+    """Writes results as indented JSON, and creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def document(found: Found, path: Path = DOCUMENT) -> None:
-    """Writes the tables into their place in the document. Raises NoPlace."""
-    path.write_text(with_block(path.read_text(encoding="utf-8"), BLOCK, tables(found)), encoding="utf-8")
+def document(results: Results, path: Path = DOCUMENT) -> None:
+    """Writes the tables into their block of the document. Raises MissingBlockError."""
+    path.write_text(replace_block(path.read_text(encoding="utf-8"), BLOCK, tables(results)), encoding="utf-8")
 
 
-def tables(found: Found) -> str:
-    """Returns what the document says: the servers, how many times as fast Redbatch is, what was tried, what failed."""
-    facts = found["machine"]
+def tables(results: Results) -> str:
+    """Returns the text of the document: rates, ratios to Redbatch, trials and failures."""
+    facts = results["machine"]
     rates = (
-        f"{facts['cpu']}, {facts['cores']} cores; {run_line(found)}. "
-        "Requests a second, and in brackets the median latency in ms:"
+        f"{facts['cpu']}, {facts['cores']} cores; {describe_run(results)}. "
+        "Requests per second, with the median latency in ms in brackets:"
     )
     times = (
-        "Redbatch's rate as a multiple of each server's, with the least and the most of the rounds "
+        "Redbatch's rate divided by each server's: median, minimum and maximum of the rounds "
         "(256 clients: Redbatch with two gateways):"
     )
-    parts = [rates, servers(found)]
-    if found["ratios"]:
-        parts += [times, compared(found)]
-    if found["trials"]:
+    parts = [rates, rate_table(results)]
+    if results["ratios"]:
+        parts += [times, ratio_table(results)]
+    if results["trials"]:
         parts += [
-            "What each was tried with before the rounds; in each column the best of a server counts:",
-            tried(found),
+            "The configurations tried before the rounds; in each column, the best of each server is compared:",
+            trial_table(results),
         ]
-    if found["failures"]:
-        parts += ["What did not work:", failed(found)]
+    if results["failures"]:
+        parts += ["Failures:", failure_list(results)]
     return "\n\n".join(parts)
 
 
-def text(found: Found) -> str:
-    """Returns the same for a terminal: it reads Markdown's tables well enough."""
-    return tables(found)
+def text(results: Results) -> str:
+    """Returns the same for a terminal, where Markdown tables are readable enough."""
+    return tables(results)
 
 
-def servers(found: Found) -> str:
-    """Returns a row for each server: the median of the configuration that counts, in each cell."""
-    rows = {(row["of"]["server"], row["of"]["configuration"], row["of"]["cell"]): row for row in found["rows"]}
-    counting = {(each["server"], each["cell"]): each["configuration"] for each in found["choice"]}
-    cells = _cells(found)
+def rate_table(results: Results) -> str:
+    """Returns a table with a row for each server: the median of its best configuration in each cell."""
+    rows = {(row["of"]["server"], row["of"]["configuration"], row["of"]["cell"]): row for row in results["rows"]}
+    best = {(each["server"], each["cell"]): each["configuration"] for each in results["choice"]}
+    cells = _cells(results)
     lines = []
-    for name in _names(found):
-        for way in _ways(name, cells):
-            places = [(name, way.get(cell) or counting.get((name, cell), ""), cell) for cell in cells]
+    for name in _names(results):
+        for line in _lines(name, cells):
+            places = [(name, line.get(cell) or best.get((name, cell), ""), cell) for cell in cells]
             entries = [_entry(rows.get(place)) for place in places]
-            lines.append([_title(name, found, way), *entries])
+            lines.append([_title(name, results, line), *entries])
     return markdown(["", *(HEADS[cell] for cell in cells)], lines)
 
 
-def compared(found: Found) -> str:
-    """Returns a row for each peer."""
-    by_place = {(each["server"], each["cell"]): each for each in found["ratios"]}
-    cells = _cells(found)
+def ratio_table(results: Results) -> str:
+    """Returns a table with a row for each peer."""
+    by_place = {(each["server"], each["cell"]): each for each in results["ratios"]}
+    cells = _cells(results)
     lines = [
         [TITLES[name], *(_times(by_place.get((name, cell))) for cell in cells)]
-        for name in _names(found)
+        for name in _names(results)
         if name != REDBATCH
     ]
     return markdown(["", *(HEADS[cell] for cell in cells)], lines)
 
 
-def tried(found: Found) -> str:
-    """Returns a row for each configuration of each peer."""
-    cells = _cells(found)
+def trial_table(results: Results) -> str:
+    """Returns a table with a row for each configuration of each peer."""
+    cells = _cells(results)
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in found["trials"]:
+    for row in results["trials"]:
         of = row["of"]
         rows.setdefault((of["server"], of["configuration"]), {})[of["cell"]] = row
     lines = [
@@ -138,15 +141,15 @@ def tried(found: Found) -> str:
     return markdown(["", "configuration", *(HEADS[cell] for cell in cells)], lines, left=2)
 
 
-def failed(found: Found) -> str:
-    """Returns a line for each failure: what is wrong, and the last that the server said."""
+def failure_list(results: Results) -> str:
+    """Returns a line for each failure: the first line of its reason, and the last line of the server's log."""
     lines = []
-    for each in found["failures"]:
-        said = [line.strip() for line in each["reason"].splitlines() if line.strip()]
-        what = f"{said[0]}: `{said[-1]}`" if len(said) > 1 else "".join(said)
+    for each in results["failures"]:
+        log = [line.strip() for line in each["reason"].splitlines() if line.strip()]
+        message = f"{log[0]}: `{log[-1]}`" if len(log) > 1 else "".join(log)
         details = ", ".join(filter(None, (each["configuration"], each["model"])))
         when = f"round {each['round']}" if each["round"] else "before the rounds"
-        lines.append(f"- {TITLES[each['server']]}{f' ({details})' if details else ''}, {when}: {what}")
+        lines.append(f"- {TITLES[each['server']]}{f' ({details})' if details else ''}, {when}: {message}")
     return "\n".join(lines)
 
 
@@ -158,36 +161,36 @@ def _rows(runs: Iterable[Run]) -> list[dict[str, object]]:
     return [each.as_json() for each in fold(rows)]
 
 
-def _names(found: Found) -> list[str]:
-    """Everybody of whom there is something to say, in the order of the catalogue."""
-    seen = {row["of"]["server"] for row in found["rows"]} | {each["server"] for each in found["failures"]}
-    return [name for name in TITLES if name in seen]
+def _names(results: Results) -> list[str]:
+    """Returns the servers with results or failures, in the order of the catalogue."""
+    names = {row["of"]["server"] for row in results["rows"]} | {each["server"] for each in results["failures"]}
+    return [name for name in TITLES if name in names]
 
 
-def _cells(found: Found) -> list[str]:
-    seen = {row["of"]["cell"] for row in (*found["rows"], *found["trials"])}
-    return [cell.name for cell in CELLS if cell.name in seen]
+def _cells(results: Results) -> list[str]:
+    names = {row["of"]["cell"] for row in (*results["rows"], *results["trials"])}
+    return [cell.name for cell in CELLS if cell.name in names]
 
 
-def _ways(name: str, cells: Sequence[str]) -> list[dict[str, str]]:
-    """The configurations that make a line of their own, by cell: Redbatch's. A peer's line is what was best."""
+def _lines(name: str, cells: Sequence[str]) -> list[dict[str, str]]:
+    """Returns the configurations with a separate line, by cell: those of Redbatch. A peer has one line, of its best."""
     if name != REDBATCH:
         return [{}]
-    more = {way for cell, way in GATEWAYS.items() if cell in cells}
-    return [dict.fromkeys(cells, ONE_GATEWAY), *(dict.fromkeys(cells, way) for way in sorted(more))]
+    more = {name for cell, name in GATEWAYS.items() if cell in cells}
+    return [dict.fromkeys(cells, ONE_GATEWAY), *(dict.fromkeys(cells, name) for name in sorted(more))]
 
 
-def _title(name: str, found: Found, way: Mapping[str, str]) -> str:
-    details = f", {next(iter(way.values()))}" if way else ""
+def _title(name: str, results: Results, line: Mapping[str, str]) -> str:
+    details = f", {next(iter(line.values()))}" if line else ""
     product, comma, rest = TITLES[name].partition(",")
-    return f"{product} {found['versions'][name]}{comma}{rest}{details}"
+    return f"{product} {results['versions'][name]}{comma}{rest}{details}"
 
 
 def _entry(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return NONE
     figures = row["figures"]
-    errors = figures["errors"]["max"]  # those of one round of three would not be in the median
+    errors = figures["errors"]["max"]  # the median would hide those of a single round
     failures = f", {errors:,.0f} failed" if errors else ""
     return f"{number(figures['requests_per_s']['median'])} ({number(figures['p50_ms']['median'])}{failures})"
 

@@ -1,4 +1,4 @@
-"""A peer's server: started as its user would, asked whether it answers rightly, and stopped with all it started."""
+"""A peer's server: started as a user would, checked for a correct answer, and stopped with all its processes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ import psutil
 
 from bench.cluster import clean_environment
 from bench.machine import ROOT
-from bench.peers import asking
-from bench.peers.asking import Vector
+from bench.peers import protocol
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer
+from bench.peers.protocol import Vector
 from redbatch.up.local_redis import free_port
 from shared.process.parent_death import wrapped
 
-START_S = 240.0  # a compiled model takes most of a minute, the first time
+START_S = 240.0  # the first start of a compiled model takes most of a minute
 ANSWER_S = 10.0
-STOP_S = 2.0  # there is nothing left to finish
+STOP_S = 2.0  # no request is in flight
 POLL_S = 0.1
-LAST_LINES = 12
-QUIET = {
+MAX_LOG_LINES = 12
+NO_TELEMETRY = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "DO_NOT_TRACK": "1",
@@ -37,16 +37,16 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "INFINITY_ANONYMOUS_USAGE_STATS": "0",
 }
-"""Nothing is fetched, and nobody is told."""
+"""No downloads, and no usage statistics."""
 
 
 class PeerError(RuntimeError):
-    """A peer does not start, or answers wrongly; the message says which and ends with what it printed."""
+    """A peer does not start, or gives a wrong answer; the message ends with its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is started: a peer with a configuration and a model, by the programs of its environment."""
+    """A peer to start with a configuration and a model. `programs` is the bin folder of its environment."""
 
     peer: Peer
     configuration: Configuration
@@ -55,13 +55,13 @@ class Launch:
 
 
 def command(launch: Launch, names: Mapping[str, str]) -> list[str]:
-    """Returns the command line. `names` are the values of port, minilm and folder."""
+    """Returns the command line. `names` has the values of port, minilm and folder."""
     values = {"bin": str(launch.programs), "model": launch.model, **names}
     return [word.format(**values) for word in (*launch.peer.command, *launch.configuration.arguments)]
 
 
 def environment(launch: Launch, names: Mapping[str, str]) -> dict[str, str]:
-    """Returns its environment: this one without what is ours, what keeps it quiet, and what its configuration adds."""
+    """Returns its environment: this process' without our variables, plus NO_TELEMETRY and the configuration's."""
     clean = {name: value for name, value in clean_environment({}).items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
     folder = names["folder"]
     own = {
@@ -70,19 +70,19 @@ def environment(launch: Launch, names: Mapping[str, str]) -> dict[str, str]:
         "TMPDIR": folder,
         "RAY_TMPDIR": folder,
         "BENTOML_HOME": folder,
-        # What a first start compiles serves all later ones.
+        # Later starts use the code that the first start compiled.
         "TORCHINDUCTOR_CACHE_DIR": str(launch.programs.parents[1] / "compiled"),
     }
     added = {name: value.format(**names) for name, value in launch.configuration.environment.items()}
-    return {**clean, **QUIET, **own, **added}
+    return {**clean, **NO_TELEMETRY, **own, **added}
 
 
 @contextmanager
 def serving(launch: Launch, expected: Vector) -> Iterator[str]:
-    """Runs a server from its first right answer until the end of the block, and yields the URL that embeds.
+    """Runs a server from its first correct answer to the end of the block, and yields the URL of its route.
 
     Raises:
-        PeerError: it does not start within START_S, or answers with another vector than the expected one.
+        PeerError: it does not start within START_S, or its vector is not the expected one.
     """
     with tempfile.TemporaryDirectory(prefix="rb-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "server.log"
@@ -101,8 +101,8 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
             url = f"http://{LOCALHOST}:{names['port']}{launch.configuration.path or launch.peer.path}"
             try:
                 answer = _first_answer(process, url, launch.peer.body)
-                asking.check(launch.model, asking.vector_of(launch.peer.body, answer), expected)
-            except (asking.WrongAnswerError, PeerError) as error:
+                protocol.check_vector(launch.model, protocol.decode_vector(launch.peer.body, answer), expected)
+            except (protocol.WrongVectorError, PeerError) as error:
                 raise PeerError("\n".join([f"{error}", *_last_lines(log)])) from None
             yield url
         finally:
@@ -110,20 +110,20 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a server that leads a session: in order at first, and then it and everything that it started, at once."""
-    started = _family(process.pid)
+    """Stops a server that leads a session: first by SIGTERM; after STOP_S it kills the server and all its processes."""
+    family = _family(process.pid)
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)
-    for each in {*started, *_family(process.pid)}:
+    for each in {*family, *_family(process.pid)}:
         with suppress(psutil.Error):
             each.kill()
     process.wait()
-    psutil.wait_procs(started, timeout=STOP_S)
+    psutil.wait_procs(family, timeout=STOP_S)
 
 
 def _family(pid: int) -> list[psutil.Process]:
-    """Its descendants, and what is in its session though its parents are gone."""
+    """Returns its descendants, and the processes of its session, also those whose parents have ended."""
     with suppress(psutil.Error):
         members = psutil.Process(pid).children(recursive=True)
         return [*members, *(each for each in psutil.process_iter() if _in_session(each.pid, pid))]
@@ -137,25 +137,25 @@ def _in_session(pid: int, session: int) -> bool:
 
 
 def post(url: str, form: str) -> bytes:
-    """Asks a server for the probe's vector and returns the answer. Raises OSError."""
-    asked = Request(url, asking.body_of(form, asking.PROBE), {"Content-Type": "application/json"})  # noqa: S310 - ours
-    with urlopen(asked, timeout=ANSWER_S) as answer:  # noqa: S310 - ours
+    """Requests the probe's vector from a server, and returns the body of the answer. Raises OSError."""
+    request = Request(url, protocol.encode_request(form, protocol.PROBE), {"Content-Type": "application/json"})  # noqa: S310 - ours
+    with urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310 - ours
         body: bytes = answer.read()
     return body
 
 
 def _first_answer(process: subprocess.Popen[bytes], url: str, form: str) -> bytes:
     until = time.monotonic() + START_S
-    said = ""
+    last_error = ""
     while time.monotonic() < until:
         if process.poll() is not None:
             raise PeerError(f"it ended with {process.returncode}")
         try:
             return post(url, form)
         except (OSError, HTTPException) as error:  # a refused connection, or 503 while it starts
-            said = str(error)
+            last_error = str(error)
         time.sleep(POLL_S)
-    raise PeerError(f"no answer in {START_S:.0f} s: {said}")
+    raise PeerError(f"no answer in {START_S:.0f} s: {last_error}")
 
 
 def _minilm(programs: Path) -> Path | None:
@@ -163,4 +163,4 @@ def _minilm(programs: Path) -> Path | None:
 
 
 def _last_lines(log: Path) -> Sequence[str]:
-    return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_LINES:]
+    return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-MAX_LOG_LINES:]

@@ -1,4 +1,4 @@
-"""`make bench-simulation`: the adaptive wait against all fixed ones, simulated; or the simulator against reality.
+"""`make bench-simulation`: simulates the adaptive wait and all fixed ones, or compares the simulator with a cluster.
 
 python -m bench.simulation [--device gpu] [--load poisson] [--requests 8000] [--seeds 8]
 python -m bench.simulation --check-real
@@ -19,8 +19,18 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import ClusterError
-from bench.simulation import picture, reality, results
-from bench.simulation.comparison import CLOSED, JUDGES, REQUESTS, WITHIN, Effort, Result, Scene, compare, scenes
+from bench.simulation import plot, results, validation
+from bench.simulation.comparison import (
+    CLOSED,
+    FINAL_RUNS,
+    MAX_SHORTFALL,
+    REQUESTS,
+    Effort,
+    Result,
+    Scenario,
+    compare,
+    scenarios,
+)
 from bench.simulation.setup import DEVICES
 from bench.simulation.traffic import LOADS
 
@@ -29,11 +39,11 @@ WIDTH = 150
 
 
 def main(
-    device: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(DEVICES)}; all.")] = None,
-    load: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join((*LOADS, CLOSED))}; all.")] = None,
-    requests: Annotated[int, typer.Option(min=100, help="Least requests in a run.")] = REQUESTS,
-    seeds: Annotated[int, typer.Option(min=2, help="Runs against the rival, which count.")] = JUDGES,
-    processes: Annotated[int, typer.Option(min=1, help="At once.")] = os.cpu_count() or 1,
+    device: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join(DEVICES)}. Default: all.")] = None,
+    load: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join((*LOADS, CLOSED))}. Default: all.")] = None,
+    requests: Annotated[int, typer.Option(min=100, help="Minimum requests in a run.")] = REQUESTS,
+    seeds: Annotated[int, typer.Option(min=2, help="Final runs against the rival: these count.")] = FINAL_RUNS,
+    processes: Annotated[int, typer.Option(min=1, help="Parallel processes.")] = os.cpu_count() or 1,
     check_real: Annotated[bool, typer.Option("--check-real", help="Predict a real cluster (three minutes).")] = False,
 ) -> None:
     """Compares, and writes bench/results/simulation.json and docs/images/adaptive-wait.png."""
@@ -41,45 +51,53 @@ def main(
     if check_real:
         _check_real(console)
         return
-    chosen = [scene for name in device or DEVICES for scene in scenes(name) if not load or scene.load in load]
-    effort = Effort(requests, judges=seeds)
-    found = _compare(console, chosen, effort, processes)
-    merged = results.merged(results.read(results.PATH), found, effort)
+    selected = [each for name in device or DEVICES for each in scenarios(name) if not load or each.load in load]
+    effort = Effort(requests, final_runs=seeds)
+    all_results = _compare(console, selected, effort, processes)
+    merged = results.merged(results.read(results.PATH), all_results, effort)
     results.write(merged, results.PATH)
-    picture.draw(merged, PICTURE)
-    _conclude(console, found)
+    if missing := results.num_missing(merged):
+        console.print(
+            f"{PICTURE.name} is not drawn: bench/results/{results.PATH.name} lacks {missing} scenarios. "
+            "Run: make bench-simulation"
+        )
+    else:
+        plot.draw(merged, PICTURE)
+    _conclude(console, all_results)
 
 
-def _compare(console: Console, chosen: Sequence[Scene], effort: Effort, processes: int) -> list[Result]:
-    found: list[Result] = []
+def _compare(console: Console, selected: Sequence[Scenario], effort: Effort, processes: int) -> list[Result]:
+    all_results: list[Result] = []
     table = results.table()
     with ProcessPoolExecutor(processes) as pool, console.status("") as status:
-        for result in pool.map(partial(compare, effort=effort), chosen):
-            found.append(result)
+        for result in pool.map(partial(compare, effort=effort), selected):
+            all_results.append(result)
             table.add_row(*results.row(result))
-            status.update(f"{len(found)} of {len(chosen)}: {result.scene.device}, {results.name(result.scene)}")
+            status.update(
+                f"{len(all_results)} of {len(selected)}: {result.scenario.device}, {results.name(result.scenario)}"
+            )
     console.print(table)
-    return found
+    return all_results
 
 
-def _conclude(console: Console, found: Sequence[Result]) -> None:
-    worst = max(found, key=lambda result: result.short.share)
-    clear = sum(result.short.clear for result in found)
-    speeds = sorted(result.simulated_s / result.wall_s for result in found)
-    per_s = sum(result.requests for result in found) / sum(result.wall_s for result in found)
+def _conclude(console: Console, all_results: Sequence[Result]) -> None:
+    worst = max(all_results, key=lambda result: result.shortfall.share)
+    clear = sum(result.shortfall.clear for result in all_results)
+    speeds = sorted(result.simulated_s / result.wall_s for result in all_results)
+    per_s = sum(result.requests for result in all_results) / sum(result.wall_s for result in all_results)
     console.print(
-        f"\nIn {clear} of {len(found)} scenes the adaptive wait is clearly over {WITHIN:.0%} short of its rival. "
-        f"The furthest: {worst.short.share:.1%} ± {worst.short.error:.1%} "
-        f"({worst.scene.device}, {results.name(worst.scene)}).\n"
-        f"One core simulated {per_s:,.0f} requests a second: {speeds[0]:,.0f} to {speeds[-1]:,.0f} times real time, "
-        f"{speeds[len(speeds) // 2]:,.0f} in the middle.",
+        f"\nIn {clear} of {len(all_results)} scenarios the adaptive wait is clearly over {MAX_SHORTFALL:.0%} worse "
+        f"than its rival. The largest shortfall: {worst.shortfall.share:.1%} ± {worst.shortfall.error:.1%} "
+        f"({worst.scenario.device}, {results.name(worst.scenario)}).\n"
+        f"One core simulated {per_s:,.0f} requests per second: {speeds[0]:,.0f} to {speeds[-1]:,.0f} times real time, "
+        f"with a median of {speeds[len(speeds) // 2]:,.0f}.",
         soft_wrap=True,
     )
 
 
 def _check_real(console: Console) -> None:
     try:
-        found = reality.check()
+        predictions = validation.check()
     except ClusterError as error:
         sys.exit(f"bench.simulation: {error}")
     table = Table(box=None, pad_edge=False)
@@ -87,14 +105,14 @@ def _check_real(console: Console) -> None:
     table.add_column("figure")
     for head in ("real", "predicted", "error"):
         table.add_column(head, justify="right")
-    for each in found:
-        colour = "red" if abs(each.error) > reality.TOLERANCE else "green"
+    for each in predictions:
+        color = "red" if abs(each.error) > validation.TOLERANCE else "green"
         table.add_row(
-            each.case, each.figure, f"{each.real:,.1f}", f"{each.predicted:,.1f}", f"[{colour}]{each.error:+.1%}"
+            each.case, each.figure, f"{each.real:,.1f}", f"{each.predicted:,.1f}", f"[{color}]{each.error:+.1%}"
         )
     console.print(table)
-    if any(abs(each.error) > reality.TOLERANCE for each in found):
-        sys.exit(f"bench.simulation: a prediction is off by more than {reality.TOLERANCE:.0%}")
+    if any(abs(each.error) > validation.TOLERANCE for each in predictions):
+        sys.exit(f"bench.simulation: a prediction is off by more than {validation.TOLERANCE:.0%}")
 
 
 if __name__ == "__main__":

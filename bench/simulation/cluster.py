@@ -1,4 +1,4 @@
-"""The events of a run: requests on their way to the lane and back, and the workers between."""
+"""The events of a run: requests on their path to the lane and back, and the workers between."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from random import Random
 
 from bench.simulation.setup import Setup
 from bench.simulation.traffic import Traffic, lengths
-from bench.simulation.worker import Ran, Request, Worker
+from bench.simulation.worker import BatchRun, Request, Worker, WorkerCallbacks
 from gpuworker.policy.composition import WaitingInput
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All requests in the order in which they were sent, and all batches in the order in which they ended."""
+    """All requests in the order of their sending, and all batches in the order of their ends."""
 
     requests: list[Request]
-    batches: list[Ran]
+    batches: list[BatchRun]
 
 
 def simulate(setup: Setup, traffic: Traffic, seed: int = 1) -> Outcome:
-    """Runs until everything that was sent is answered."""
+    """Simulates the cluster until all sent requests are answered."""
     return _Cluster(setup, traffic, seed).run()
 
 
@@ -36,12 +36,13 @@ class _Cluster:
         self._random = Random(seed)  # noqa: S311 - no secrets
         self._lengths: Iterator[int] = lengths(setup.device.lengths, seed)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
-        self._number = 0
-        self._line_s = 0.0
+        self._num_events = 0
+        self._path_busy_until_s = 0.0
         self._lane: deque[Request] = deque()
         self._requests: list[Request] = []
         self._workers = deque(
-            Worker(setup, self._random, self._at, self._answered, self._claim) for _ in range(setup.workers)
+            Worker(setup, self._random, self._schedule, WorkerCallbacks(self._answer, self._claim))
+            for _ in range(setup.workers)
         )
 
     def run(self) -> Outcome:
@@ -52,38 +53,39 @@ class _Cluster:
             if next_s >= until_s:
                 next_s = math.inf
             if events and events[0][0] <= next_s:
-                now, _, happens = heapq.heappop(events)
-                happens(now)
+                now, _, callback = heapq.heappop(events)
+                callback(now)
             elif next_s < math.inf:
                 self._send(next_s)
                 next_s = next(arrivals, math.inf)
             else:
-                batches = [ran for worker in self._workers for ran in worker.batches]
-                return Outcome(self._requests, sorted(batches, key=lambda ran: ran.ended_s))
+                batches = [run for worker in self._workers for run in worker.batches]
+                return Outcome(self._requests, sorted(batches, key=lambda run: run.ended_s))
 
-    def _at(self, when: float, happens: Callable[[float], None]) -> None:
-        self._number += 1
-        heapq.heappush(self._events, (when, self._number, happens))
+    def _schedule(self, at_s: float, callback: Callable[[float], None]) -> None:
+        # The number breaks ties: events of the same time run in the order of their scheduling.
+        self._num_events += 1
+        heapq.heappush(self._events, (at_s, self._num_events, callback))
 
-    def _through(self, now: float, each_s: float) -> float:
-        """Returns when the one server on the path is done with this request, behind all that came to it before."""
-        self._line_s = max(self._line_s, now) + each_s
-        return self._line_s
+    def _serve_on_path(self, now: float, each_s: float) -> float:
+        """Returns when the only server on the path finishes this request, after all earlier ones."""
+        self._path_busy_until_s = max(self._path_busy_until_s, now) + each_s
+        return self._path_busy_until_s
 
     def _send(self, now: float) -> None:
-        submitted_s = self._through(now, self._path.in_each_s) + self._path.in_s
+        submitted_s = self._serve_on_path(now, self._path.in_each_s) + self._path.in_s
         tokens = next(self._lengths)
         request = Request(now, tokens, WaitingInput(tokens, submitted_s, now + self._setup.timeout_s))
         self._requests.append(request)
 
-        def submitted(at: float) -> None:
+        def submit(at_s: float) -> None:
             self._lane.append(request)
-            self._claim(at)
+            self._claim(at_s)
 
-        self._at(submitted_s, submitted)
+        self._schedule(submitted_s, submit)
 
     def _claim(self, now: float) -> None:
-        """Has the workers claim, in turn, each at most its share of all entries."""
+        """Lets the workers claim in turn, each at most its share of all entries."""
         if len(self._workers) == 1 and self._lane:
             self._workers[0].claim(now, self._lane, len(self._lane))
             return
@@ -96,12 +98,12 @@ class _Cluster:
             share = math.ceil(entries / len(self._workers)) - worker.held
             worker.claim(now, self._lane, max(share, 0 if worker.held else 1))
 
-    def _answered(self, now: float, requests: Sequence[Request], ok: bool) -> None:
+    def _answer(self, now: float, requests: Sequence[Request], ok: bool) -> None:
         traffic = self._traffic
         for request in requests:
-            answered_s = self._through(now, self._path.out_each_s) + self._path.out_s
+            answered_s = self._serve_on_path(now, self._path.out_each_s) + self._path.out_s
             request.answered_s, request.ok = answered_s, ok
-            if traffic.again:
-                again_s = answered_s + (self._random.expovariate(1 / traffic.think_s) if traffic.think_s else 0.0)
-                if again_s < traffic.until_s:
-                    self._at(again_s, self._send)
+            if traffic.is_closed:
+                next_s = answered_s + (self._random.expovariate(1 / traffic.think_s) if traffic.think_s else 0.0)
+                if next_s < traffic.until_s:
+                    self._schedule(next_s, self._send)

@@ -1,4 +1,4 @@
-"""The adaptive wait beside all fixed ones: every device, every load, at several levels."""
+"""Comparison of the adaptive wait with all fixed ones, on every device, under every load, at several levels."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from statistics import fmean, stdev
 
 from bench.simulation.cluster import simulate
 from bench.simulation.figures import Figures, figures
-from bench.simulation.setup import DEVICES, PATHS, Device, Path, Setup
+from bench.simulation.setup import DEVICES, PATHS, Device, RequestPath, Setup
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, open_loop
 
 FIXED_MS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 LEVELS = (0.3, 0.6, 0.8, 0.95, 1.1)
 CLIENTS = (8, 64, 256)
 CLOSED = "closed"
-WITHIN = 0.02
+MAX_SHORTFALL = 0.02
 TIE = 0.005
-"""Two settings whose figures differ by less are as good as each other."""
+"""Two settings whose figures differ by less than this share count as equal."""
 
 REQUESTS = 8_000
 SEEDS = 3
-JUDGES = 8
+FINAL_RUNS = 8
 BACKLOG = 3_000
 WARMUP = 0.2
 MIN_ROUNDS = 20
 MIN_S = 4.0
-"""What a fast device does in one second says little about its tail."""
+"""Minimum duration of a run: one second of a fast device says little about its tail latency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long it is looked at: the least requests and seconds of a run; and the runs, each with a seed of its own.
+    """The size of the comparison: the minimum requests and seconds of a run, and the number of runs, one per seed.
 
-    `seeds` of them have all settings, and the fixed wait that does best in them against the adaptive one is its rival.
-    The best of several is partly the luckiest, so the two meet again in `judges` runs with other seeds: these count.
+    `seeds` runs compare all settings; the fixed wait that does best in them against the adaptive one is its rival. The
+    best of several is partly the luckiest, so the two are compared again in `final_runs` runs with other seeds: these
+    count.
     """
 
     requests: int = REQUESTS
     seeds: int = SEEDS
-    judges: int = JUDGES
+    final_runs: int = FINAL_RUNS
     min_s: float = MIN_S
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """A device under a load: a share of its capacity, or, of a closed loop, the clients."""
+class Scenario:
+    """A device under a load. `level` is a share of its capacity or, in a closed loop, the number of clients."""
 
     device: str
     load: str
@@ -56,39 +57,39 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
-    """How far the adaptive wait stays behind a fixed one, with the standard error of that."""
+class Shortfall:
+    """The share by which the adaptive wait is worse than a fixed one, with its standard error."""
 
     share: float
     error: float
 
     @property
     def clear(self) -> bool:
-        """Whether it is more than allowed, and more than chance."""
-        return self.share - 2 * self.error > WITHIN
+        """Whether it is above the allowed share by more than two standard errors."""
+        return self.share - 2 * self.error > MAX_SHORTFALL
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the settings gave in a scene, run by run: the adaptive wait, and each fixed one by its milliseconds.
+    """The figures of all runs of a scenario: of the adaptive wait, and of each fixed wait by its milliseconds.
 
-    `judged` are the runs that count, of the adaptive wait and of its rival. `simulated_s` is the time that was
-    simulated, with so many `requests`, and `wall_s` what that took.
+    `final` has the final runs, of the adaptive wait and of its rival. `simulated_s` is the simulated time of all runs,
+    `requests` their number of requests, and `wall_s` the time that the simulation took.
     """
 
-    scene: Scene
+    scenario: Scenario
     adaptive: list[Figures]
     fixed: dict[float, list[Figures]]
     rival_ms: float
-    judged: tuple[list[Figures], list[Figures]]
+    final: tuple[list[Figures], list[Figures]]
     simulated_s: float
     requests: int
     wall_s: float
 
     @property
-    def short(self) -> Short:
-        """How far the adaptive wait stays behind its rival."""
-        return short(self.scene, *self.judged)
+    def shortfall(self) -> Shortfall:
+        """The shortfall of the adaptive wait against its rival."""
+        return shortfall(self.scenario, *self.final)
 
     @property
     def best_ms(self) -> float:
@@ -96,100 +97,100 @@ class Result:
         return best(self.fixed)
 
 
-def short(scene: Scene, adaptive: Sequence[Figures], fixed: Sequence[Figures]) -> Short:
-    """Returns by how much a fixed wait is better in throughput or p95, if it is as good in the other.
+def shortfall(scenario: Scenario, adaptive: Sequence[Figures], fixed: Sequence[Figures]) -> Shortfall:
+    """Returns the share by which a fixed wait is better in throughput or p95, if it is not worse in the other.
 
-    Under more than a device can do, latency only says how long that has lasted, and throughput alone counts.
+    In overload the latency only reflects the duration of the overload, so throughput alone counts.
     """
-    overload = scene.load != CLOSED and scene.level > 1
-    faster = _ratio([theirs.per_s / mine.per_s for mine, theirs in zip(adaptive, fixed, strict=True)])
-    sooner = _ratio([mine.p95_ms / theirs.p95_ms for mine, theirs in zip(adaptive, fixed, strict=True)])
-    found = [Short(0.0, 0.0)]
-    if overload or sooner.share >= -TIE:
-        found.append(faster)
-    if not overload and faster.share >= -TIE:
-        found.append(sooner)
-    return max(found, key=lambda each: each.share)
+    overload = scenario.load != CLOSED and scenario.level > 1
+    in_rate = _ratio([theirs.per_s / ours.per_s for ours, theirs in zip(adaptive, fixed, strict=True)])
+    in_latency = _ratio([ours.p95_ms / theirs.p95_ms for ours, theirs in zip(adaptive, fixed, strict=True)])
+    shortfalls = [Shortfall(0.0, 0.0)]
+    if overload or in_latency.share >= -TIE:
+        shortfalls.append(in_rate)
+    if not overload and in_rate.share >= -TIE:
+        shortfalls.append(in_latency)
+    return max(shortfalls, key=lambda each: each.share)
 
 
 def best(fixed: Mapping[float, Sequence[Figures]]) -> float:
-    """Returns the fixed wait with the best p95, of those with the best throughput."""
+    """Returns the fixed wait (ms) with the best p95, of those with the best throughput."""
     means = {ms: mean(runs) for ms, runs in fixed.items()}
-    most = max(each.per_s for each in means.values())
-    return min((ms for ms in means if means[ms].per_s >= most * (1 - TIE)), key=lambda ms: means[ms].p95_ms)
+    max_per_s = max(each.per_s for each in means.values())
+    return min((ms for ms in means if means[ms].per_s >= max_per_s * (1 - TIE)), key=lambda ms: means[ms].p95_ms)
 
 
-def rival(scene: Scene, adaptive: Sequence[Figures], fixed: Mapping[float, Sequence[Figures]]) -> float:
-    """Returns the fixed wait that the adaptive one stays behind the most; the best of all where it does so of none."""
-    behind = {ms: short(scene, adaptive, runs).share for ms, runs in fixed.items()}
-    worst = max(behind, key=lambda ms: behind[ms])
-    return worst if behind[worst] > 0 else best(fixed)
+def rival(scenario: Scenario, adaptive: Sequence[Figures], fixed: Mapping[float, Sequence[Figures]]) -> float:
+    """Returns the fixed wait (ms) against which the adaptive one falls shortest; the best one if there is none."""
+    shares = {ms: shortfall(scenario, adaptive, runs).share for ms, runs in fixed.items()}
+    worst = max(shares, key=lambda ms: shares[ms])
+    return worst if shares[worst] > 0 else best(fixed)
 
 
-def _ratio(ratios: Sequence[float]) -> Short:
+def _ratio(ratios: Sequence[float]) -> Shortfall:
     error = stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
-    return Short(fmean(ratios) - 1, error)
+    return Shortfall(fmean(ratios) - 1, error)
 
 
-def scenes(device: str) -> Iterator[Scene]:
-    """Yields all loads and levels of a device."""
+def scenarios(device: str) -> Iterator[Scenario]:
+    """Yields the scenarios of a device: all loads and levels."""
     for load in LOADS:
         for level in LEVELS:
-            yield Scene(device, load, level)
+            yield Scenario(device, load, level)
     for clients in CLIENTS:
-        yield Scene(device, CLOSED, clients)
+        yield Scenario(device, CLOSED, clients)
 
 
-def compare(scene: Scene, effort: Effort) -> Result:
-    """Simulates a scene with each setting, and judges; the same arrivals and lengths for all that are compared."""
+def compare(scenario: Scenario, effort: Effort) -> Result:
+    """Simulates a scenario with each setting, then the final runs. All settings get the same arrivals and lengths."""
     began_s, simulated_s, requests = time.perf_counter(), 0.0, 0
 
     def runs(wait_ms: float | None, seeds: Iterable[int]) -> list[Figures]:
         nonlocal simulated_s, requests
-        found = []
+        all_figures = []
         for seed in seeds:
-            run, seconds, number = _run(scene, wait_ms, effort, seed)
-            found.append(run)
-            simulated_s, requests = simulated_s + seconds, requests + number
-        return found
+            run, seconds, num_requests = _run(scenario, wait_ms, effort, seed)
+            all_figures.append(run)
+            simulated_s, requests = simulated_s + seconds, requests + num_requests
+        return all_figures
 
     seeds = range(1, effort.seeds + 1)
     adaptive, fixed = runs(None, seeds), {ms: runs(ms, seeds) for ms in FIXED_MS}
-    rival_ms = rival(scene, adaptive, fixed)
-    others = range(effort.seeds + 1, effort.seeds + effort.judges + 1)
-    judged = runs(None, others), runs(rival_ms, others)
-    return Result(scene, adaptive, fixed, rival_ms, judged, simulated_s, requests, time.perf_counter() - began_s)
+    rival_ms = rival(scenario, adaptive, fixed)
+    other_seeds = range(effort.seeds + 1, effort.seeds + effort.final_runs + 1)
+    final = runs(None, other_seeds), runs(rival_ms, other_seeds)
+    return Result(scenario, adaptive, fixed, rival_ms, final, simulated_s, requests, time.perf_counter() - began_s)
 
 
-def _run(scene: Scene, wait_ms: float | None, effort: Effort, seed: int) -> tuple[Figures, float, int]:
-    """Returns the figures of one run, how long it lasted, and its requests."""
-    path = PATHS.get(scene.device, Path())
-    setup = Setup(DEVICES[scene.device], path, None if wait_ms is None else wait_ms / 1000)
-    traffic = _traffic(scene, effort, seed)
+def _run(scenario: Scenario, wait_ms: float | None, effort: Effort, seed: int) -> tuple[Figures, float, int]:
+    """Returns the figures of one run, its simulated time (s), and its number of requests."""
+    path = PATHS.get(scenario.device, RequestPath())
+    setup = Setup(DEVICES[scenario.device], path, None if wait_ms is None else wait_ms / 1000)
+    traffic = _traffic(scenario, effort, seed)
     outcome = simulate(setup, traffic, seed)
     ended_s = max(each.answered_s or 0.0 for each in outcome.requests)
     return figures(outcome, traffic.warmup_s, traffic.until_s), ended_s, len(outcome.requests)
 
 
-def _traffic(scene: Scene, effort: Effort, seed: int) -> Traffic:
-    most = capacity(scene.device)
-    if scene.load != CLOSED:
-        rate = scene.level * most
-        return open_loop(scene.load, rate, max(effort.requests, round(effort.min_s * rate)), seed)
-    clients = int(scene.level)
-    until_s = max(effort.min_s, max(effort.requests, MIN_ROUNDS * clients) / most)
+def _traffic(scenario: Scenario, effort: Effort, seed: int) -> Traffic:
+    max_per_s = capacity(scenario.device)
+    if scenario.load != CLOSED:
+        rate = scenario.level * max_per_s
+        return open_loop(scenario.load, rate, max(effort.requests, round(effort.min_s * rate)), seed)
+    clients = int(scenario.level)
+    until_s = max(effort.min_s, max(effort.requests, MIN_ROUNDS * clients) / max_per_s)
     return closed_loop(clients, until_s, WARMUP * until_s)
 
 
 def capacity(device: str) -> float:
-    """Returns the requests a second of the device of that name: see capacity_of."""
+    """Returns the capacity (requests per second) of the device of that name: see capacity_of."""
     return capacity_of(DEVICES[device])
 
 
 @cache
 def capacity_of(device: Device) -> float:
-    """Returns the requests a second of a device that always has a full window to choose from."""
-    setup = Setup(device, Path(0.0, 0.0, 0.0, 0.0), timeout_s=1e9)
+    """Returns the requests per second of a device whose claim window is always full."""
+    setup = Setup(device, RequestPath(0.0, 0.0, 0.0, 0.0), timeout_s=1e9)
     outcome = simulate(setup, at_once(BACKLOG))
     return BACKLOG / max(each.answered_s or 0.0 for each in outcome.requests)
 

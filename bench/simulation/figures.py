@@ -1,4 +1,4 @@
-"""What a run amounts to."""
+"""The figures of a run: throughput, latency, batch size, padding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redbatch.bench.summary import latency_of
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of the requests that were sent in a window, and of the answers that came in it."""
+    """The figures of the requests sent in a window, and of the answers in it."""
 
     requests: float
     failed: float
@@ -24,23 +24,23 @@ class Figures:
 
 
 def figures(outcome: Outcome, warmup_s: float, until_s: float) -> Figures:
-    """Returns the figures of a window: rates count what was answered in it, the rest what was sent in it."""
-    mine = [each for each in outcome.requests if warmup_s <= each.sent_s < until_s]
+    """Returns the figures of a window (s). Rates count the answers in it, the other figures the requests sent in it."""
+    sent = [each for each in outcome.requests if warmup_s <= each.sent_s < until_s]
     answered = sum(
         each.ok and each.answered_s is not None and warmup_s <= each.answered_s <= until_s for each in outcome.requests
     )
-    ok_ms = sorted((each.answered_s - each.sent_s) * 1000 for each in mine if each.ok and each.answered_s is not None)
+    ok_ms = sorted((each.answered_s - each.sent_s) * 1000 for each in sent if each.ok and each.answered_s is not None)
     latency = latency_of(ok_ms)
-    ran = [each for each in outcome.batches if warmup_s <= each.ended_s <= until_s]
-    padded = sum(each.padded for each in ran)
+    batches = [each for each in outcome.batches if warmup_s <= each.ended_s <= until_s]
+    padded = sum(each.padded for each in batches)
     return Figures(
-        requests=len(mine),
-        failed=len(mine) - len(ok_ms),
+        requests=len(sent),
+        failed=len(sent) - len(ok_ms),
         per_s=answered / (until_s - warmup_s),
         mean_ms=latency.mean_ms,
         p50_ms=latency.percentiles_ms[50.0],
         p95_ms=latency.percentiles_ms[95.0],
         p99_ms=latency.percentiles_ms[99.0],
-        batch=sum(each.size for each in ran) / max(1, len(ran)),
-        padding=1 - sum(each.tokens for each in ran) / padded if padded else 0.0,
+        batch=sum(each.size for each in batches) / max(1, len(batches)),
+        padding=1 - sum(each.tokens for each in batches) / padded if padded else 0.0,
     )

@@ -1,4 +1,4 @@
-"""The results of the comparison: as a file, and as a table for people."""
+"""The results of the comparison: as a file, and as a table for the console."""
 
 from __future__ import annotations
 
@@ -10,41 +10,49 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.simulation.comparison import CLOSED, Effort, Result, Scene, mean
+from bench.results import FOLDER
+from bench.simulation.comparison import CLOSED, Effort, Result, Scenario, mean, scenarios
+from bench.simulation.setup import DEVICES
 
-PATH = Path(__file__).parents[1] / "results" / "simulation.json"
+PATH = FOLDER / "simulation.json"
 DECIMALS = 4
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Returns the scenes that were written before; none when there is no such file."""
+    """Returns the scenarios of the file; none if it does not exist."""
     if not path.exists():
         return []
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["scenes"]
-    return found
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["scenes"]
+    return rows
 
 
 def merged(before: Iterable[dict[str, Any]], results: Iterable[Result], effort: Effort) -> list[dict[str, Any]]:
-    """Returns all scenes, the new results in place of the old ones of the same scene."""
-    found = {_key(each): each for each in before}
+    """Returns all scenarios; new results replace the old ones of the same scenario."""
+    by_key = {_key(each): each for each in before}
     for result in results:
-        scene = as_dict(result, effort)
-        found[_key(scene)] = scene
-    return list(found.values())
+        scenario = as_dict(result, effort)
+        by_key[_key(scenario)] = scenario
+    return list(by_key.values())
 
 
-def write(scenes: Sequence[dict[str, Any]], path: Path) -> None:
-    """Writes them as indented JSON: the same seeds, the same file."""
+def num_missing(rows: Iterable[dict[str, Any]]) -> int:
+    """Returns the number of scenarios, of all devices, that are not among `rows`."""
+    keys = {_key(each) for each in rows}
+    return sum(_key(asdict(scenario)) not in keys for name in DEVICES for scenario in scenarios(name))
+
+
+def write(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Writes the scenarios as indented JSON. The same seeds give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"scenes": scenes}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"scenes": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def as_dict(result: Result, effort: Effort) -> dict[str, Any]:
-    """Returns a result as JSON has it."""
+    """Returns a result for JSON."""
     return {
-        **asdict(result.scene),
+        **asdict(result.scenario),
         "effort": asdict(effort),
-        "short": _rounded(asdict(result.short)),
+        "short": _rounded(asdict(result.shortfall)),
         "rival_ms": result.rival_ms,
         "best_ms": result.best_ms,
         "adaptive": _rounded(asdict(mean(result.adaptive))),
@@ -54,43 +62,44 @@ def as_dict(result: Result, effort: Effort) -> dict[str, Any]:
 
 def table() -> Table:
     """Returns the table without rows."""
-    made = Table(box=None, pad_edge=False)
-    made.add_column("device")
-    made.add_column("load")
+    empty = Table(box=None, pad_edge=False)
+    empty.add_column("device")
+    empty.add_column("load")
     for head in ("adaptive: req/s", "p50 ms", "p95 ms", "batch", "wait 0: req/s", "p95 ms", "best fixed: ms", "req/s"):
-        made.add_column(head, justify="right")
-    made.add_column("p95 ms", justify="right")
-    made.add_column("rival: ms", justify="right")
-    made.add_column("short by", justify="right")
-    return made
+        empty.add_column(head, justify="right")
+    empty.add_column("p95 ms", justify="right")
+    empty.add_column("rival: ms", justify="right")
+    empty.add_column("shortfall", justify="right")
+    return empty
 
 
 def row(result: Result) -> list[str]:
     """Returns the row of a result."""
-    mine, none, best = mean(result.adaptive), mean(result.fixed[0.0]), mean(result.fixed[result.best_ms])
-    short = result.short
-    colour = "red" if short.clear else "green"
+    adaptive, none, best = mean(result.adaptive), mean(result.fixed[0.0]), mean(result.fixed[result.best_ms])
+    shortfall = result.shortfall
+    color = "red" if shortfall.clear else "green"
     return [
-        result.scene.device,
-        name(result.scene),
-        *(f"{each:,.1f}" for each in (mine.per_s, mine.p50_ms, mine.p95_ms, mine.batch, none.per_s, none.p95_ms)),
+        result.scenario.device,
+        name(result.scenario),
+        *(f"{each:,.1f}" for each in (adaptive.per_s, adaptive.p50_ms, adaptive.p95_ms, adaptive.batch)),
+        *(f"{each:,.1f}" for each in (none.per_s, none.p95_ms)),
         f"{result.best_ms:g}",
         f"{best.per_s:,.1f}",
         f"{best.p95_ms:,.1f}",
         f"{result.rival_ms:g}",
-        f"[{colour}]{short.share:.1%} ± {short.error:.1%}",
+        f"[{color}]{shortfall.share:.1%} ± {shortfall.error:.1%}",
     ]
 
 
-def name(scene: Scene) -> str:
-    """Names a load for people."""
-    if scene.load == CLOSED:
-        return f"{scene.level:g} clients"
-    return f"{scene.load}, {scene.level:.0%}"
+def name(scenario: Scenario) -> str:
+    """Returns the displayed name of a load."""
+    if scenario.load == CLOSED:
+        return f"{scenario.level:g} clients"
+    return f"{scenario.load}, {scenario.level:.0%}"
 
 
-def _key(scene: dict[str, Any]) -> tuple[str, str, float]:
-    return scene["device"], scene["load"], float(scene["level"])
+def _key(scenario: dict[str, Any]) -> tuple[str, str, float]:
+    return scenario["device"], scenario["load"], float(scenario["level"])
 
 
 def _rounded(figures: dict[str, float]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What is simulated: a device, the path to it, and how both are set up."""
+"""The setup of a simulation: the device, the path of requests to it, and the settings of both."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Device:
     """A model on its device.
 
     Attributes:
-        costs: what a batch takes.
-        max_tokens: the token budget of a batch.
-        lengths: of the inputs: one token each, or `mixed` as `redbatch bench --mix mixed` sends them.
-        packed: whether batches hold no padding.
-        runners: how many batches run at once.
-        ahead: whether a full batch is made ready while others run.
+        costs: cost model of a batch's time.
+        max_tokens: token budget of a batch.
+        lengths: lengths of the inputs: one token each, or `mixed` as `redbatch bench --mix mixed` sends them.
+        packed: whether batches have no padding.
+        runners: number of batches that run at once.
+        ahead: whether a full batch is prepared while others run.
         jitter: standard deviation of a batch's time, as a share of it.
-        gap_s: from the end of one batch to the begin of the next, when there is one.
+        gap_s: time from the end of one batch to the start of the next, if one is ready.
     """
 
     costs: Costs
@@ -40,11 +40,11 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """The way of a request outside the engine.
+class RequestPath:
+    """The path of a request outside the engine.
 
-    It takes `in_s` to the worker and `out_s` back. Where many come at once they stand in line, at one server that has
-    `in_each_s` and `out_each_s` of work for each of them: the CPU of the gateway, of Redis and of the worker.
+    It takes `in_s` to the worker and `out_s` back. Simultaneous requests queue at one server that has `in_each_s` and
+    `out_each_s` of work for each: the CPU of the gateway, of Redis and of the worker.
     """
 
     in_s: float = 0.0006
@@ -57,11 +57,11 @@ class Path:
 class Setup:
     """A cluster.
 
-    `wait_s` is max_batch_wait_ms in seconds; None stands for auto.
+    `wait_s` is max_batch_wait_ms in seconds; None means auto.
     """
 
     device: Device
-    path: Path = Path()
+    path: RequestPath = RequestPath()
     wait_s: float | None = 0.0
     workers: int = 1
     max_size: int = MAX_SIZE
@@ -81,10 +81,10 @@ DEVICES = {
     "minilm-cpu": Device(Costs(0.005, 0.000155), 512, packed=True, runners=2, ahead=False),
     # A small model on a GPU.
     "gpu": Device(Costs(0.004, 0.000002), 16_384),
-    # One that is slow to start.
+    # A model with a large fixed cost per batch.
     "large-base": Device(Costs(0.020, 0.0001), 1_024),
     "gpu-large-base": Device(Costs(0.020, 0.000002), 16_384),
 }
 
-# In front of a GPU stand several gateways.
-PATHS = {name: Path(in_each_s=0.00002, out_each_s=0.00002) for name in ("gpu", "gpu-large-base")}
+# Several gateways serve a GPU, so the work per request is smaller.
+PATHS = {name: RequestPath(in_each_s=0.00002, out_each_s=0.00002) for name in ("gpu", "gpu-large-base")}

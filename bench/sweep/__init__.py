@@ -1,4 +1,4 @@
-"""`make bench-sweep`: batch size and wait against throughput and latency, on a model whose time is a formula.
+"""`make bench-sweep`: throughput and latency by batch size and wait, on a model whose batch time is a formula.
 
-Pure parts: grid, report. With I/O: loads, picture, and the command.
+Pure parts: grid, report. With I/O: loads, plot, and the command.
 """

@@ -1,4 +1,4 @@
-"""`make bench-sweep`: batch sizes and waits on a model whose time is a formula, through a real cluster.
+"""`make bench-sweep`: measures batch sizes and waits on a real cluster, with a model whose batch time is a formula.
 
 python -m bench.sweep [--quick] [--repetitions 3] [--add]
 """
@@ -16,11 +16,11 @@ import typer
 
 from bench import document
 from bench.figures import Row
-from bench.machine import ROOT, machine, run_line, when_and_what
-from bench.progress import Watch
-from bench.results import SAME, write
+from bench.machine import ROOT, describe_run, machine, run_metadata
+from bench.progress import ProgressBar
+from bench.results import FOLDER, MACHINE_KEYS, write
 from bench.rounds import Round
-from bench.sweep import picture, report
+from bench.sweep import plot, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
 from redbatch.bench.session import CannotConnectError
@@ -28,7 +28,7 @@ from redbatch.progress import as_time
 from redbatch.tune.testbed import Testbed, TestbedError
 from redbatch.up.local_redis import LocalRedisError
 
-PATH = ROOT / "bench" / "results" / "sweep.json"
+PATH = FOLDER / "sweep.json"
 QUICK_PATH = ROOT / ".bench" / "sweep-quick.json"
 INVALID_PATH = ROOT / ".bench" / "sweep-invalid.json"
 BLOCK = "sweep"
@@ -36,77 +36,84 @@ PICTURE = "sweep.png"
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Four settings, once: does it work? No document.")] = False,
-    repetitions: Annotated[int, typer.Option(min=1, help="Rounds; the median is what counts.")] = 3,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smoke test: four settings, one round, no document.")
+    ] = False,
+    repetitions: Annotated[int, typer.Option(min=1, help="Rounds; the table has the medians.")] = 3,
     add: Annotated[bool, typer.Option("--add", help="Add the rounds to those of this machine and commit.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the results here, and no document.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the results to this file, and no document.")] = None,
 ) -> None:
-    """Measures, and exits with 1 when a figure is one that the model's formula does not allow: no tables then."""
-    whole = out or (QUICK_PATH if quick else PATH)
+    """Measures; exits with 1, and writes no document, if a figure is above the maximum of the model's formula."""
+    target_path = out or (QUICK_PATH if quick else PATH)
     settings = [*ORIGINAL, DEFAULT] if quick else grid()
     extent = QUICK if quick else Extent(rounds=repetitions)
-    began, beginning = time.monotonic(), when_and_what()
-    before = earlier(whole, beginning) if add else []
+    began_s, metadata = time.monotonic(), run_metadata()
+    before = earlier_rows(target_path, metadata) if add else []
     try:
-        rows = measure(settings, extent, report.rounds_in(before))
+        rows = measure(settings, extent, report.num_rounds(before))
     except (TestbedError, LocalRedisError, CannotConnectError) as error:
         sys.exit(f"bench-sweep: {error}")
-    found = report.as_json([*before, *rows], machine(), beginning)
-    path = INVALID_PATH if found["problems"] and whole == PATH else whole
-    write(found, path)
-    print(f"{report.table(found)}\n\n{as_time(time.monotonic() - began)}; results in {path}")
+    record = report.as_json([*before, *rows], machine(), metadata)
+    path = INVALID_PATH if record["problems"] and target_path == PATH else target_path
+    write(record, path)
+    print(f"{report.table(record)}\n\n{as_time(time.monotonic() - began_s)}; results in {path}")
     if path == PATH:
-        publish(found)
-    for text in found["problems"]:
+        publish(record)
+    for text in record["problems"]:
         print(f"INVALID: {text}")
-    sys.exit(1 if found["problems"] else 0)
+    sys.exit(1 if record["problems"] else 0)
 
 
-def earlier(path: Path, beginning: Mapping[str, str]) -> list[Row]:
-    """Returns what this machine has measured of this commit before; nothing when it was another one."""
+def earlier_rows(path: Path, metadata: Mapping[str, str]) -> list[Row]:
+    """Returns the rows of the file if they are of this machine and this commit; otherwise none."""
     if not path.exists():
+        print(f"--add: {path} does not exist, so this run has no earlier rounds. `make bench-sweep` writes them there.")
         return []
-    found = json.loads(path.read_text(encoding="utf-8"))
-    mine = machine()
-    same = all(found["machine"].get(name) == mine.get(name) for name in SAME) and found["commit"] == beginning["commit"]
-    return list(report.rows_of(found)) if same else []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    current = machine()
+    is_same_run = (
+        all(record["machine"].get(name) == current.get(name) for name in MACHINE_KEYS)
+        and record["commit"] == metadata["commit"]
+    )
+    return list(report.rows_of(record)) if is_same_run else []
 
 
 def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list[Row]:
-    """Runs all settings in rounds, each with a worker of its own, and returns the rows. `first` numbers the rounds.
+    """Measures all settings in rounds, each setting with a new worker, and returns the rows.
+
+    `first` is the number of the first round.
 
     Raises:
         TestbedError: a process of the cluster cannot run.
         LocalRedisError: there is no Redis server.
-        CannotConnectError: the gateway is gone.
+        CannotConnectError: the gateway does not respond.
     """
     rows = []
     planned_s = extent.rounds * len(settings) * extent.cell_s
-    with Watch(planned_s) as watch, Testbed({"model": MODEL}) as stand:
+    with ProgressBar(planned_s) as bar, Testbed({"model": MODEL}) as stand:
         loads = Loads(stand.url)
         for number in range(extent.rounds):
-            for setting in Round(number, extent.rounds).turns(settings):
-                watch.begin(extent.cell_s)
-                watch.say(f"round {number + 1} of {extent.rounds}: {setting.name}")
-                stand.serve(setting.given)
+            for setting in Round(number, extent.rounds).rotate(settings):
+                bar.begin(extent.cell_s)
+                bar.show(f"round {number + 1} of {extent.rounds}: {setting.name}")
+                stand.serve(setting.worker_settings)
                 rows += [
-                    report.row(setting, name, loads.put(load)) for name, load in extent.loads(first + number).items()
+                    report.row(setting, name, loads.run(load)) for name, load in extent.loads(first + number).items()
                 ]
     return rows
 
 
-def publish(found: report.Found) -> None:
-    """Writes table and picture into the document."""
+def publish(record: report.Record) -> None:
+    """Writes the table into the document, and the picture beside it."""
     text = document.PATH.read_text(encoding="utf-8")
-    document.PATH.write_text(document.with_block(text, BLOCK, block(found)), encoding="utf-8")
-    document.IMAGES.mkdir(parents=True, exist_ok=True)
-    picture.draw(found, document.IMAGES / PICTURE)
+    document.PATH.write_text(document.replace_block(text, BLOCK, block(record)), encoding="utf-8")
+    plot.draw(record, document.IMAGES / PICTURE)
 
 
-def block(found: report.Found) -> str:
-    """Returns what the document says."""
-    facts = found["machine"]
-    return f"{facts['cpu']}, {facts['cores']} cores; {run_line(found)}:\n\n{report.table(found)}"
+def block(record: report.Record) -> str:
+    """Returns the block of the document."""
+    facts = record["machine"]
+    return f"{facts['cpu']}, {facts['cores']} cores; {describe_run(record)}:\n\n{report.table(record)}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The settings of the sweep, and what the formula of the model allows each. Pure."""
+"""The settings of the sweep, and the maximum throughput of each by the model's formula. Pure."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ ADAPTIVE = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Most inputs in a batch, and the longest wait for it to fill, in ms or `auto`."""
+    """The maximum number of inputs in a batch, and the maximum wait for it to fill, in ms or `auto`."""
 
     size: int
     wait: str
 
     @property
-    def given(self) -> dict[str, str]:
-        """Returns it as a worker's settings."""
+    def worker_settings(self) -> dict[str, str]:
+        """The same as settings of a worker."""
         return {"max_batch_size": str(self.size), "max_batch_wait_ms": self.wait}
 
     @property
     def name(self) -> str:
-        """Names it for people."""
+        """The displayed name."""
         return f"{self.size}, {self.wait if self.wait == ADAPTIVE else f'{self.wait} ms'}"
 
 
 ORIGINAL = (Setting(8, "5"), Setting(16, "10"), Setting(32, "20"))
-"""Size and wait grow together: the usual choices, with which a finer grid is compared."""
+"""Pairs in which size and wait grow together: common choices, for comparison with the finer grid."""
 
 DEFAULT = Setting(int(default_of("max_batch_size")), default_of("max_batch_wait_ms"))
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -40,16 +40,16 @@ WAITS = ("5", "10", "20", "50")
 
 
 def batch_ms(size: int) -> float:
-    """Returns what a batch of so many inputs takes. One runs at a time: the simulated model has one runner."""
+    """Returns the time of a batch of `size` inputs. Batches run one at a time: the simulated model has one runner."""
     return BASE_MS + ITEM_MS * (size - 1)
 
 
 def ceiling(size: int) -> float:
-    """Returns the answers a second that full batches of this size give when one follows the other without a gap."""
+    """Returns the answers per second of full batches of this size, one after the other without a gap."""
     return size / batch_ms(size) * 1000
 
 
 def grid() -> list[Setting]:
-    """Returns what is measured: all sizes without a wait, and the waits for the sizes in the middle and the default."""
+    """Returns the settings: all sizes without a wait, the middle sizes with each wait, and the largest with `auto`."""
     waits = [Setting(size, wait) for size in MIDDLE_SIZES for wait in (*WAITS, ADAPTIVE)]
     return [*(Setting(size, "0") for size in SIZES), *waits, Setting(SIZES[-1], ADAPTIVE)]

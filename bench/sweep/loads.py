@@ -1,11 +1,11 @@
-"""The two loads, on a cluster with real processes: 500 requests at once, and bursts."""
+"""The two loads on a cluster of real processes: 500 requests at once, and bursts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.stage import ERRORS
+from bench.step import ERRORS
 from redbatch.bench.session import Job, Result, run
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import encode, parse_target
@@ -15,12 +15,13 @@ AT_ONCE = "at once"
 BURSTS = "bursts"
 REQUESTS = 500
 RATE = 60.0
-"""Four times as many in a burst: more than single inputs can do (200 a second), less than full batches of 2 (250)."""
+"""Mean requests per second. The rate in a burst is four times that: above the ceiling of single inputs (200/s), below
+that of full batches of 2 (250/s)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured: rounds, requests at once, and bursts (of half a second, every two seconds)."""
+    """The size of a measurement: rounds, requests at once, and bursts (of half a second, every two seconds)."""
 
     rounds: int = 3
     requests: int = REQUESTS
@@ -28,7 +29,7 @@ class Extent:
 
     @property
     def cell_s(self) -> float:
-        """About how long a setting takes in a round."""
+        """Approximate duration of one setting in a round."""
         return 0.9 + self.requests / 300 + self._bursts_s + 0.3
 
     @property
@@ -36,7 +37,7 @@ class Extent:
         return 2.0 * (self.bursts - 1) + 0.5
 
     def loads(self, number: int) -> dict[str, BenchSettings]:
-        """Returns the loads of a round: the same for each setting, other arrivals in each round."""
+        """Returns the loads of a round: the same for each setting, with other arrivals in each round."""
         return {
             AT_ONCE: BenchSettings(
                 clients=self.requests, rate=None, requests=self.requests, duration=None, warmup="0s"
@@ -57,28 +58,28 @@ QUICK = Extent(rounds=1, requests=200, bursts=1)
 
 
 class Loads:
-    """Sends them to one cluster.
+    """Sends loads to one cluster.
 
     Args:
-        url: of the cluster.
+        url: URL of the cluster.
     """
 
     def __init__(self, url: str) -> None:
         self._target = parse_target(url)
         self._requests: Sequence[bytes] = encode(self._target, [], built_in("short", 1, 1))
 
-    def put(self, load: BenchSettings) -> dict[str, float]:
-        """Puts a load on the cluster and returns the figures.
+    def run(self, load: BenchSettings) -> dict[str, float]:
+        """Sends a load to the cluster and returns its figures.
 
         Raises:
-            KeyboardInterrupt: it was ended.
-            CannotConnect: the gateway is gone.
+            KeyboardInterrupt: the load was interrupted.
+            CannotConnect: the gateway does not respond.
         """
-        return figures(run(Job(load, self._target, self._requests, check=False), _Silent()))
+        return figures(run(Job(load, self._target, self._requests, check=False), _NoProgress()))
 
 
 def figures(result: Result) -> dict[str, float]:
-    """Returns the figures of a load. Raises KeyboardInterrupt for one that was ended."""
+    """Returns the figures of a load. Raises KeyboardInterrupt: the load was interrupted."""
     summary = result.summary
     if result.interrupted or summary is None:
         raise KeyboardInterrupt
@@ -93,8 +94,8 @@ def figures(result: Result) -> dict[str, float]:
     }
 
 
-class _Silent:
-    """Shows nothing: the bar is the whole sweep's."""
+class _NoProgress:
+    """Shows no progress of a load: the progress bar is that of the whole sweep."""
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
         """Does nothing."""

@@ -1,4 +1,4 @@
-"""What came of the sweep: the file of results, the table of docs/performance.md, and whether it is valid. Pure."""
+"""The results of the sweep: their file, the table of docs/performance.md, and whether they are valid. Pure."""
 
 from __future__ import annotations
 
@@ -7,72 +7,72 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.figures import Name, Row, fold, tables
-from bench.stage import ERRORS
+from bench.step import ERRORS
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, ceiling
 from bench.sweep.loads import AT_ONCE, BURSTS
-from bench.tables import NONE, markdown, middle, number, spread
+from bench.tables import NONE, format_median, format_spread, markdown, number
 
 TABLE = "sweep"
 LOADS = (AT_ONCE, BURSTS)
 RATE = "requests_per_s"
-Found = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
 def row(setting: Setting, load: str, figures: Mapping[str, float]) -> Row:
-    """Returns a load on a setting as a row."""
+    """Returns the row of one load with one setting."""
     return Row(TABLE, {"size": setting.size, "wait": setting.wait, "load": load}, figures)
 
 
 def problems(rows: Iterable[Row]) -> list[str]:
-    """Returns why the sweep is not valid: requests that failed, and more answers than the model's formula allows."""
-    found = []
+    """Returns the reasons why the sweep is invalid: failed requests, and rates above the model's formula."""
+    reasons = []
     for each in rows:
         setting = Setting(int(each.of["size"]), str(each.of["wait"]))
         name = f"{each.of['load']} ({setting.name})"
         if errors := each.figures[ERRORS]:
-            found.append(f"{name}: {errors:.0f} requests failed")
+            reasons.append(f"{name}: {errors:.0f} requests failed")
         if (rate := each.figures[RATE]) > ceiling(setting.size):
-            found.append(f"{name}: {rate:.1f} requests/s, above the ceiling of {ceiling(setting.size):.1f}")
-    return found
+            reasons.append(f"{name}: {rate:.1f} requests/s, above the ceiling of {ceiling(setting.size):.1f}")
+    return reasons
 
 
-def as_json(rows: Sequence[Row], machine: Mapping[str, Name], beginning: Mapping[str, str]) -> dict[str, Any]:
-    """Returns everything that was found. `beginning` says when the last run began, and of which commit."""
+def as_json(rows: Sequence[Row], machine: Mapping[str, Name], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Returns all results for JSON. `metadata` has the start time and the commit of the last run."""
     return {
         "machine": dict(machine),
-        **beginning,
-        "repetitions": rounds_in(rows),
+        **metadata,
+        "repetitions": num_rounds(rows),
         "model": MODEL,
         "problems": problems(rows),
         "rows": tables(fold(rows)).get(TABLE, []),
     }
 
 
-def rows_of(found: Found) -> Iterator[Row]:
-    """Yields the rows of all rounds as they were measured."""
-    for each in found["rows"]:
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yields the rows of each round, as measured."""
+    for each in record["rows"]:
         figures = each["figures"]
-        for number_ in range(len(figures[RATE]["runs"])):
-            yield Row(TABLE, each["of"], {name: figure["runs"][number_] for name, figure in figures.items()})
+        for index in range(len(figures[RATE]["runs"])):
+            yield Row(TABLE, each["of"], {name: figure["runs"][index] for name, figure in figures.items()})
 
 
-def rounds_in(rows: Sequence[Row]) -> int:
-    """Returns how many rounds there were: as many as the setting that was measured most often has rows of one load."""
+def num_rounds(rows: Sequence[Row]) -> int:
+    """Returns the number of rounds: the maximum number of rows of one setting and load."""
     return max(Counter(tuple(each.of.values()) for each in rows).values(), default=0)
 
 
-def by_setting(found: Found) -> dict[Setting, dict[str, Mapping[str, Any]]]:
-    """Returns the rows of each setting by load."""
-    result: dict[Setting, dict[str, Mapping[str, Any]]] = {}
-    for each in found["rows"]:
+def by_setting(record: Record) -> dict[Setting, dict[str, Mapping[str, Any]]]:
+    """Returns the rows of each setting, by load."""
+    rows: dict[Setting, dict[str, Mapping[str, Any]]] = {}
+    for each in record["rows"]:
         of = each["of"]
-        result.setdefault(Setting(of["size"], of["wait"]), {})[of["load"]] = each
-    return result
+        rows.setdefault(Setting(of["size"], of["wait"]), {})[of["load"]] = each
+    return rows
 
 
-def table(found: Found) -> str:
-    """Returns a row for each setting: the three of the original and the default first, in bold."""
-    settings = by_setting(found)
+def table(record: Record) -> str:
+    """Returns a row for each setting: first the three original pairs and the default, in bold."""
+    settings = by_setting(record)
     known = [setting for setting in (*ORIGINAL, DEFAULT) if setting in settings]
     rest = [setting for setting in settings if setting not in known]
     lines = [_line(setting, settings[setting], bold=setting in known) for setting in (*known, *rest)]
@@ -99,8 +99,8 @@ def _line(setting: Setting, loads: Mapping[str, Mapping[str, Any]], *, bold: boo
 
 def _figures(measured: Mapping[str, Any]) -> list[str]:
     return [
-        spread(measured, RATE),
-        *(middle(measured, name) for name in ("p50_ms",)),
-        spread(measured, "p95_ms"),
-        middle(measured, "p99_ms"),
+        format_spread(measured, RATE),
+        *(format_median(measured, name) for name in ("p50_ms",)),
+        format_spread(measured, "p95_ms"),
+        format_median(measured, "p99_ms"),
     ]

@@ -1,4 +1,4 @@
-"""The result as a picture. The one module that imports matplotlib, and only when a picture is wanted."""
+"""Plots of the result. Imports matplotlib, so the command imports this module only for `--plot`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from redbatch.bench.plotting import new_figure, save
 from redbatch.bench.session import Result
 from redbatch.bench.summary import BUCKETS_PER_DECADE, Summary
 
 SIZE_INCHES = (9.0, 9.0)
-DPI = 120
 BUCKET_WIDTH = 1 - 10 ** (-1 / BUCKETS_PER_DECADE)
 
 
 def draw(result: Result, path: Path) -> None:
-    """Draws throughput and latency over time, and the distribution of the latencies. The suffix is the format.
+    """Plots throughput and latency over time, and the distribution of latencies. The path's suffix is the format.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: there is no such format, or nothing was measured.
+        ValueError: the format is unknown, or nothing was measured.
     """
     summary = result.summary
     if summary is None:
         raise ValueError("nothing was measured")
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    figure = new_figure(*SIZE_INCHES)
     settings = result.job.settings
     load = f"{settings.rate:g} requests/s, {settings.arrivals}" if settings.rate else f"{settings.connections} clients"
     figure.suptitle(f"{result.job.target.url}\n{load}")
     _draw_rates(figure, summary)
     _draw_latency(figure, summary)
     _draw_histogram(figure, summary)
-    figure.savefig(path, dpi=DPI)
+    save(figure, path)
 
 
 def _draw_rates(figure: Figure, summary: Summary) -> None:
@@ -83,5 +83,5 @@ def _draw_histogram(figure: Figure, summary: Summary) -> None:
 
 
 def _edges_s(summary: Summary) -> list[float]:
-    """Returns where the seconds begin, and where the last of them, perhaps a part of one, ends."""
+    """Returns the beginning of each second, and the end of the last, which may be shorter."""
     return [*(float(each.second) for each in summary.seconds), summary.window_s]

@@ -32,9 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Notes when it begins, and of which commit. A process that runs a part of the tests knows too little to tell."""
     if config.getoption("--document") and not hasattr(config, "workerinput"):
-        from bench.machine import when_and_what  # noqa: PLC0415 - takes a second
+        from bench.machine import run_metadata  # noqa: PLC0415 - takes a second
 
-        config.stash[RUN] = when_and_what()
+        config.stash[RUN] = run_metadata()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
@@ -94,11 +94,11 @@ def _told(name: str, value: object) -> str:
 
 
 def _write(rows: Rows, run: Mapping[str, str]) -> None:
-    from bench.document import with_block  # noqa: PLC0415 - takes a second
+    from bench.document import replace_block  # noqa: PLC0415 - takes a second
     from bench.tables import markdown  # noqa: PLC0415 - as above
 
     titles = [name.removesuffix("_s").replace("_", " ") for name in COMMON]
     titles[-1] = "slowest, s"
     table = markdown([*titles, "besides", "test"], [[*_cells(row), f"`{test}`"] for test, row in rows])
     block = f"{run['started']} UTC, commit {run['commit']}.\n\n{table}"
-    DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
+    DOCUMENT.write_text(replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`redbatch bench` as a user has it, against a real gateway, or a server that answers as the test wants."""
+"""`redbatch bench` as a separate process, against a real gateway or a scripted server."""
 
 from __future__ import annotations
 
@@ -27,64 +27,64 @@ VECTOR_BYTES = 1_000  # an answer's 384 numbers are more than that
 
 
 class Bench:
-    """Runs the command in a folder of the test's own.
+    """Runs the command in a private folder.
 
     Args:
-        folder: where it runs, and writes `run.json`.
+        folder: its working directory, in which it writes `run.json`.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.said = ""
-        self.complaint = ""
+        self.output = ""
+        self.errors = ""
 
     async def start(self, url: str, *arguments: str) -> asyncio.subprocess.Process:
-        """Starts it."""
+        """Starts the command."""
         command = [sys.executable, "-P", "-m", "redbatch", "bench", url, "--out", "run.json", *arguments]
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(*command, cwd=self.folder, stdout=pipe, stderr=pipe)
 
     async def end(self, process: asyncio.subprocess.Process, code: int = 0) -> dict[str, Any]:
-        """Waits for its end, which must be one with this exit code, and returns what it wrote."""
-        said, complaint = await process.communicate()
-        self.said, self.complaint = said.decode(), complaint.decode()
-        assert process.returncode == code, self.complaint
+        """Waits for its end, asserts the exit code, and returns the JSON that it wrote."""
+        stdout, stderr = await process.communicate()
+        self.output, self.errors = stdout.decode(), stderr.decode()
+        assert process.returncode == code, self.errors
         written: dict[str, Any] = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         return written
 
     async def interrupt(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
-        """Presses Ctrl-C, and waits for its end."""
+        """Sends SIGINT, as Ctrl-C does, and waits for its end."""
         process.send_signal(signal.SIGINT)
         return await self.end(process)
 
     async def run(self, url: str, *arguments: str, code: int = 0) -> dict[str, Any]:
-        """Both."""
+        """Starts the command and waits for its end."""
         return await self.end(await self.start(url, "--warmup", "100ms", *arguments), code)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    """The command, in an empty folder."""
+    """Returns the command in an empty folder."""
     return Bench(tmp_path)
 
 
 @pytest_asyncio.fixture
 async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """Processes of the test's own, around the test's queue."""
+    """Yields private processes on the test's queue."""
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
         yield House(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
 async def gateway(house: House) -> Gateway:
-    """A gateway with a null worker behind it."""
+    """Returns a gateway with a null worker."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
     return gateway
 
 
-async def test_a_closed_loop_tells_what_the_cluster_does(bench: Bench, gateway: Gateway) -> None:
-    """Every request has its vectors; by Little's law, the rate times the mean latency is the number of clients."""
+async def test_a_closed_loop_measures_the_cluster(bench: Bench, gateway: Gateway) -> None:
+    """Every request gets its vectors; by Little's law, rate times mean latency is the number of clients."""
     written = await bench.run(gateway.url, "--clients", "8", "--duration", "1s", "--check", "--plot", "run.png")
     measured = written["measured"]
     assert measured["errors"] == {}
@@ -96,11 +96,11 @@ async def test_a_closed_loop_tells_what_the_cluster_does(bench: Bench, gateway: 
     assert written["generator"]["cpu_us_per_request"] > 0
     assert (bench.folder / "run.png").read_bytes().startswith(b"\x89PNG")
     for expected in ("throughput", "p99", "errors", "late", "the load generator used"):
-        assert expected in bench.said
+        assert expected in bench.output
 
 
 async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: Gateway) -> None:
-    """Inputs are counted beside requests, and the seed decides how many requests there are."""
+    """Inputs are counted in addition to requests, and the seed determines the number of requests."""
     arguments = ["--rate", "100", "--duration", "1s", "--inputs-per-request", "3", "--mix", "mixed", "--check"]
     written = await bench.run(gateway.url, *arguments, "--seed", "5")
     measured = written["measured"]
@@ -111,17 +111,17 @@ async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: Gateway) ->
 
 
 async def test_refusals_are_counted_by_code(bench: Bench, house: House) -> None:
-    """Without a worker a gateway takes nothing: the run goes on to its end, and says that nothing was answered."""
+    """Without a worker, a gateway refuses all requests: the run continues to its end, and reports no good answer."""
     gateway = await house.gateway()
     measured = (await bench.run(gateway.url, "--clients", "2", "--requests", "30", code=1))["measured"]
     assert (measured["ok"], measured["errors"], measured["requests_per_s"]) == (0, {"no_worker": 30}, 0)
     assert measured["latency_ms"]["p50"] is None
-    assert "no_worker 30" in bench.said
-    assert bench.complaint.endswith("redbatch: none of 30 requests got a good answer\n")
+    assert "no_worker 30" in bench.output
+    assert bench.errors.endswith("redbatch: none of 30 requests got a good answer\n")
 
 
 async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway) -> None:
-    """A text that is too long is refused as such (and closes the connection), a wrong header too."""
+    """A too long text is refused with its own code and closes the connection; an invalid header is refused too."""
     (bench.folder / "texts.txt").write_text("short\n" + "long " * 40_000 + "\n", encoding="utf-8")
     arguments = ["--clients", "2", "--requests", "20", "--texts", "texts.txt"]
     measured = (await bench.run(gateway.url, *arguments))["measured"]
@@ -132,8 +132,8 @@ async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway
     assert refused["measured"]["errors"] == {"invalid_request": 5}
 
 
-async def test_ctrl_c_shows_what_was_measured(bench: Bench) -> None:
-    """Exit code 0, the table and the file, also while an answer is awaited, which is then no error."""
+async def test_ctrl_c_prints_the_results_so_far(bench: Bench) -> None:
+    """The exit code is 0, with table and file; a request in flight is not an error."""
     async with serving(lambda n: answer() if n <= 50 else None) as server:
         process = await bench.start(server.url, "--clients", "2", "--duration", "1h", "--warmup", "0s")
         await wait_until(lambda: server.requests == 52, "no further answer will come", timeout_s=READY_S)
@@ -142,11 +142,11 @@ async def test_ctrl_c_shows_what_was_measured(bench: Bench) -> None:
     assert (measured["requests"], measured["ok"], measured["errors"]) == (50, 50, {})
     assert measured["window_s"] < READY_S
     assert (written["interrupted"], written["unanswered"]) == (True, 2)
-    assert "ended by Ctrl-C: 2 in flight do not count" in bench.said
+    assert "ended by Ctrl-C: 2 in flight do not count" in bench.output
 
 
-async def test_ctrl_c_hides_nothing_that_was_due(bench: Bench) -> None:
-    """What an open loop could not send by then is an error; what is in flight is told as a number."""
+async def test_ctrl_c_counts_requests_that_were_due(bench: Bench) -> None:
+    """A due request that an open loop could not send is an error; requests in flight are counted separately."""
     arguments = ["--rate", "1000", "--clients", "2", "--duration", "1h", "--warmup", "0s", "--seed", "1"]
     async with serving(lambda n: answer() if n <= 20 else None) as server:
         process = await bench.start(server.url, *arguments)
@@ -157,4 +157,4 @@ async def test_ctrl_c_hides_nothing_that_was_due(bench: Bench) -> None:
     measured = written["measured"]
     due = len(list(schedule(poisson(1_000, Random(1)), 0.0, measured["window_s"], None)))
     assert (measured["ok"], written["unanswered"], list(measured["errors"])) == (20, 2, ["never_sent"])
-    assert due - 27 <= measured["errors"]["never_sent"] <= due - 22  # some fall due while it ends
+    assert due - 27 <= measured["errors"]["never_sent"] <= due - 22  # a few become due while the run ends

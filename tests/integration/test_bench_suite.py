@@ -1,4 +1,4 @@
-"""The benchmarks of the repository at work, as briefly as wrk allows."""
+"""The benchmarks of the repository against real processes, as short as wrk allows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import plumbing
-from bench.beyond_http import http_alone
+from bench import null_model
 from bench.cluster import ROLES
-from bench.generator import bodies, drive
+from bench.gateway_overhead import http_only_server
 from bench.rounds import Round
-from bench.stage import Extent, Stage
+from bench.step import Extent, StepContext
+from bench.wrk import run, write_mix
 from tests import plain_http
 
 pytestmark = [
@@ -28,12 +28,12 @@ SLOW_S = 0.03
 
 
 @pytest.mark.long
-def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
-    """No request fails, every process has worked for them, and Redis has had commands for each."""
-    said: list[str] = []
-    rows = plumbing.run(Stage(BRIEF, tmp_path, Round(0, 1), said.append), gateways=2, clients=(1, 16))
+def test_the_null_model_gives_plausible_figures(tmp_path: Path) -> None:
+    """No request fails, every process uses CPU, and Redis executes commands for each request."""
+    shown: list[str] = []
+    rows = null_model.run(StepContext(BRIEF, tmp_path, Round(0, 1), shown.append), gateways=2, clients=(1, 16))
     assert [row.of["clients"] for row in rows] == [1, 16]
-    assert len(said) == 2
+    assert len(shown) == 2
     for row in rows:
         figures = row.figures
         assert figures["requests_per_s"] > 5
@@ -46,7 +46,7 @@ def test_plumbing_gives_plausible_figures(tmp_path: Path) -> None:
 
 
 async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
-    """Of one client, every tenth answer is slow: wrk's own percentiles would have half of them slow."""
+    """Every tenth answer to the only client is slow; wrk's uncorrected percentiles would count half of them as slow."""
     turn = itertools.count()
     served = asyncio.Event()
 
@@ -61,7 +61,7 @@ async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        load = await asyncio.to_thread(drive, url, bodies("short", tmp_path), clients=1, seconds=1, warmup_s=0)
+        load = await asyncio.to_thread(run, url, write_mix("short", tmp_path), clients=1, seconds=1)
         await served.wait()
     assert load.errors == 0
     assert load.requests <= next(turn) <= load.requests + 1
@@ -69,9 +69,9 @@ async def test_latencies_are_those_of_the_answers(tmp_path: Path) -> None:
     assert load.p95_ms >= SLOW_S * 1000
 
 
-def test_http_alone_answers_as_a_gateway_does() -> None:
-    """With a vector and the headers of one; nothing is behind it."""
-    with http_alone() as served:
+def test_an_http_only_gateway_answers_like_a_gateway() -> None:
+    """The answer has a vector and the headers of a gateway, without a queue."""
+    with http_only_server() as served:
         answer = plain_http.post(served.url, json={"text": "anything"})
     assert answer.status_code == 200
     assert len(answer.json()["embedding"]) == 384

@@ -1,6 +1,6 @@
-"""BentoML: one service with a batchable method. Its wait adapts itself; the bound of it is a latency in milliseconds.
+"""BentoML: one service with a batchable method. Its wait is adaptive, bounded by a latency in milliseconds.
 
-Run by `bentoml serve`: what it is told stands in EMBED_MODEL, EMBED_BATCH_SIZE and EMBED_PROCESSES.
+Run by `bentoml serve`; the arguments are EMBED_MODEL, EMBED_BATCH_SIZE and EMBED_PROCESSES.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import bentoml
 import numpy as np
 
-from bench.peers.vectors import load
+from bench.peers.models import load
 
-MAX_LATENCY_MS = 60_000  # its default; requests that it expects to take longer are refused, so 5 ms is none
+MAX_LATENCY_MS = 60_000  # its default; it refuses requests that it expects to take longer, so 5 ms is too short
 
 
 @bentoml.service(
@@ -33,5 +33,5 @@ class Embedder:
         max_latency_ms=MAX_LATENCY_MS,
     )
     def embed(self, text: list[str]) -> np.ndarray:
-        """Answers a batch. A batchable method takes a list from each client, and answers with one."""
+        """Returns the vectors of a batch. A batchable method receives a list from each client, and returns a list."""
         return self.model(text)

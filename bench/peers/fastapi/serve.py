@@ -1,6 +1,6 @@
-"""Plain FastAPI: one `encode` for each request, in the thread pool that FastAPI gives a `def` route. No batching.
+"""Plain FastAPI: one `encode` per request, in the thread pool in which FastAPI runs `def` routes. No batching.
 
-Run by uvicorn; the model stands in EMBED_MODEL.
+Run by uvicorn; EMBED_MODEL is the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import orjson
 from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
-from bench.peers.vectors import load
+from bench.peers.models import load
 
 
 class Text(BaseModel):
@@ -33,13 +33,13 @@ embed = load(os.environ["EMBED_MODEL"])
 
 @app.post("/embed")
 def typed(body: Text) -> Embedding:
-    """Answers through a model, which FastAPI's documentation calls the fastest."""
+    """Answers with a response model, which FastAPI's documentation calls the fastest way."""
     return Embedding(embedding=embed([body.text])[0].tolist())
 
 
 @app.post("/orjson/embed")
 def lean(body: Text) -> Response:
-    """Answers with bytes of its own making."""
+    """Answers with bytes that orjson serialized."""
     vector = np.ascontiguousarray(embed([body.text])[0])
     content = orjson.dumps({"embedding": vector}, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(content, media_type="application/json")

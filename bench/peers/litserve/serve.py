@@ -8,7 +8,7 @@ import litserve
 import orjson
 from fastapi import Response
 
-from bench.peers.vectors import arguments, load
+from bench.peers.models import argument_parser, load
 
 
 class Embedder(litserve.LitAPI):
@@ -28,25 +28,25 @@ class Embedder(litserve.LitAPI):
         return request["text"]
 
     def predict(self, texts: list[str]) -> Any:
-        """Answers a batch."""
+        """Returns the vectors of a batch."""
         return self.embed(texts)
 
     def encode_response(self, vector: Any) -> Response:
-        """Returns a response of its own: a dict would be encoded by the one process that speaks HTTP, and slowly."""
+        """Returns a serialized response: a dict would be encoded, slowly, by the only process that serves HTTP."""
         content = orjson.dumps({"embedding": vector}, option=orjson.OPT_SERIALIZE_NUMPY)
         return Response(content, media_type="application/json")
 
 
 if __name__ == "__main__":
-    parser = arguments()
+    parser = argument_parser()
     parser.add_argument("--fast-queue", action="store_true")
-    given = parser.parse_args()
-    api = Embedder(given.model, given.batch_size, given.wait_ms)
-    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1, timeout=60, fast_queue=given.fast_queue)
+    options = parser.parse_args()
+    api = Embedder(options.model, options.batch_size, options.wait_ms)
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=1, timeout=60, fast_queue=options.fast_queue)
     server.run(
         host="127.0.0.1",
-        port=given.port,
-        num_api_servers=given.processes,
+        port=options.port,
+        num_api_servers=options.processes,
         generate_client_file=False,
         log_level="warning",
         access_log=False,

@@ -14,11 +14,11 @@ from ray.serve.schema import LoggingConfig
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bench.peers.vectors import arguments, load
+from bench.peers.models import argument_parser, load
 
 CORES = os.cpu_count() or 1
 MAX_ONGOING = 1_000
-"""Requests that a replica takes at once: the default of 5 would keep batches small."""
+"""Maximum number of concurrent requests of a replica: the default of 5 would keep batches small."""
 
 
 def deployment(model: str, batch_size: int, wait_ms: int) -> Any:
@@ -27,7 +27,7 @@ def deployment(model: str, batch_size: int, wait_ms: int) -> Any:
     @serve.deployment(
         num_replicas=1,
         max_ongoing_requests=MAX_ONGOING,
-        # Ray gives a replica as many OpenMP threads as cores are reserved for it: all of them, as torch itself would.
+        # Ray sets the OpenMP threads of a replica to its reserved cores: all cores, which is also torch's default.
         ray_actor_options={"num_cpus": CORES},
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
@@ -45,15 +45,15 @@ def deployment(model: str, batch_size: int, wait_ms: int) -> Any:
             content = orjson.dumps({"embedding": vector}, option=orjson.OPT_SERIALIZE_NUMPY)
             return Response(content, media_type="application/json")
 
-    deployed: Any = Embedder  # what the decorator made of it
+    deployed: Any = Embedder  # the return value of the decorator
     return deployed.bind()
 
 
 if __name__ == "__main__":
-    given = arguments().parse_args()
+    options = argument_parser().parse_args()
     ray.init(num_cpus=CORES, include_dashboard=False)
-    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=given.port, keep_alive_timeout_s=60))
-    serve.run(deployment(given.model, given.batch_size, given.wait_ms), route_prefix="/embed")
+    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=options.port, keep_alive_timeout_s=60))
+    serve.run(deployment(options.model, options.batch_size, options.wait_ms), route_prefix="/embed")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     serve.shutdown()
     ray.shutdown()

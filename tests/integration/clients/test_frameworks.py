@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "frameworks"
 @pytest.fixture(scope="session")
 def python() -> Path:
     """The Python of their environment, which takes a minute or two to make."""
-    made = environment.make_at(environment.WHERE / "frameworks", FOLDER / "requirements.txt", [], print)
+    made = environment.make_at(environment.FOLDER / "frameworks", FOLDER / "requirements.txt", [], print)
     return made / "python"
 
 

@@ -1,1 +1,1 @@
-"""Tests of the pure parts of the benchmarks."""
+"""Unit tests of the benchmarks."""

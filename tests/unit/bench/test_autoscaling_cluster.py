@@ -1,4 +1,4 @@
-"""The wiring of the simulated cluster: who is asked what, and when, step by step."""
+"""The wiring of the simulated cluster: which autoscaler reads which metric, and when, step by step."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.autoscaling.cluster import Course, Outage, Scene, in_lane, simulate
+from bench.autoscaling.cluster import DayHistory, Outage, Scenario, lane_entries, simulate
+from bench.autoscaling.deployment import Deployment
 from bench.autoscaling.figures import after_outage, figures
-from bench.autoscaling.hpa import SYNC_S, Behaviour, Pods, Policy, Rules
+from bench.autoscaling.hpa import SYNC_S, Behavior, PodMetrics, ScalingPolicy, ScalingRules
 from bench.autoscaling.keda import Fallback, ScaledObject
-from bench.autoscaling.manifests import Autoscalers, Utilization
-from bench.autoscaling.pods import Fleet
-from bench.autoscaling.scenes import of_many
-from bench.autoscaling.station import Station
-from bench.autoscaling.usage import LAG_S, WINDOW_S, Usage
+from bench.autoscaling.manifests import Autoscalers, CpuHpaSpec
+from bench.autoscaling.metrics_server import LAG_S, WINDOW_S, MetricsServer
+from bench.autoscaling.scenarios import with_large_requests
+from bench.autoscaling.worker_profile import WorkerProfile
 
-AT_ONCE = Behaviour(Rules(0.0, (Policy("Percent", 1_000, 15.0),)), Rules(0.0, (Policy("Percent", 100, 15.0),)))
-HOLDS = Station.even(100.0, 0.4)
-"""At a load of a half it holds 20 inputs, and 40 at a whole one."""
+AT_ONCE = Behavior(
+    ScalingRules(0.0, (ScalingPolicy("Percent", 1_000, 15.0),)),
+    ScalingRules(0.0, (ScalingPolicy("Percent", 100, 15.0),)),
+)
+PROFILE = WorkerProfile.constant(100.0, 0.4)
+"""A worker holds 20 inputs at half load, and 40 at full load."""
 
-TWO = Utilization(0.7, 2, 2)
+TWO_GATEWAYS = CpuHpaSpec(0.7, 2, 2)
 
 
 def changes(replicas: list[int]) -> dict[int, int]:
-    """Returns in which steps there were to be other numbers of pods, and how many: from the first on."""
+    """Returns the steps in which the number of replicas changed, with the new number; step 0 is always included."""
     return {0: replicas[0]} | {
         step: replicas[step] for step in range(1, len(replicas)) if replicas[step] != replicas[step - 1]
     }
@@ -40,98 +43,100 @@ def changes(replicas: list[int]) -> dict[int, int]:
         (70, 5, 35.0, 16.5),
     ],
 )
-def test_what_is_in_the_lane_are_entries(inputs: int, waiting: int, held: float, entries: float) -> None:
-    """Of requests that wait, and of inputs that workers hold: each request is as many entries as it becomes."""
-    assert in_lane(of_many(Scene(HOLDS, 1.0), inputs), waiting, held) == pytest.approx(entries)
+def test_the_lane_counts_entries(inputs: int, waiting: int, held: float, entries: float) -> None:
+    """Each waiting request, and each request that a worker holds, counts with all its entries."""
+    assert lane_entries(with_large_requests(Scenario(PROFILE, 1.0), inputs), waiting, held) == pytest.approx(entries)
 
 
-def test_workers_come_by_what_the_others_hold_each_15_s() -> None:
-    """50 a second are 20 entries in a worker's hands and none that wait: with a target of ten, two workers; and so on.
+def test_workers_scale_by_the_entries_that_workers_hold() -> None:
+    """At 50 requests/s a worker holds 20 entries and none wait: with a target of 10 that asks for two workers.
 
-    From 20 s on there are 90 a second, 18 for each of two: 36 entries, which is seen at 31 s, and then four workers.
+    From 20 s on 90 requests/s give each of the two workers 18 entries. At the sync at 31 s these 36 entries ask for
+    four workers.
     """
-    came = np.concatenate([np.full(20, 50), np.full(100, 90), np.full(60, 20)])
-    workers = ScaledObject(10.0, 1, 8, polling_s=SYNC_S, behaviour=AT_ONCE)
-    course = simulate(Scene(HOLDS, 1.0, worker_start_s=5.0), Autoscalers(workers, TWO), came)
-    assert changes(course.workers) == {0: 1, 1: 2, 31: 4, 121: 1}
-    assert changes(course.ready) == {0: 1, 6: 2, 36: 4, 121: 1}
+    requests = np.concatenate([np.full(20, 50), np.full(100, 90), np.full(60, 20)])
+    workers = ScaledObject(10.0, 1, 8, polling_interval_s=SYNC_S, behavior=AT_ONCE)
+    history = simulate(Scenario(PROFILE, 1.0, worker_start_s=5.0), Autoscalers(workers, TWO_GATEWAYS), requests)
+    assert changes(history.workers) == {0: 1, 1: 2, 31: 4, 121: 1}
+    assert changes(history.ready_workers) == {0: 1, 6: 2, 36: 4, 121: 1}
 
 
-def test_workers_come_by_what_waits_in_entries() -> None:
-    """Six requests of 70 inputs wait at 16 s, and gateways take no more: 18 entries, so six workers of three each."""
-    scene = of_many(Scene(Station.even(50.0, 0.0), 1.0, worker_start_s=1e9), 70)
-    workers = ScaledObject(3.0, 1, 50, polling_s=SYNC_S, behaviour=AT_ONCE)
-    course = simulate(scene, Autoscalers(workers, TWO), np.full(16, 2))
-    assert course.waiting == 6
-    longer = simulate(scene, Autoscalers(workers, TWO), np.full(17, 2))
+def test_workers_scale_by_the_entries_that_wait() -> None:
+    """At 16 s six requests of 70 inputs wait, the gateways' limit: 18 entries ask for six workers of three each."""
+    scenario = with_large_requests(Scenario(WorkerProfile.constant(50.0, 0.0), 1.0, worker_start_s=1e9), 70)
+    workers = ScaledObject(3.0, 1, 50, polling_interval_s=SYNC_S, behavior=AT_ONCE)
+    history = simulate(scenario, Autoscalers(workers, TWO_GATEWAYS), np.full(16, 2))
+    assert history.num_waiting == 6
+    longer = simulate(scenario, Autoscalers(workers, TWO_GATEWAYS), np.full(17, 2))
     assert changes(longer.workers) == {0: 1, 1: 2, 16: 6}
 
 
-def test_gateways_come_by_what_is_known_of_those_that_are_there() -> None:
-    """Seen 30 s late; those that start, or of which nothing is known yet, damp the step, and turn none round.
+def test_gateways_scale_by_delayed_metrics_of_existing_pods() -> None:
+    """The HPA sees CPU usage 30 s late; pods that start, or have no metrics, damp a step and never reverse it.
 
-    Two gateways of 1,000 a second have all their CPU to do from the beginning; that is known at 45 s, and four are to
-    be. From 60 s on there are 1,200 a second, which is known at 105 s: 0.6 of two, and two that are to come at 135 s,
-    so four stay. At 180 s all four are known to use 0.3: three are enough, and 15 s later two, by what is still 0.3.
+    Two gateways of 1,000 requests/s are at full load from the beginning. The HPA sees that at 45 s, and orders four.
+    From 60 s on there are 1,200 requests/s, which the HPA sees at 105 s: a usage of 0.6 by two pods, and two pods that
+    are ready at 135 s, so four remain. At 180 s the HPA sees a usage of 0.3 by all four and orders three; 15 s later
+    the usage that it sees is still 0.3, and it orders two.
     """
-    scene = Scene(Station.even(100_000.0, 0.0), 1.0, gateway_start_s=90.0, gateway_cpu_s=0.001)
-    autoscalers = Autoscalers(ScaledObject(1e9, 1, 1), Utilization(0.5, 2, 20, AT_ONCE))
-    course = simulate(scene, autoscalers, np.concatenate([np.full(60, 2_000), np.full(141, 1_200)]))
-    assert changes(course.gateways) == {0: 2, 45: 4, 180: 3, 195: 2}
-    assert changes(course.ready_gateways) == {0: 2, 135: 4, 180: 3, 195: 2}
+    scenario = Scenario(WorkerProfile.constant(100_000.0, 0.0), 1.0, gateway_start_s=90.0, gateway_cpu_s=0.001)
+    autoscalers = Autoscalers(ScaledObject(1e9, 1, 1), CpuHpaSpec(0.5, 2, 20, AT_ONCE))
+    history = simulate(scenario, autoscalers, np.concatenate([np.full(60, 2_000), np.full(141, 1_200)]))
+    assert changes(history.gateways) == {0: 2, 45: 4, 180: 3, 195: 2}
+    assert changes(history.ready_gateways) == {0: 2, 135: 4, 180: 3, 195: 2}
 
 
-def test_nothing_is_known_of_cpu_at_first_and_of_new_pods() -> None:
-    """Until there is a window that has ended LAG_S ago."""
-    usage, fleet = Usage(), Fleet(2, 10.0, 5.0)
+def test_new_pods_have_no_cpu_metrics() -> None:
+    """A pod has metrics once it was ready for a whole window that ended LAG_S ago."""
+    server, pods = MetricsServer(), Deployment(2, 10.0, 5.0)
     for step in range(round(LAG_S + WINDOW_S)):
-        assert usage.told(float(step), fleet) == Pods([], missing=2)
-        usage.note(0.25 if step < WINDOW_S else 1.0)
-    fleet.scale(40.0, 4)
-    assert usage.told(45.0, fleet) == Pods([0.25, 0.25], unready=2)
-    fleet.advance(50.0)
-    assert usage.told(94.0, fleet) == Pods([0.25, 0.25], missing=2)
-    assert usage.told(95.0, fleet) == Pods([0.25] * 4)
+        assert server.pod_metrics(float(step), pods) == PodMetrics([], missing=2)
+        server.record(0.25 if step < WINDOW_S else 1.0)
+    pods.scale(40.0, 4)
+    assert server.pod_metrics(45.0, pods) == PodMetrics([0.25, 0.25], unready=2)
+    pods.advance(50.0)
+    assert server.pod_metrics(94.0, pods) == PodMetrics([0.25, 0.25], missing=2)
+    assert server.pod_metrics(95.0, pods) == PodMetrics([0.25] * 4)
 
 
-def away(fallback: Fallback | None, for_s: float) -> tuple[Scene, Course]:
-    """Returns three workers of which each has 30 a second to do, with Redis away from 600 s on, and what happened."""
-    scene = Scene(HOLDS, 1.0, worker_start_s=5.0, outage=Outage(600.0, for_s))
-    workers = ScaledObject(12.0, 1, 8, polling_s=SYNC_S, behaviour=AT_ONCE, fallback=fallback)
-    return scene, simulate(scene, Autoscalers(workers, TWO), np.full(6_000, 90))
+def with_outage(fallback: Fallback | None, duration_s: float) -> tuple[Scenario, DayHistory]:
+    """Returns the history of three workers with 30 requests/s each, and an outage of Redis from 600 s on."""
+    scenario = Scenario(PROFILE, 1.0, worker_start_s=5.0, outage=Outage(600.0, duration_s))
+    workers = ScaledObject(12.0, 1, 8, polling_interval_s=SYNC_S, behavior=AT_ONCE, fallback=fallback)
+    return scenario, simulate(scenario, Autoscalers(workers, TWO_GATEWAYS), np.full(6_000, 90))
 
 
-def test_while_redis_is_away_nobody_is_answered_and_no_worker_goes() -> None:
-    """With the fallback of k8s/; those who come are refused, and afterwards all goes on as before."""
-    scene, course = away(Fallback(3, 1, "currentReplicasIfHigher"), 300.0)
-    assert set(course.workers[500:2_000]) == {3}
-    assert course.refused[600:900] == [90] * 300
-    assert sum(course.refused) == 90 * 300
-    assert not {step for step, *_ in course.answered} & set(range(600, 900))
-    found = after_outage(course, scene)
-    assert (found["min_ready"], found["slow_after"]) == (3, 0)
-    assert found["p99_after_ms"] == pytest.approx(400, rel=0.03)
-    assert figures(course, scene).refused == pytest.approx(0.05)
+def test_an_outage_refuses_all_requests_and_stops_no_worker() -> None:
+    """With the fallback of k8s/ requests are refused during the outage, and are answered as before after it."""
+    scenario, history = with_outage(Fallback(3, 1, "currentReplicasIfHigher"), 300.0)
+    assert set(history.workers[500:2_000]) == {3}
+    assert history.refused[600:900] == [90] * 300
+    assert sum(history.refused) == 90 * 300
+    assert not {step for step, *_ in history.answered} & set(range(600, 900))
+    actual = after_outage(history, scenario)
+    assert (actual["min_ready"], actual["slow_after"]) == (3, 0)
+    assert actual["p99_after_ms"] == pytest.approx(400, rel=0.03)
+    assert figures(history, scenario).refused == pytest.approx(0.05)
 
 
-def test_a_fallback_to_a_number_takes_workers_after_more_failures_than_it_bears() -> None:
-    """The fourth one in a row: Redis is asked at 601, 616, 631 and 646 s, and then there is one worker."""
-    scene, course = away(Fallback(3, 1), 300.0)
-    assert (course.workers[645], course.workers[646]) == (3, 1)
-    assert after_outage(course, scene)["min_ready"] == 1
-    assert after_outage(course, scene)["slow_after"] == 0
-    assert sum(course.refused[:600]) == 0
+def test_a_static_fallback_stops_workers_after_its_failure_threshold() -> None:
+    """The fourth consecutive failure counts: the queries fail at 601, 616, 631 and 646 s, then one worker remains."""
+    scenario, history = with_outage(Fallback(3, 1), 300.0)
+    assert (history.workers[645], history.workers[646]) == (3, 1)
+    assert after_outage(history, scenario)["min_ready"] == 1
+    assert after_outage(history, scenario)["slow_after"] == 0
+    assert sum(history.refused[:600]) == 0
 
 
-def test_without_a_fallback_nothing_changes_while_redis_is_away() -> None:
-    """An HPA without a metric leaves all as it is."""
-    _, course = away(None, 300.0)
-    assert set(course.workers[500:2_000]) == {3}
+def test_without_a_fallback_an_outage_changes_nothing() -> None:
+    """An HPA without a metric keeps the number of replicas."""
+    _, history = with_outage(None, 300.0)
+    assert set(history.workers[500:2_000]) == {3}
 
 
-def test_what_expires_in_an_outage_is_counted() -> None:
-    """Those who waited when Redis went have no answer, and their time ends."""
-    scene = replace(Scene(HOLDS, 1.0), outage=Outage(10.0, 60.0))
-    course = simulate(scene, Autoscalers(ScaledObject(1e9, 1, 1), TWO), np.full(70, 150))
-    assert sum(course.expired) == 500
-    assert sum(course.refused) == 150 * 60
+def test_requests_that_expire_in_an_outage_are_counted() -> None:
+    """Requests that wait when Redis fails get no answer and expire."""
+    scenario = replace(Scenario(PROFILE, 1.0), outage=Outage(10.0, 60.0))
+    history = simulate(scenario, Autoscalers(ScaledObject(1e9, 1, 1), TWO_GATEWAYS), np.full(70, 150))
+    assert sum(history.expired) == 500
+    assert sum(history.refused) == 150 * 60

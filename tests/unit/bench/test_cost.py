@@ -1,4 +1,4 @@
-"""What lies between two snapshots."""
+"""Differences of two snapshots."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from bench.cluster import ClusterError
-from bench.cost import Snapshot, held, per_request, snapshot
-from bench.peers.stand import Alone
+from bench.cost import Snapshot, per_request, resources, snapshot
+from bench.peers.testbed import BareServer
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def gone() -> psutil.Process:
 
 
 def test_costs_are_divided_by_the_requests() -> None:
-    """CPU in µs by role, calls of Redis by name (a new one too; none that did not move), bytes in and out."""
+    """CPU is in µs by role; Redis calls by name include new names, and exclude unchanged ones; bytes are in and out."""
     before = Snapshot(10.0, {"gateway": 1.0, "redis": 2.0}, {"xadd": 5, "info": 1}, 1_000, 2_000)
     after = Snapshot(11.0, {"gateway": 1.5, "redis": 2.1}, {"xadd": 1_005, "info": 1, "blpop": 100}, 3_000, 6_000)
     cost = per_request(before, after, 1_000)
@@ -31,8 +31,8 @@ def test_costs_are_divided_by_the_requests() -> None:
 
 
 def test_a_process_that_died_is_named_by_its_role(gone: psutil.Process) -> None:
-    """Its number says nothing to people, and a step that fails is told by this message."""
+    """A failed step shows this message, and a process id would mean nothing to its reader."""
     with pytest.raises(ClusterError, match="the worker died during the measurement"):
-        snapshot(Alone("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
+        snapshot(BareServer("http://127.0.0.1:1/embed"), {"gateway": [psutil.Process()], "worker": [gone]})
     with pytest.raises(ClusterError, match="the engine died during the measurement"):
-        held(Mock(client_list=list), {"gateway": [psutil.Process()], "engine": [gone]})
+        resources(Mock(client_list=list), {"gateway": [psutil.Process()], "engine": [gone]})

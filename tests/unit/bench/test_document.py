@@ -1,39 +1,66 @@
-"""Tables find their place in the document, again and again."""
+"""Replacement of the tables in a document."""
 
 from __future__ import annotations
 
 import pytest
 
 from bench import document
-from bench.document import NOT_MEASURED, NoPlaceError, filled, machine_line, with_block
+from bench.document import MissingBlockError, fill_tables, machine_line, replace_block
+from bench.results import MissingResultsError
 
 TEXT = "# Title\n\n<!-- bench:a -->\nold\n<!-- end -->\n\nprose\n\n<!-- bench:b -->\n<!-- end -->\n"
-NOTHING: dict[str, dict[str, object]] = {"machine": {}, "parts": {}}
+FACTS = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")
+MACHINE = {fact: f"<{fact}>" for fact in FACTS}
+TABLES = (
+    "null",
+    "generators",
+    "redis",
+    "processes",
+    "http",
+    "real",
+    "limit",
+    "best",
+    "single-client",
+    "one-request",
+    "backends",
+)
+EMPTY: dict[str, list[dict[str, object]]] = {name: [] for name in TABLES}
+RUN: dict[str, object] = {"started": "D", "commit": "c1", "repetitions": 3}
 
 
-def test_a_block_is_put_between_its_marks() -> None:
-    """The prose and the other blocks stay as they are."""
-    assert with_block(TEXT, "a", "| new \\1 |") == TEXT.replace("old\n", "\n| new \\1 |\n\n")
-    assert with_block(TEXT, "b", "x") == TEXT.replace("b -->\n", "b -->\n\nx\n\n")
+def test_a_block_replaces_the_text_between_its_markers() -> None:
+    """The prose and the other blocks do not change."""
+    assert replace_block(TEXT, "a", "| new \\1 |") == TEXT.replace("old\n", "\n| new \\1 |\n\n")
+    assert replace_block(TEXT, "b", "x") == TEXT.replace("b -->\n", "b -->\n\nx\n\n")
 
 
-def test_to_write_twice_is_to_write_once() -> None:
-    """A block replaces the one before."""
-    once = with_block(with_block(TEXT, "a", "1"), "b", "2")
-    assert with_block(with_block(once, "a", "1"), "b", "2") == once
-    assert with_block(once, "a", "3") == with_block(with_block(TEXT, "a", "3"), "b", "2")
+def test_writing_twice_equals_writing_once() -> None:
+    """A block replaces the previous one."""
+    once = replace_block(replace_block(TEXT, "a", "1"), "b", "2")
+    assert replace_block(replace_block(once, "a", "1"), "b", "2") == once
+    assert replace_block(once, "a", "3") == replace_block(replace_block(TEXT, "a", "3"), "b", "2")
 
 
-def test_a_document_without_the_place_is_an_error() -> None:
-    """Its name is told."""
-    with pytest.raises(NoPlaceError, match="bench:c"):
-        with_block(TEXT, "c", "x")
+def test_a_document_without_the_block_is_an_error() -> None:
+    """The error has the name of the block."""
+    with pytest.raises(MissingBlockError, match="bench:c"):
+        replace_block(TEXT, "c", "x")
 
 
-def test_the_page_has_a_place_for_each_table() -> None:
-    """What was not measured says so there."""
-    page = filled(document.PATH.read_text(encoding="utf-8"), NOTHING)
-    assert page.count(NOT_MEASURED) == len(document.TABLES) + 1
+def test_the_page_has_a_block_for_each_table() -> None:
+    """Each of a small set of results, and the line about the machine, replaces a block of docs/performance.md."""
+    parts = {part: RUN | {"tables": EMPTY} for part, _ in document.TABLES.values()}
+    page = fill_tables(document.PATH.read_text(encoding="utf-8"), {"machine": MACHINE, "parts": parts})
+    assert machine_line({"machine": MACHINE, "parts": parts}) in page
+    for name, (_, table) in document.TABLES.items():
+        assert f"<!-- bench:{name} -->\n\n{table(EMPTY)}\n\n<!-- end -->" in page
+
+
+def test_results_of_some_parts_replace_no_table() -> None:
+    """The error names the missing parts and the command that measures them."""
+    found = {"machine": MACHINE, "parts": {"null": RUN | {"tables": {}}, "cost": RUN | {"tables": {}}}}
+    with pytest.raises(MissingResultsError, match=r'lacks real, backends\. .*ARGS="--only real,backends"'):
+        fill_tables(document.PATH.read_text(encoding="utf-8"), found)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +70,12 @@ def test_the_page_has_a_place_for_each_table() -> None:
         (("c1", "c2"), "; a: D UTC, commit c1, 3 rounds; b: D UTC, commit c2, 3 rounds."),
     ],
 )
-def test_the_machine_is_told_with_when_it_was_and_of_which_commit(commits: tuple[str, str], runs: str) -> None:
-    """Once, if all parts are of one run; else of each."""
-    facts = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")
+def test_the_machine_line_has_time_and_commit(commits: tuple[str, str], runs: str) -> None:
+    """It has them once if all parts are from one run, otherwise for each part."""
     parts = {
         name: {"started": "D", "commit": commit, "repetitions": 3, "tables": {}}
         for name, commit in zip("ab", commits, strict=True)
     }
-    line = machine_line({"machine": {fact: f"<{fact}>" for fact in facts}, "parts": parts})
-    assert all(f"<{fact}>" in line for fact in facts)
+    line = machine_line({"machine": MACHINE, "parts": parts})
+    assert all(f"<{fact}>" in line for fact in FACTS)
     assert line.endswith(runs)

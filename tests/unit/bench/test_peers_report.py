@@ -1,4 +1,4 @@
-"""What the tables say of the servers, and of those that did not start."""
+"""The tables of the servers, and the list of failures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.document import NoPlaceError
+from bench.document import MissingBlockError
 from bench.machine import ROOT
-from bench.peers.contest import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
-from bench.peers.report import as_json, compared, document, failed, servers, tables, tried, write
+from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
+from bench.peers.report import as_json, document, failure_list, rate_table, ratio_table, tables, trial_table, write
 
 
 def run(number: int, server: str, configuration: str, cell: str, *figures: float) -> Run:
@@ -38,78 +38,80 @@ Results = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def found() -> Results:
-    """Returns the results, through JSON."""
+    """Returns the results after a round trip through JSON."""
     read: Results = json.loads(json.dumps(as_json(RUNS, FAILURES, CHOICE, RUN)))
     return read
 
 
 def cells_of(table: str, name: str) -> list[str]:
-    """Returns the cells of the one row that begins so."""
+    """Returns the cells of the only row that starts with this name."""
     (row,) = [line for line in table.splitlines() if line.startswith(f"| {name}")]
     return [cell.strip() for cell in row.split("|")[2:-1]]
 
 
 def test_a_server_has_the_median_of_the_rounds_and_not_of_the_trial(found: Results) -> None:
-    """Rate, median latency, and failed requests where there are any."""
-    assert cells_of(servers(found), "Redbatch 0.1.0, 1 gateway") == ["200 (5.00)", "–"]
-    assert cells_of(servers(found), "mosec 0.9.8, with orjson") == ["100 (9.00, 2 failed)", "–"]
+    """A cell has rate, median latency, and failed requests, if any."""
+    assert cells_of(rate_table(found), "Redbatch 0.1.0, 1 gateway") == ["200 (5.00)", "–"]
+    assert cells_of(rate_table(found), "mosec 0.9.8, with orjson") == ["100 (9.00, 2 failed)", "–"]
 
 
-def test_requests_that_failed_in_one_round_only_are_told() -> None:
-    """The median of the rounds has none of them; the most of a round is told."""
+def test_failed_requests_of_a_single_round_are_reported() -> None:
+    """The table has the maximum of the rounds, as the median is 0."""
     runs = [
         run(number, "mosec", "32, 5 ms", "null-64", 100, 9, errors) for number, errors in ((1, 0), (2, 1234), (3, 0))
     ]
-    assert cells_of(servers(as_json(runs, [], CHOICE, RUN)), "mosec 0.9.8, with orjson") == ["100 (9.00, 1,234 failed)"]
+    assert cells_of(rate_table(as_json(runs, [], CHOICE, RUN)), "mosec 0.9.8, with orjson") == [
+        "100 (9.00, 1,234 failed)"
+    ]
 
 
-def test_the_tables_say_when_it_was_and_of_which_commit(found: Results) -> None:
-    """A figure without them cannot be looked up."""
+def test_the_tables_have_time_and_commit(found: Results) -> None:
+    """The number of rounds is in the singular for one round."""
     assert "; 2026-11-21 10:05 UTC, commit abc1234, 3 rounds. " in tables(found)
     assert "1 round. " in tables(found | {"repetitions": 1})
 
 
 def test_redbatch_has_a_line_for_two_gateways(found: Results) -> None:
-    """With what was measured on them."""
-    assert cells_of(servers(found), "Redbatch 0.1.0, 2 gateways") == ["–", "400 (7.00)"]
+    """The line has the cells that were measured with them."""
+    assert cells_of(rate_table(found), "Redbatch 0.1.0, 2 gateways") == ["–", "400 (7.00)"]
 
 
 def test_peers_are_compared_by_the_median_ratio(found: Results) -> None:
-    """With the least and the most of the rounds."""
-    assert cells_of(compared(found), "mosec, with orjson") == ["2.00 (1.00 to 3.00)", "–"]
+    """The ratio has the minimum and the maximum of the rounds."""
+    assert cells_of(ratio_table(found), "mosec, with orjson") == ["2.00 (1.00 to 3.00)", "–"]
 
 
-def test_every_configuration_that_was_tried_is_told(found: Results) -> None:
-    """Those that do not count too."""
-    assert cells_of(tried(found), "mosec, with orjson | 64, 10 ms")[1:] == ["80.0 (9.00)", "–"]
+def test_every_tried_configuration_has_a_row(found: Results) -> None:
+    """Configurations that are not the best have a row too."""
+    assert cells_of(trial_table(found), "mosec, with orjson | 64, 10 ms")[1:] == ["80.0 (9.00)", "–"]
 
 
 def test_a_peer_that_did_not_start_is_in_the_tables_with_its_reason(found: Results) -> None:
-    """It has an empty row, and a line with what is wrong and the last that it said: no path of this machine."""
-    assert cells_of(servers(found), "Infinity") == ["–", "–"]
-    assert failed(found).splitlines() == [
+    """It has an empty row, and a line with the error and the last log line, without paths of this machine."""
+    assert cells_of(rate_table(found), "Infinity") == ["–", "–"]
+    assert failure_list(found).splitlines() == [
         "- Infinity (32, minilm), before the rounds: it ended with 1: `ImportError: no ./optimum`",
         "- Ray Serve, round 2: no answer in 240 s",
     ]
-    assert failed(found) in tables(found)
+    assert failure_list(found) in tables(found)
 
 
 def test_without_redbatch_there_is_nothing_to_compare() -> None:
-    """A run of peers alone says what they did."""
+    """A run without Redbatch has the rates of the peers."""
     text = tables(as_json([each for each in RUNS if each.server != REDBATCH], [], CHOICE, RUN))
-    assert "a multiple" not in text
+    assert "divided by" not in text
     assert cells_of(text, "mosec 0.9.8, with orjson") == ["100 (9.00, 2 failed)"]
 
 
-def test_where_nothing_failed_nothing_is_said_of_failures() -> None:
-    """And where nothing was tried, nothing of trials: a quick run takes the first configurations."""
+def test_without_failures_there_is_no_list_of_failures() -> None:
+    """Without trials, as in a quick run with the first configurations, there is no table of trials."""
     text = tables(as_json([each for each in RUNS if each.round], [], CHOICE, RUN))
-    assert "did not work" not in text
+    assert "Failures" not in text
     assert "tried" not in text
 
 
-def test_the_document_gets_the_tables_at_their_place(found: Results, tmp_path: Path) -> None:
-    """And keeps everything around them. Without the place nothing is written."""
+def test_the_document_gets_the_tables_in_their_block(found: Results, tmp_path: Path) -> None:
+    """The text around them stays. Without the block, nothing is written."""
     page = tmp_path / "performance.md"
     page.write_text("before\n\n<!-- bench:peers -->\nold\n<!-- end -->\n\nbehind\n", encoding="utf-8")
     document(found, page)
@@ -117,11 +119,11 @@ def test_the_document_gets_the_tables_at_their_place(found: Results, tmp_path: P
         f"before\n\n<!-- bench:peers -->\n\n{tables(found)}\n\n<!-- end -->\n\nbehind\n"
     )
     page.write_text("no place\n", encoding="utf-8")
-    with pytest.raises(NoPlaceError):
+    with pytest.raises(MissingBlockError):
         document(found, page)
 
 
-def test_results_are_written_as_they_are_read(found: Results, tmp_path: Path) -> None:
-    """In a folder that is made for them."""
+def test_written_results_are_read_back(found: Results, tmp_path: Path) -> None:
+    """Writing creates the folder."""
     write(found, tmp_path / "results" / "peers.json")
     assert json.loads((tmp_path / "results" / "peers.json").read_text(encoding="utf-8")) == found

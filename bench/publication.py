@@ -1,0 +1,63 @@
+"""Publication of a benchmark with one file of results and one block of docs/performance.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import document
+from bench.figures import Row, fold
+from bench.machine import ROOT, describe_run, machine, run_metadata
+from bench.results import FOLDER, write
+from redbatch.progress import as_time
+
+Table = Callable[[Sequence[Mapping[str, Any]]], str]
+
+
+class Publication(NamedTuple):
+    """Name of the file and of the block, and the function that formats the table.
+
+    A quick run only shows that the benchmark works: its results go to .bench, and no document changes.
+    """
+
+    name: str
+    table: Table
+    quick: bool
+
+    @property
+    def path(self) -> Path:
+        """The file of results."""
+        if self.quick:
+            return ROOT / ".bench" / f"{self.name}-quick.json"
+        return FOLDER / f"{self.name}.json"
+
+
+class RunStart(NamedTuple):
+    """Start of a run: `at_s` on the monotonic clock, and the metadata for the results (time and commit)."""
+
+    at_s: float
+    metadata: Mapping[str, str]
+
+
+def start_run() -> RunStart:
+    """Returns the start of a run that begins now."""
+    return RunStart(time.monotonic(), run_metadata())
+
+
+def publish(
+    publication: Publication, run_start: RunStart, rounds: int, rows: Iterable[Row], **extra: object
+) -> dict[str, Any]:
+    """Writes, prints and returns the results, with `extra` values, and replaces the block of the document."""
+    folded = [each.as_json() for each in fold(rows)]
+    results = {"machine": machine(), **run_start.metadata, "repetitions": rounds, "tables": folded, **extra}
+    write(results, publication.path)
+    table = publication.table(folded)
+    print(f"{table}\n\n{as_time(time.monotonic() - run_start.at_s)}")
+    if not publication.quick:
+        text = document.PATH.read_text(encoding="utf-8")
+        document.PATH.write_text(
+            document.replace_block(text, publication.name, f"{describe_run(results)}.\n\n{table}"), encoding="utf-8"
+        )
+    return results
