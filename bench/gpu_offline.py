@@ -25,6 +25,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import BertConfig, BertModel
 
 from bench.limit import sorted_batches
+from gpuworker.backends.base import Backend
 from gpuworker.backends.equivalence import TOLERANCE, distance
 from gpuworker.backends.load import load_backend
 from gpuworker.backends.loading import DTYPES
