@@ -21,7 +21,7 @@ from bench.machine import ROOT
 from bench.measure import ClosedLoop, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
 from redbatch.up.local_redis import free_port
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 
 PART = "cost"
 TABLE = "http"
@@ -73,7 +73,7 @@ def http_alone() -> Iterator[HttpAlone]:
     """Runs it until the end of the block."""
     port = free_port()
     environment = clean_environment({"port": str(port), "admin_port": "0", "drain_delay_s": "0", "log_level": "error"})
-    command = wrapped([sys.executable, "-m", "bench.http_alone"], signal.SIGTERM)
+    command = wrap_command([sys.executable, "-m", "bench.http_alone"], signal.SIGTERM)
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         _wait(f"http://{HOST}:{port}/health", process)

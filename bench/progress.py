@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from redbatch.progress import Bar, as_time
+from redbatch.progress import ProgressBar, format_duration
 
 REFRESH_PER_S = 1
 """The bar is drawn by a thread, and what it needs is taken from what is measured: next to nothing at this rate."""
@@ -31,7 +31,7 @@ class Remaining:
         return step_left_s + (self.planned_s - self.done_s - self.step_s) * speed
 
 
-class Watch(Bar):
+class Watch(ProgressBar):
     """Shows it on stderr.
 
     Args:
@@ -49,7 +49,7 @@ class Watch(Bar):
     @property
     def left(self) -> str:
         """How long it will take from now on."""
-        return f"{as_time(self._remaining.left_s(self._elapsed_s()))} left"
+        return f"{format_duration(self._remaining.left_s(self._elapsed_s()))} left"
 
     def begin(self, step_s: float) -> None:
         """Notes that a step begins, for which so much is planned, and that the one before is done."""
@@ -62,7 +62,7 @@ class Watch(Bar):
         if self.console.is_terminal:
             self.progress.update(self._bar, description=text)
         else:
-            self.tell(f"{as_time(self._elapsed_s()):>12}  {text} ({self.left})")
+            self.tell(f"{format_duration(self._elapsed_s()):>12}  {text} ({self.left})")
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.autoscaling.hpa import by_average
 from bench.autoscaling.keda import ScaledObject
-from shared.jobs import window
+from shared.jobs import feed_window
 
 FLEETS = (1, 2, 4, 8)
 
@@ -33,7 +33,7 @@ class Texts:
 
 def entries(texts: Texts, per_entry: int, workers: int) -> int:
     """Returns how many entries of jobs are in the lane while so many workers run them: all that may be there."""
-    room = window(texts.per_s * texts.tokens * workers, texts.batch_tokens, workers)
+    room = feed_window(texts.per_s * texts.tokens * workers, texts.batch_tokens, workers)
     return min(room.entries, math.ceil(room.tokens / (per_entry * texts.tokens)))
 
 

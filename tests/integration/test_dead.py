@@ -35,7 +35,7 @@ async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number:
         new_entries = (NewEntry(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
         gateway = Gateway(queue.connection("submit"), queue.keys)
         await gateway.add(*(Submission(f"request-{i}", new_entries, BUDGET_MS) for i in range(number)))
-        await worker.bury([each._replace(attempts=3) for each in await worker.claim()], most=100)
+        await worker.give_up([each._replace(attempts=3) for each in await worker.claim()], max_dead_letters=100)
         await worker.leave()
     finally:
         await queue.close()
