@@ -11,7 +11,7 @@ from bench import document
 from bench.figures import Row, fold
 from bench.machine import ROOT, machine, run_line, when_and_what
 from bench.results import write
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 Table = Callable[[Sequence[Mapping[str, Any]]], str]
 
@@ -52,7 +52,7 @@ def publish(block: OwnBlock, begun: Begun, rounds: int, rows: Iterable[Row], **b
     found = {"machine": machine(), **begun.told, "repetitions": rounds, "tables": folded, **besides}
     write(found, block.path)
     table = block.table(folded)
-    print(f"{table}\n\n{as_time(time.monotonic() - begun.at)}")
+    print(f"{table}\n\n{format_duration(time.monotonic() - begun.at)}")
     if not block.quick:
         text = document.PATH.read_text(encoding="utf-8")
         document.PATH.write_text(

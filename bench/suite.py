@@ -26,7 +26,7 @@ from bench.machine import ROOT, machine, when_and_what
 from bench.progress import Watch
 from bench.rounds import Round
 from bench.stage import QUICK, Extent, Stage, Step
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 from redbatch.up.local_redis import LocalRedisError, find_server
 
 PARTS = (plumbing.PART, real.PART, redis_cost.PART, backends.PART)
@@ -95,7 +95,7 @@ def main(
     wrong = findings.problems
     path = out or (QUICK_PATH if quick else INVALID_PATH if wrong else results.PATH)
     findings.write(path, alone=path != results.PATH)
-    print(f"{as_time(time.monotonic() - began)}; results in {_shown(path)}")
+    print(f"{format_duration(time.monotonic() - began)}; results in {_shown(path)}")
     if path == results.PATH:
         document.write(results.read(path))
         print(f"tables in {_shown(document.PATH)}")

@@ -30,7 +30,7 @@ from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
 from bench.machine import ROOT, machine, run_line, when_and_what
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 PATH = ROOT / "bench" / "results" / "autoscaling.json"
 DOCUMENT = ROOT / "docs" / "autoscaling.md"
@@ -68,7 +68,7 @@ def main(
         found |= _beside(clusters, autoscalers, of_jobs(measured, clusters))
         results.write(found, PATH)
         write(found)
-    console.print(as_time(time.monotonic() - began_s))
+    console.print(format_duration(time.monotonic() - began_s))
 
 
 def write(found: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:

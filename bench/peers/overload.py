@@ -35,7 +35,7 @@ from bench.peers.report import TITLES
 from bench.peers.server import Launch, serving
 from bench.results import write
 from bench.tables import markdown, number
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 PATH = ROOT / "bench" / "results" / "overload.json"
 QUICK_PATH = ROOT / ".bench" / "overload-quick.json"
@@ -67,7 +67,7 @@ def main(
     rows = list(measure(OFFERED[2:6:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
     found = {"machine": machine(), **beginning, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
     write(found, QUICK_PATH if quick else PATH)
-    print(f"{table(rows)}\n\n{as_time(time.monotonic() - began)}")
+    print(f"{table(rows)}\n\n{format_duration(time.monotonic() - began)}")
     if not quick:
         publish(found)
 

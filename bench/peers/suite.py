@@ -31,7 +31,7 @@ from bench.peers.server import PeerError
 from bench.peers.stand import Contender, Stand, Windows
 from bench.progress import Watch
 from bench.rounds import Round
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
 PARTIAL_PATH = ROOT / ".bench" / "peers-partial.json"
@@ -80,7 +80,7 @@ def main(
     path = out or place(chosen, wanted, quick=quick)
     report.write(found, path)
     print(report.text(found))
-    print(f"{as_time(time.monotonic() - began)}; results in {path}")
+    print(f"{format_duration(time.monotonic() - began)}; results in {path}")
     if path == report.PATH:
         report.document(found)
     sys.exit(1 if stand.failures else 0)

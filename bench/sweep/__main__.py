@@ -24,7 +24,7 @@ from bench.sweep import picture, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
 from redbatch.bench.session import CannotConnectError
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 from redbatch.tune.testbed import Testbed, TestbedError
 from redbatch.up.local_redis import LocalRedisError
 
@@ -54,7 +54,7 @@ def main(
     found = report.as_json([*before, *rows], machine(), beginning)
     path = INVALID_PATH if found["problems"] and whole == PATH else whole
     write(found, path)
-    print(f"{report.table(found)}\n\n{as_time(time.monotonic() - began)}; results in {path}")
+    print(f"{report.table(found)}\n\n{format_duration(time.monotonic() - began)}; results in {path}")
     if path == PATH:
         publish(found)
     for text in found["problems"]:

@@ -99,7 +99,7 @@ def write_results(target: QueueTarget, public_id: str, out: Path) -> int:
 def _run_on_job(
     target: QueueTarget, public_id: str, task: Callable[[RedisConnection, Keys, Job], Awaitable[int]]
 ) -> int:
-    """Runs a task on a job. Its id may start with the name of its queue and a dot; otherwise `target` names the queue."""
+    """Runs a task on a job. Its id may start with "QUEUE."; otherwise `target` names the queue."""
     queue, _, job_id = public_id.rpartition(".")
 
     async def find_and_run(connection: RedisConnection, keys: Keys) -> int:

@@ -106,7 +106,7 @@ def test_without_a_worker_requeue_says_that_nobody_answers(dead: Dead) -> None:
     result = dead("requeue", letter_id, "7-7", "--timeout-s", "0.2")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
-        f"{letter_id}: no answer in time: does a worker live? See `redbatch queue`",
+        f"{letter_id}: no answer in time: check with `redbatch queue` that a worker is alive",
         "7-7: there is no such dead letter",
     ]
     assert len(listed(dead)) == 3

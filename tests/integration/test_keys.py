@@ -59,7 +59,7 @@ def test_keys_are_listed_in_the_order_of_their_making_and_revoked(run: Run) -> N
     assert made[0]["scopes"] == ["embed", "jobs"]
     result = run("revoke", made[0]["key"], made[1]["id"], "nothing")
     assert (result.exit_code, result.output.count("revoked")) == (1, 2)
-    assert "nothing: there is no such key" in result.output
+    assert "nothing: there is no such API key" in result.output
     assert [each["id"] for each in listed(run)] == [made[2]["id"]]
 
 
