@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.dialects.openapi import SCHEMAS, SECURITY
+from api.dialects.openapi import BODY_SCHEMAS, SECURITY
 from api.http.auth import ApiKeyAuthenticator
 from api.http.handler import client_address, error_response, request_id_of, serve
 from api.http.lingering_close import LingeringCloseResponse
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
     from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 UNAUTHENTICATED_PATHS = frozenset(("/", "/health", "/livez", "/readyz", "/ping"))
-"""Who probes has no key."""
+"""Probes send no API key."""
 
 ERRORS: dict[int, type[RedbatchError]] = {404: NotFoundError, 405: MethodNotAllowedError}
 
 
 class DocumentedFastAPI(FastAPI):
-    """An application whose routes read bodies by hand, and refer to schemas by name."""
+    """An application whose routes parse bodies by hand, and refer to the schemas of these by name."""
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the OpenAPI description, with those schemas."""
-        described = super().openapi()
-        described["components"] = {"schemas": SCHEMAS, "securitySchemes": SECURITY}
-        described["security"] = [{}, *({name: []} for name in SECURITY)]
-        return described
+        """Returns the OpenAPI description, with the schemas of bodies and how to send an API key."""
+        description = super().openapi()
+        schemas = description["components"]["schemas"] | BODY_SCHEMAS
+        description["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
+        description["security"] = [{}, *({name: []} for name in SECURITY)]
+        return description
 
 
 def make_app(state: State) -> FastAPI:
-    """Returns the application. Its queues are looked after while it runs."""
+    """Returns the application. While it runs, it serves the queues of the state."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -64,25 +65,25 @@ def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         version=__version__,
         summary="Text embeddings, batched over a cluster",
         lifespan=lifespan,
-        telemetry={"auto_configure": False, "logs": False, "metrics": False, "tracing": False},  # api.tracing does it
-        redirect_slashes=False,  # behind TLS it would send clients, with their texts, to plain http
+        telemetry={"auto_configure": False, "logs": False, "metrics": False, "tracing": False},  # see api.tracing
+        redirect_slashes=False,  # behind TLS, clients would be sent to plain http, with their texts
     )
     app.include_router(router)
     return app
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Tells an unknown route or method in the words of whoever asks."""
+    """Returns the error of an unknown route or method, in the dialect of the path."""
     status = error.status_code if isinstance(error, HTTPException) else 0
-    told = ERRORS.get(status, InvalidRequestError)(f"{request.method} {request.url.path}: see /docs for what there is.")
-    response = error_response(dialect_of(request.url.path), told, request_id_of(request.headers))
+    unknown = ERRORS.get(status, InvalidRequestError)(f"{request.method} {request.url.path}: see /docs for all routes.")
+    response = error_response(dialect_of(request.url.path), unknown, request_id_of(request.headers))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
 
-async def _refusal(request: Request, authenticator: ApiKeyAuthenticator) -> Response | None:
-    """Returns the answer to somebody who has no key, on a route that takes any; None if it is let through."""
-    path = request.scope["path"]  # not that of the URL, which the header Host has a part in
+async def _authentication_error(request: Request, authenticator: ApiKeyAuthenticator) -> Response | None:
+    """Returns the answer to a client without a valid API key, on a route that takes any key; None for other clients."""
+    path = request.scope["path"]  # not that of the URL, which depends on the header Host
     if path in UNAUTHENTICATED_PATHS:
         return None
     try:
@@ -93,11 +94,11 @@ async def _refusal(request: Request, authenticator: ApiKeyAuthenticator) -> Resp
 
 
 class FastPathApp:
-    """What every request meets first.
+    """The outermost ASGI application, with a fast path for embedding requests.
 
-    What embeds goes straight to its function: to find it by the framework's router and its middleware costs more CPU
-    than the rest of the gateway's work. Once the gateway drains, each answer says `Connection: close`, so that clients
-    open their next connection elsewhere.
+    They go straight to `serve`: the framework's router and its middleware cost more CPU than the rest of the gateway's
+    work. While the gateway drains, each answer has `Connection: close`, so that clients open their next connection to
+    another gateway.
     """
 
     def __init__(self, app: FastAPI, state: State) -> None:
@@ -113,17 +114,19 @@ class FastPathApp:
         if dialect is not None and scope["method"] == "POST":
             await serve(scope, receive, send, self._state, dialect)
             return
-        send = self._closing(send) if self._state.draining else send
-        refusal = (
-            None if self._state.authenticator is None else await _refusal(Request(scope), self._state.authenticator)
-        )
-        await (refusal or self._app)(scope, receive, send)
+        send = _close_connection(send) if self._state.draining else send
+        authenticator = self._state.authenticator
+        error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
+        await (error or self._app)(scope, receive, send)
 
-    def _closing(self, send: Send) -> Send:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if pair[0] != b"connection"]
-                message["headers"] = [*kept, (b"connection", b"close")]
-            await send(message)
 
-        return sending
+def _close_connection(send: Send) -> Send:
+    """Returns a `send` that sets `Connection: close`."""
+
+    async def send_closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            others = [pair for pair in message["headers"] if pair[0] != b"connection"]
+            message["headers"] = [*others, (b"connection", b"close")]
+        await send(message)
+
+    return send_closing

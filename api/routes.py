@@ -1,4 +1,4 @@
-"""The routes of the main port."""
+"""The routes of the main port, and the dialect of each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from api.dialects.openai import OpenAI
 from api.dialects.openapi import (
     EXCLUDE,
     HEALTH_ANSWERS,
-    INFO,
     INFO_ANSWERS,
     JSON,
     MODEL,
     MODEL_ANSWERS,
-    PAGES,
+    MODEL_PARAMETER,
+    OPERATIONS,
     UNHEALTHY_ANSWERS,
 )
 from api.dialects.predict import Predict
@@ -49,36 +49,46 @@ DIALECTS: dict[str, BaseDialect] = {
         tei.Decode("/decode"),
     )
 }
-"""Those that go straight to http.handler.serve; the functions that are made for them here are for the OpenAPI page."""
+"""The routes that embed, by path.
 
-PING = "Whether requests are served, as TEI tells it"
+Their requests go straight to http.handler.serve; the functions of `_add_route` are only for the OpenAPI description.
+"""
+
+PING = "Whether this gateway can serve, as TEI reports it"
 
 router = APIRouter()
 router.include_router(job_router)
 
 
 def dialect_of(path: str) -> BaseDialect:
-    """Returns whose words an error under this path is told in."""
+    """Returns the dialect of errors under a path."""
     if path in ("/info", "/ping"):
         return DIALECTS["/"]
     return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
 
-def _describe(dialect: BaseDialect) -> None:
-    async def asked(request: Request) -> Response:
+def _add_route(dialect: BaseDialect) -> None:
+    async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
-    page = PAGES[dialect.route]
-    router.post(dialect.route, summary=page.summary, responses=page.answers, openapi_extra=page.request)(asked)
+    operation = OPERATIONS[dialect.route]
+    router.post(dialect.route, summary=operation.summary, responses=operation.answers, openapi_extra=operation.request)(
+        embed
+    )
 
 
 for each in DIALECTS.values():
-    _describe(each)
+    _add_route(each)
 
 
-@router.get("/info", summary="What is served, as TEI tells it", responses=INFO_ANSWERS, openapi_extra=INFO)
+@router.get(
+    "/info",
+    summary="The model and the limits, as TEI reports them",
+    responses=INFO_ANSWERS,
+    openapi_extra={"parameters": [MODEL_PARAMETER]},
+)
 async def info(request: Request) -> Response:
-    """Describes the model and the bounds."""
+    """Returns the model and the limits."""
     state: State = request.app.state.redbatch
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
@@ -89,30 +99,30 @@ async def info(request: Request) -> Response:
 @router.get("/", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
 @router.get("/ping", summary=PING, responses=UNHEALTHY_ANSWERS, response_class=Response)
 async def ping(request: Request) -> Response:
-    """Nothing, with status 200, if they are."""
+    """An empty body with status 200 if it can."""
     state: State = request.app.state.redbatch
     missing = state.missing()
     if not missing:
         return Response()
-    away = UnavailableError(f"unhealthy: {', '.join(missing)} missing")
-    return error_response(DIALECTS["/"], away, request_id_of(request.headers))
+    error = UnavailableError(f"unhealthy: {', '.join(missing)} missing")
+    return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 
 @router.get("/v1/models", summary="The models that live workers serve")
 async def models(request: Request) -> dict[str, object]:
-    """Lists them."""
+    """Lists these models."""
     state: State = request.app.state.redbatch
     return {"object": "list", "data": state.models()}
 
 
 @router.get(
     "/v1/models/{model:path}",  # noqa: FAST003 - see below
-    summary="One of them",
+    summary="A model",
     responses=MODEL_ANSWERS,
     openapi_extra={"parameters": [MODEL]},
 )
-async def model(request: Request) -> Response:  # an argument would have FastAPI document a shape of its own
-    """Describes it."""
+async def model(request: Request) -> Response:  # an argument would add a validation error to the description
+    """Returns one model, by any of its names."""
     state: State = request.app.state.redbatch
     name = request.path_params["model"]
     try:
@@ -123,13 +133,13 @@ async def model(request: Request) -> Response:  # an argument would have FastAPI
 
 @router.get("/health", summary="Health, for people and simple probes")
 async def health() -> dict[str, str]:
-    """Says that the gateway runs."""
+    """Reports that the gateway runs."""
     return {"status": "ok"}
 
 
 @router.get("/livez", summary="Whether this process is alive", responses=HEALTH_ANSWERS)
 async def livez(request: Request) -> Response:
-    """The process alone: Redis may be away."""
+    """Checks only the process: Redis may be unreachable."""
     state: State = request.app.state.redbatch
     return _status(503, "stuck", []) if not state.alive() else _status(200, "ok", [])
 
@@ -141,7 +151,7 @@ async def livez(request: Request) -> Response:
     openapi_extra={"parameters": [EXCLUDE]},
 )
 async def readyz(request: Request) -> Response:
-    """Redis answers, a live worker is ready, and this gateway is not about to leave; `exclude` leaves one out."""
+    """Redis answers, a live worker is ready, and this gateway does not drain; `exclude` ignores one of these."""
     state: State = request.app.state.redbatch
     missing = without_excluded(state.missing(), request.url.query)
     return _status(503, "unavailable", missing) if missing else _status(200, "ok", [])

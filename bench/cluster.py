@@ -19,7 +19,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from redbatch.up.local_redis import LocalRedis, free_port
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 from shared.process.settings import variable_of
 
 ROLES = ("gateway", "worker", "engine", "redis")
@@ -123,7 +123,7 @@ def _start(shape: Shape, redis_url: str, port: int, out: int) -> subprocess.Pope
     size = ["--gateways", str(shape.gateways), "--workers", str(shape.workers)]
     rest = ["--redis-url", redis_url, "--model", shape.model, "--host", HOST, "--port", str(port)]
     return subprocess.Popen(
-        wrapped([sys.executable, "-P", "-m", "redbatch", "up", *size, *rest], signal.SIGTERM),
+        wrap_command([sys.executable, "-P", "-m", "redbatch", "up", *size, *rest], signal.SIGTERM),
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,

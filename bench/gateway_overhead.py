@@ -21,7 +21,7 @@ from bench.measurement import ClosedLoop, measure
 from bench.step import MANY_CLIENTS, MANY_LEAD_S, Extent, Step, StepContext, figures_of
 from bench.wrk import write_mix
 from redbatch.up.local_redis import free_port
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 
 PART = "cost"
 TABLE = "http"
@@ -73,7 +73,7 @@ def http_only_server() -> Iterator[HttpOnlyServer]:
     """Runs this gateway until the end of the block. Raises ClusterError if it does not start."""
     port = free_port()
     environment = clean_environment({"port": str(port), "admin_port": "0", "drain_delay_s": "0", "log_level": "error"})
-    command = wrapped([sys.executable, "-m", "bench.http_only"], signal.SIGTERM)
+    command = wrap_command([sys.executable, "-m", "bench.http_only"], signal.SIGTERM)
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         _wait_until_ready(f"http://{HOST}:{port}/health", process)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from redbatch.progress import Bar, as_time
+from redbatch.progress import ProgressBar, format_duration
 
 REFRESH_PER_S = 1
 """A thread draws the bar and takes CPU from the servers that are measured: at this rate, a negligible share."""
@@ -31,7 +31,7 @@ class RemainingTime:
         return step_left_s + (self.planned_s - self.done_s - self.step_s) * speed
 
 
-class ProgressBar(Bar):
+class BenchmarkProgress(ProgressBar):
     """Shows progress on stderr.
 
     Args:
@@ -49,7 +49,7 @@ class ProgressBar(Bar):
     @property
     def left(self) -> str:
         """The remaining time, as text."""
-        return f"{as_time(self._remaining.left_s(self._elapsed_s()))} left"
+        return f"{format_duration(self._remaining.left_s(self._elapsed_s()))} left"
 
     def begin(self, step_s: float) -> None:
         """Marks the step before as finished, and starts a step with this planned duration."""
@@ -62,7 +62,7 @@ class ProgressBar(Bar):
         if self.console.is_terminal:
             self.progress.update(self._bar, description=text)
         else:
-            self.tell(f"{as_time(self._elapsed_s()):>12}  {text} ({self.left})")
+            self.tell(f"{format_duration(self._elapsed_s()):>12}  {text} ({self.left})")
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
@@ -71,7 +71,7 @@ class ProgressBar(Bar):
 class _Left(ProgressColumn):
     """Column with the remaining time."""
 
-    def __init__(self, bar: ProgressBar) -> None:
+    def __init__(self, bar: BenchmarkProgress) -> None:
         super().__init__()
         self._bar = bar
 

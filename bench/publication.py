@@ -11,7 +11,7 @@ from bench import document
 from bench.figures import Row, fold
 from bench.machine import ROOT, describe_run, machine, run_metadata
 from bench.results import FOLDER, write
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 Table = Callable[[Sequence[Mapping[str, Any]]], str]
 
@@ -54,7 +54,7 @@ def publish(
     results = {"machine": machine(), **run_start.metadata, "repetitions": rounds, "tables": folded, **extra}
     write(results, publication.path)
     table = publication.table(folded)
-    print(f"{table}\n\n{as_time(time.monotonic() - run_start.at_s)}")
+    print(f"{table}\n\n{format_duration(time.monotonic() - run_start.at_s)}")
     if not publication.quick:
         text = document.PATH.read_text(encoding="utf-8")
         document.PATH.write_text(

@@ -22,11 +22,11 @@ from bench import backends, document, gateway_overhead, null_model, real_model, 
 from bench.failures import FAILURES, reason
 from bench.figures import Row, fold, tables
 from bench.machine import ROOT, machine, run_metadata
-from bench.progress import ProgressBar
+from bench.progress import BenchmarkProgress
 from bench.rounds import Round
 from bench.step import QUICK, Extent, Step, StepContext
 from bench.wrk import GeneratorError, find_wrk
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 from redbatch.up.local_redis import LocalRedisError, find_server
 
 PARTS = (null_model.PART, real_model.PART, redis_cost.PART, backends.PART)
@@ -95,7 +95,7 @@ def main(
     problems = findings.problems
     path = out or (QUICK_PATH if quick else INVALID_PATH if problems else results.PATH)
     findings.write(path, replace=path != results.PATH)
-    print(f"{as_time(time.monotonic() - began)}; results in {_relative(path)}")
+    print(f"{format_duration(time.monotonic() - began)}; results in {_relative(path)}")
     if path == results.PATH:
         _publish(results.read(path))
     for text in problems:
@@ -118,7 +118,7 @@ def measure_all(findings: Findings, parts: Sequence[str]) -> None:
     steps = [step for step in plan(extent) if step.part in parts]
     findings.rows |= {step.part: [] for step in steps}
     planned_s = extent.repetitions * sum(step.seconds for step in steps)
-    with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, ProgressBar(planned_s) as bar:
+    with tempfile.TemporaryDirectory(prefix="redbatch-bench-") as folder, BenchmarkProgress(planned_s) as bar:
         for number in range(extent.repetitions):
             which = Round(number, extent.repetitions)
             context = StepContext(extent, Path(folder), which, _progress_callback(bar, which))
@@ -141,7 +141,7 @@ def plan(extent: Extent) -> list[Step]:
     ]
 
 
-def _progress_callback(bar: ProgressBar, which: Round) -> Callable[[str], None]:
+def _progress_callback(bar: BenchmarkProgress, which: Round) -> Callable[[str], None]:
     return lambda text: bar.show(f"round {which.number + 1} of {which.total}: {text}")
 
 

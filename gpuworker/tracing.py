@@ -1,7 +1,7 @@
-"""The spans of a worker: one for each batch, with those of its stages below it. Only imported when requests are traced.
+"""The spans of a worker: one for each batch, and its stages as children. Only imported when requests are traced.
 
-All of them are made when the last answer of a batch is in Redis, of times that the engine has told: it is another
-process, and knows nothing of traces.
+The spans of a batch are created when its last answer is in Redis, from times that the engine reports. The engine is
+another process, and has no tracing.
 """
 
 from __future__ import annotations
@@ -25,58 +25,74 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 MAX_LINKS = 128
-"""Of a batch: OpenTelemetry keeps no more of a span."""
+"""Links of a batch: OpenTelemetry keeps no more of a span."""
 
-MAX_READS = 32
-"""Of a batch: so many calls of the tokenizer have a span each."""
+MAX_TOKENIZATIONS = 32
+"""Calls of the tokenizer that have a span, in a batch."""
 
 NS = 1_000_000_000
 
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch as far as it is told: by one frame, or by several.
+    """A batch as reported so far, by one message or by several.
 
-    `waits` are the keys of entries whose answers are on their way into Redis, and `reads` when those calls of the
-    tokenizer ended that read its inputs, with what they took. It is `whole` when there are no more frames to come, and
-    `ran` as the last of them says; `commits` says that it has any answers. The first frame was `heard` then.
+    Attributes:
+        pending: keys of the entries whose answers are not in Redis yet.
+        entries: number of its entries.
+        links: to the requests of its entries that are traced.
+        tokenizations: when the calls of the tokenizer ended that read its inputs (monotonic clock), and their s.
+        error: code of the first entry that failed; empty without one.
+        ran: its measurements, from the last message.
+        complete: whether no more messages follow.
+        has_answers: whether any entry is answered by it.
+        received_at: when the first message arrived (monotonic clock).
     """
 
-    waits: set[str] = field(default_factory=set)
+    pending: set[str] = field(default_factory=set)
     entries: int = 0
     links: list[Link] = field(default_factory=list)
-    reads: dict[float, float] = field(default_factory=dict)
+    tokenizations: dict[float, float] = field(default_factory=dict)
     error: str = ""
     ran: BatchCompleted = field(default_factory=BatchCompleted)
-    whole: bool = False
-    commits: bool = False
-    heard: float = 0.0
+    complete: bool = False
+    has_answers: bool = False
+    received_at: float = 0.0
 
     def join(self, entry: Entry) -> None:
-        """Counts an entry in, and names its request if that is traced."""
+        """Counts an entry, and links its request if that is traced."""
         self.entries += 1
-        if entry.traceparent and len(self.links) < MAX_LINKS and (told := parse_span_context(entry.traceparent)) is not None:
-            self.links.append(Link(told, {"messaging.message.id": entry.ref.entry_id.decode()}))
+        if (
+            entry.traceparent
+            and len(self.links) < MAX_LINKS
+            and (request := parse_span_context(entry.traceparent)) is not None
+        ):
+            self.links.append(Link(request, {"messaging.message.id": entry.ref.entry_id.decode()}))
 
     def attributes(self) -> dict[str, AttributeValue]:
-        """Returns what is said of it: of a single entry not how many there are."""
-        told: dict[str, AttributeValue] = {"messaging.batch.message_count": self.entries} if self.entries > 1 else {}
+        """Returns the attributes of its span; the number of entries only if there are several."""
+        attributes: dict[str, AttributeValue] = (
+            {"messaging.batch.message_count": self.entries} if self.entries > 1 else {}
+        )
         if self.ran.size:
-            told |= {"redbatch.batch.inputs": self.ran.inputs, "redbatch.batch.tokens": self.ran.tokens}
-            told |= {"redbatch.batch.texts": self.ran.size, "redbatch.batch.padded_tokens": self.ran.padded}
+            attributes |= {"redbatch.batch.inputs": self.ran.inputs, "redbatch.batch.tokens": self.ran.tokens}
+            attributes |= {
+                "redbatch.batch.texts": self.ran.size,
+                "redbatch.batch.padded_tokens": self.ran.padded_tokens,
+            }
         if self.error:
-            told["error.type"] = self.error
-        return told
+            attributes["error.type"] = self.error
+        return attributes
 
 
 class Spans:
-    """Makes the spans of one worker.
+    """Creates the spans of one worker.
 
     Args:
-        tracer: makes a span.
+        tracer: creates a span.
         queue: the name of the queue.
-        worker: that of the worker.
-        hands: what it holds.
+        worker: the name of the worker.
+        in_flight: the entries that it holds.
     """
 
     def __init__(self, tracer: Tracer, queue: str, worker: str, in_flight: InFlightEntries) -> None:
@@ -90,70 +106,70 @@ class Spans:
             "messaging.client.id": worker,
         }
         self._batches: dict[int, _Batch] = {}
-        self._open: dict[str, _Batch] = {}
+        self._by_entry: dict[str, _Batch] = {}
 
     @harmless
-    def ran(self, completed: BatchCompleted) -> None:
-        """Takes in a BatchCompleted message, before what is in it is answered."""
+    def record_batch(self, completed: BatchCompleted) -> None:
+        """Records a BatchCompleted message, before its entries are answered."""
         batch = self._batches.setdefault(completed.batch, _Batch())
-        batch.heard = batch.heard or time.monotonic()
-        for done in completed.done:
-            if self._answers(batch, done.key):
-                batch.reads[done.read_at] = done.read_s
-        for failed in completed.failed:
-            if self._answers(batch, failed.key):
+        batch.received_at = batch.received_at or time.monotonic()
+        for done in completed.results:
+            if self._add_answer(batch, done.key):
+                batch.tokenizations[done.tokenized_at] = done.tokenize_s
+        for failed in completed.failures:
+            if self._add_answer(batch, failed.key):
                 batch.error = batch.error or failed.code
-        for key in completed.paused:
+        for key in completed.paused_keys:
             if (in_flight_entry := self._in_flight.get(key)) is not None:
                 batch.join(in_flight_entry.entry)
         if completed.more:
             return
         del self._batches[completed.batch]
-        batch.ran, batch.whole = replace(completed, done=(), paused=(), failed=()), True
-        if not batch.waits and completed.size:
-            self._tell(batch)
+        batch.ran, batch.complete = replace(completed, results=(), paused_keys=(), failures=()), True
+        if not batch.pending and completed.size:
+            self._export(batch)
 
     @harmless
-    def failed(self, key: str, code: str) -> None:
-        """Takes in that an entry fails, before that is answered. One that is of no batch is told as one of its own."""
-        batch = _Batch(error=code, whole=True, heard=time.monotonic())
-        if key not in self._open:
-            self._answers(batch, key)
+    def record_failure(self, key: str, code: str) -> None:
+        """Records that an entry fails, before it is answered. An entry outside a batch gets a span of a batch of one."""
+        batch = _Batch(error=code, complete=True, received_at=time.monotonic())
+        if key not in self._by_entry:
+            self._add_answer(batch, key)
 
     @harmless
-    def interrupted(self) -> None:
-        """The engine died: what it had begun to tell has no end."""
+    def discard_open_batches(self) -> None:
+        """Forgets the batches that are not complete: the engine died, and their other messages will not come."""
         self._batches.clear()
 
     @harmless
-    def answered(self, entries: Iterable[Entry]) -> None:
-        """Takes in that Redis has the answers to some entries, or knows that others came first."""
+    def record_answers(self, entries: Iterable[Entry]) -> None:
+        """Records that entries are answered in Redis, by this worker or by another that was first."""
         for entry in entries:
             key = key_of(entry)
-            batch = self._open.pop(key, None)
+            batch = self._by_entry.pop(key, None)
             if batch is not None:
-                batch.waits.discard(key)
-                if batch.whole and not batch.waits:
-                    self._tell(batch)
+                batch.pending.discard(key)
+                if batch.complete and not batch.pending:
+                    self._export(batch)
 
-    def _answers(self, batch: _Batch, key: str) -> bool:
-        """Notes that an entry is answered by a batch; returns whether it is still to be answered at all."""
+    def _add_answer(self, batch: _Batch, key: str) -> bool:
+        """Notes that an entry is answered by a batch; returns False if it already has an answer."""
         in_flight_entry = self._in_flight.get(key)
         if in_flight_entry is None or in_flight_entry.answered:
             return False
         batch.join(in_flight_entry.entry)
-        batch.waits.add(key)
-        batch.commits = True
-        self._open[key] = batch
+        batch.pending.add(key)
+        batch.has_answers = True
+        self._by_entry[key] = batch
         return True
 
-    def _tell(self, batch: _Batch) -> None:
-        """Makes the spans of a batch, if anybody in it is traced."""
+    def _export(self, batch: _Batch) -> None:
+        """Creates the spans of a batch, if the request of any of its entries is traced."""
         if not batch.links:
             return
         now, ran = time.monotonic(), batch.ran
-        runs = ran.ended - ran.seconds if ran.size else batch.heard
-        reads = sorted((ended - took, ended) for ended, took in batch.reads.items())[:MAX_READS]
+        run_began = ran.ended_at - ran.run_s if ran.size else batch.received_at
+        tokenizations = sorted((ended - took, ended) for ended, took in batch.tokenizations.items())[:MAX_TOKENIZATIONS]
         clock = _Clock(now)
         span = self._tracer.start_span(
             f"process {self._queue}",
@@ -161,19 +177,19 @@ class Spans:
             SpanKind.CONSUMER,
             self._attributes("process") | batch.attributes(),
             batch.links,
-            clock.ns(min([runs, *(began for began, _ in reads)])),
+            clock.ns(min([run_began, *(began for began, _ in tokenizations)])),
         )
-        stages = [("tokenize", began, ended) for began, ended in reads]
-        if reads and ran.size:
-            stages.append(("wait", min(ended for _, ended in reads), runs))
+        stages = [("tokenize", began, ended) for began, ended in tokenizations]
+        if tokenizations and ran.size:
+            stages.append(("wait", min(ended for _, ended in tokenizations), run_began))
         if ran.size:
-            stages.append(("run", runs, ran.ended))
-        below = set_span_in_context(span, Context())
+            stages.append(("run", run_began, ran.ended_at))
+        parent = set_span_in_context(span, Context())
         for name, began, ended in stages:
-            self._tracer.start_span(name, below, start_time=clock.ns(began)).end(clock.ns(ended))
-        if batch.commits:
-            name, told, since = f"settle {self._queue}", self._attributes("settle"), clock.ns(batch.heard)
-            self._tracer.start_span(name, below, SpanKind.CLIENT, told, start_time=since).end(clock.ns(now))
+            self._tracer.start_span(name, parent, start_time=clock.ns(began)).end(clock.ns(ended))
+        if batch.has_answers:
+            name, attributes, since = f"settle {self._queue}", self._attributes("settle"), clock.ns(batch.received_at)
+            self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes, start_time=since).end(clock.ns(now))
         if batch.error:
             span.set_status(StatusCode.ERROR)
         span.end(clock.ns(now))
@@ -183,7 +199,7 @@ class Spans:
 
 
 class _Clock:
-    """Tells times of the monotonic clock as OpenTelemetry wants them, as of a moment."""
+    """Converts times of the monotonic clock to those of OpenTelemetry, by the clocks at one moment."""
 
     def __init__(self, now: float) -> None:
         self._ahead_ns = time.time_ns() - int(now * NS)
@@ -194,6 +210,6 @@ class _Clock:
 
 
 def _parent(batch: _Batch) -> Context:
-    """Returns the request of a single entry; nothing for more of them, which are linked alone."""
+    """Returns the request of a single entry as parent; no parent for several entries, which are only linked."""
     none = Context()
     return set_span_in_context(NonRecordingSpan(batch.links[0].context), none) if batch.entries == 1 else none

@@ -1,4 +1,4 @@
-"""`python -m redbatch` is the `redbatch` command."""
+"""Makes `python -m redbatch` the `redbatch` command."""
 
 from redbatch.cli import main
 

@@ -1,20 +1,20 @@
-"""Entry point of the `redbatch` command. It imports nothing but the guard of the imports until that has done its work.
+"""Entry point of the `redbatch` command. It imports only `redbatch.import_path` until `sys.path` is clean.
 
 The engine's spawned processes import this module again, as the main module of their parent: it must stay this small.
 """
 
 from __future__ import annotations
 
-from redbatch.import_path import keep_caller_out
+from redbatch.import_path import clean_sys_path
 
 
 def main() -> None:
     """Runs the command line."""
-    keep_caller_out()
+    clean_sys_path()
     import os
 
     from redbatch.commands import app
-    from shared.process.settings import take_in_files
+    from shared.process.settings import read_file_variables
 
-    take_in_files(os.environ)
+    read_file_variables(os.environ)
     app()

@@ -1,6 +1,6 @@
-"""The commands: what they take and what they say. Each imports the work itself when it runs.
+"""The commands: their options and help texts. Each command imports its implementation when it runs.
 
-So a gateway never imports torch, a worker never FastAPI, and `redbatch --help` neither.
+So a gateway never imports torch, a worker never imports FastAPI, and `redbatch --help` imports neither.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from gpuworker.settings import WorkerSettings
 from redbatch.bench.settings import BenchSettings
 from redbatch.dead.app import app as dead_app
 from redbatch.embed.app import embed
+from redbatch.exit_codes import report_misuse
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.app import app as jobs_app
 from redbatch.keys.app import app as keys_app
+from redbatch.options import Json, QueueName, RedisUrl
 from redbatch.redis_users.app import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
-from shared.process.settings import EXIT_CONFIGURATION, complain
 from shared.process.version import __version__
 
 app = typer.Typer(
     name="redbatch",
-    help="""Redbatch serves embedding models: gateways and workers around one queue in Redis.
+    help="""Serve embedding models: gateways and workers around one queue in Redis.
 
-    Try it:  redbatch up
+    Start a cluster:  redbatch up
 
-    Then:  curl -s http://127.0.0.1:8080/embed -H 'Content-Type: application/json' -d '{"text": "hello"}'
+    Send a request:  curl -s http://127.0.0.1:8080/embed -H 'Content-Type: application/json' -d '{"text": "hello"}'
 
-    Each setting is a flag, and a variable REDBATCH_<NAME> in the environment; the flag wins.
+    Each setting is a flag and an environment variable REDBATCH_<NAME>; the flag overrides the variable.
     """,
     no_args_is_help=True,
     add_completion=False,
@@ -65,7 +66,7 @@ TUNE_PANELS = [
     Panel("Texts", [TUNE[name] for name in ("mix", "texts", "inputs_per_request", "seed")]),
     Panel("Search", [TUNE[name] for name in ("search", "max_clients", "duration", "warmup", "rounds", "out")]),
     Panel(
-        "Worker (what is given here is not changed)",
+        "Worker (settings given here are fixed, not tuned)",
         [
             setting
             for setting in WORKER
@@ -76,15 +77,15 @@ TUNE_PANELS = [
 ]
 
 
-NoAuth = Annotated[bool, typer.Option("--no-auth", help="Ask no client for a key, wherever it listens.")]
+NoAuth = Annotated[bool, typer.Option("--no-auth", help="Require no API key, on whatever address the gateway listens.")]
 
 
-def _with_auth(given: dict[str, str], no_auth: bool) -> dict[str, str]:
-    return given | {"auth": "off"} if no_auth else given
+def _with_auth(overrides: dict[str, str], no_auth: bool) -> dict[str, str]:
+    return overrides | {"auth": "off"} if no_auth else overrides
 
 
 class Process(StrEnum):
-    """Whose settings."""
+    """The process whose settings are listed."""
 
     gateway = "gateway"
     worker = "worker"
@@ -99,48 +100,52 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Holds the options before the command."""
+    """Defines the options before the command."""
 
 
 def _up_panels() -> list[Panel]:
-    """Returns the flags of `up`: the settings of both processes, each once, with the defaults that `up` gives them."""
-    main = ("port", "model", "redis_url")
-    differing = {
-        "admin_port": ("0", "First admin port: gateways, then workers, take consecutive ones; 0: free ones."),
-        "drain_delay_s": ("0", "After Ctrl-C: time to serve on before the gateways drain."),
-        "drain_grace_s": ("30.0", "Time for the requests in flight, then for the batches that run, to finish."),
-        "queue": (None, "Name of the queue; the slug of the model's name when not set."),
-        "redis_url": (None, "Redis of the cluster; one of its own when not set."),
-        "worker_id": (None, "Name of the worker; several get -1, -2, … behind it."),
+    """Returns the flags of `up`: the settings of both processes, each once, with the defaults of `up`."""
+    main_names = ("port", "model", "redis_url")
+    defaults = {
+        "admin_port": (
+            "0",
+            "First admin port; gateways, then workers, take consecutive ports. 0: each takes a free port.",
+        ),
+        "drain_delay_s": ("0", "After Ctrl-C: time for which the gateways still accept requests before they drain."),
+        "drain_grace_s": ("30.0", "Maximum time for requests in flight, then for running batches, to finish."),
+        "queue": (None, "Name of the queue. Default: the slug of the model's name."),
+        "redis_url": (None, "URL of Redis. Default: `up` starts a private Redis."),
+        "worker_id": (None, "Name of the worker; several workers get the suffixes -1, -2, …"),
     }
     gateway = {setting.name: setting for setting in GATEWAY}
     worker = {setting.name: setting for setting in WORKER}
     merged: dict[str, Setting] = {**gateway, **worker}
-    for name, (default, meaning) in differing.items():
+    for name, (default, meaning) in defaults.items():
         merged[name] = replace(merged[name], default=default, meaning=meaning)
-    rest = [name for name in merged if name not in main]
+    other_names = [name for name in merged if name not in main_names]
     return [
-        Panel(None, [merged[name] for name in main]),
-        Panel("Gateway", [merged[name] for name in rest if name not in worker]),
-        Panel("Worker", [merged[name] for name in rest if name not in gateway]),
-        Panel("Both", [merged[name] for name in rest if name in gateway and name in worker]),
+        Panel(None, [merged[name] for name in main_names]),
+        Panel("Gateway", [merged[name] for name in other_names if name not in worker]),
+        Panel("Worker", [merged[name] for name in other_names if name not in gateway]),
+        Panel("Both", [merged[name] for name in other_names if name in gateway and name in worker]),
     ]
 
 
 @app.command(no_args_is_help=False)
 @with_flags(*_up_panels())
 def up(
-    given: dict[str, str],
-    gateways: Annotated[int, typer.Option(min=1, max=64, help="How many gateways share the port.")] = 1,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers, each with its own model.")] = 1,
+    overrides: dict[str, str],
+    gateways: Annotated[int, typer.Option(min=1, max=64, help="Number of gateways; they share the port.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of workers; each loads the model.")] = 1,
     no_auth: NoAuth = False,
 ) -> int:
     """Run a whole cluster in this terminal.
 
-    Redis, gateways and workers, supervised: what dies starts again. Ctrl-C stops all of it and leaves nothing behind.
+    It starts and supervises Redis, gateways and workers; a process that dies is restarted. Ctrl-C stops all processes
+    and leaves no files behind.
 
     redbatch up
 
@@ -148,39 +153,40 @@ def up(
 
     redbatch up --model null --gateways 2 --redis-url redis://localhost:6379/0
     """
-    from redbatch.up.command import Size, run
+    from redbatch.up.cluster import ClusterSize
+    from redbatch.up.command import run
 
-    return run(Size(gateways, workers), _with_auth(given, no_auth))
+    return run(ClusterSize(gateways, workers), _with_auth(overrides, no_auth))
 
 
 @app.command()
 @with_flags(Panel("Settings", GATEWAY))
 def gateway(
-    given: dict[str, str],
+    overrides: dict[str, str],
     no_auth: NoAuth = False,
     listen_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Run one gateway, the HTTP API in front of the queue.
 
-    Any number may stand behind a load balancer.
+    Any number of gateways can run behind a load balancer.
 
     redbatch gateway --redis-url redis://redis:6379/0
 
-    redbatch gateway --host 0.0.0.0 asks for keys: see `redbatch keys`
-
     REDBATCH_REDIS_URL=redis://redis:6379/0 redbatch gateway
+
+    With --host 0.0.0.0 it requires API keys: see `redbatch keys`.
     """
     from redbatch.single import run_gateway
 
-    return run_gateway(_with_auth(given, no_auth), listen_fd)
+    return run_gateway(_with_auth(overrides, no_auth), listen_fd)
 
 
 @app.command()
 @with_flags(Panel("Settings", WORKER))
-def worker(given: dict[str, str]) -> int:
+def worker(overrides: dict[str, str]) -> int:
     """Run one worker, which runs the model.
 
-    It takes entries from the queue, forms batches, and replies. Any number may serve one queue.
+    It claims entries from the queue, forms batches, and sends replies. Any number of workers can serve one queue.
 
     redbatch worker --redis-url redis://redis:6379/0 --device cuda:0
 
@@ -188,25 +194,20 @@ def worker(given: dict[str, str]) -> int:
     """
     from redbatch.single import run_worker
 
-    return run_worker(given)
+    return run_worker(overrides)
 
 
 @app.command()
 def queue(
-    redis_url: Annotated[
-        str | None,
-        typer.Option(envvar="REDBATCH_REDIS_URL", help="Redis to ask; your running `redbatch up` when not set."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")
-    ] = None,
-    in_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
-    keep: Annotated[bool, typer.Option("--watch", help="Look again each second, until Ctrl-C.")] = False,
+    redis_url: RedisUrl = None,
+    name: QueueName = None,
+    in_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the queue at a glance.
+    """Show the state of a queue.
 
-    What waits, what is in flight, how old the oldest entry is, and what each worker holds. Without --redis-url it
-    finds your running `redbatch up`.
+    Waiting entries, entries in flight, the age of the oldest entry, and the entries that each worker holds. Without
+    --redis-url, it shows the queue of your running `redbatch up`.
 
     redbatch queue --watch
 
@@ -214,24 +215,22 @@ def queue(
     """
     from redbatch.queue.command import show_queue
 
-    raise typer.Exit(show_queue(redis_url, name, in_json=in_json, keep=keep))
+    raise typer.Exit(show_queue(redis_url, name, in_json=in_json, watch=watch))
 
 
 @app.command()
 @with_flags(*BENCH_PANELS)
 def bench(
-    given: dict[str, str],
-    url: Annotated[str, typer.Argument(help="The server; with a path, that of the route (else /embed).")],
-    header: Annotated[
-        list[str] | None, typer.Option(help="A header to send, as 'Name: value'; may be given again.")
-    ] = None,
+    overrides: dict[str, str],
+    url: Annotated[str, typer.Argument(help="URL of the server; a path in it selects the route (default: /embed).")],
+    header: Annotated[list[str] | None, typer.Option(help="A header to send, as 'Name: value'; repeatable.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="An answer without a vector for each text is an error (costs CPU).")
+        bool, typer.Option("--check", help="Count an answer without one vector per text as an error (costs CPU).")
     ] = False,
 ) -> int:
-    r"""Put load on a running server, and say what came of it.
+    r"""Put load on a running server and report the results.
 
-    Throughput, latency, errors by code, late answers, and what the load generator itself cost.
+    Throughput, latency, errors by code, late answers, and the cost of the load generator itself.
 
     redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --plot run.png
 
@@ -239,35 +238,35 @@ def bench(
 
     redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
 
-    Each client of a closed loop (--clients) sends its next request after the last answer: this shows what the server
-    can do. Without a flag it is 64 clients for 10 s.
+    Closed loop (--clients): each client sends its next request after the previous answer. It measures the capacity of
+    the server. The default is 64 clients for 10 s.
 
-    An open loop (--rate) sends each request when it is due, and counts its latency from then on, so what waits behind
-    a stall is not hidden: this shows what users feel.
+    Open loop (--rate): each request is sent when it is due, and its latency counts from that moment, so requests that
+    wait behind a stall are not hidden. It measures the latency that users experience.
 
-    Errors have the server's own codes, or http_<status>. Those of the load generator: connect_failed, connection_lost,
-    malformed_answer, no_answer (5 s after it was late), never_sent (no connection was free for as long,
-    or until Ctrl-C), wrong_answer (--check). Ctrl-C ends a run, and shows what was measured so far.
+    Errors have the codes of the server, or http_<status>. Codes of the load generator: connect_failed,
+    connection_lost, malformed_answer, no_answer (5 s after its timeout), never_sent (no connection was free until then,
+    or until Ctrl-C), wrong_answer (--check). Ctrl-C ends a run and prints the results so far.
 
-    The exit code is 0 though some requests failed; 1 when none got a good answer, --check found a wrong one, the
-    server cannot be reached or a file not be written; 2 for arguments that make no sense.
+    Exit code: 0 even if some requests failed; 1 if no request got a good answer, --check found a wrong one, the server
+    cannot be reached or a file cannot be written; 2 for invalid arguments.
 
-    It comes with: pip install 'redbatch\[bench]'.
+    Installation: pip install 'redbatch\[bench]'.
     """
     from redbatch.bench.command import bench as run_bench
 
-    return run_bench(given, url, header or [], check=check)
+    return run_bench(overrides, url, header or [], check=check)
 
 
 @app.command()
 @with_flags(*TUNE_PANELS)
 def tune(
-    given: dict[str, str],
-    p95_ms: Annotated[float, typer.Option(min=0.001, help="The budget: 95 of 100 answers come within so many ms.")],
+    overrides: dict[str, str],
+    p95_ms: Annotated[float, typer.Option(min=0.001, help="Latency budget: the 95th percentile, in ms.")],
 ) -> int:
     """Find the settings for your model, texts and latency budget.
 
-    Which batch size, batch tokens, wait and runners give the most requests a second while p95 stays within the budget.
+    It finds the batch size, batch tokens, wait and runners with the most requests per second within the p95 budget.
 
     redbatch tune --p95-ms 100
 
@@ -275,29 +274,32 @@ def tune(
 
     redbatch tune --p95-ms 500 --inputs-per-request 32 --mix mixed --search max_batch_tokens,runners
 
-    It starts a cluster of its own on this machine, with Redis, and stops it at the end; nothing else is touched. Run it
-    where the workers will run, with nothing else running there.
+    It starts a separate cluster on this machine, with Redis, and stops it at the end; it changes nothing else. Run it
+    on the machine of the workers, with nothing else running there.
 
-    How it looks: from the defaults, one setting at a time, on while that wins by 3 %. For each it seeks the number of
-    clients (each sends its next request after the last answer) that gives most within the budget. What beats the
-    defaults runs again, in rounds in turn with them, and must win in every round: on a tie the defaults stay.
+    Search: it starts from the defaults and changes one setting at a time, for as long as that gains 3 %. For each
+    candidate it searches the number of clients with the most throughput within the budget; each client sends its next
+    request after the previous answer. A candidate that beats the defaults runs again, in rounds that alternate with
+    the defaults, and must win every round: on a tie, the defaults stay.
 
-    It says at first how long it will take: some minutes. Ctrl-C ends it, and shows what was found so far.
+    It first prints how long it will take: some minutes. Ctrl-C ends it and prints the results so far.
     """
     from redbatch.tune.command import tune as run_tune
 
-    return run_tune(given, p95_ms)
+    return run_tune(overrides, p95_ms)
 
 
 @app.command()
 def settings(
-    process: Annotated[Process | None, typer.Argument(help="Only the settings of one process.")] = None,
-    in_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
-    in_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the documentation.")] = False,
+    process: Annotated[Process | None, typer.Argument(help="List only the settings of this process.")] = None,
+    in_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    in_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the Markdown table of the documentation.")
+    ] = False,
 ) -> None:
     """List every setting.
 
-    With its variable, default, value in this environment, and meaning. Passwords are masked.
+    Variable, default, value in this environment, and meaning of each setting. Passwords are masked.
 
     redbatch settings gateway
 
@@ -308,11 +310,11 @@ def settings(
     from redbatch import settings_view
 
     if in_json and in_markdown:
-        complain("--json and --markdown exclude each other")
-        raise typer.Exit(EXIT_CONFIGURATION)
-    kinds: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
-    chosen = kinds if process is None else {process.value: kinds[process.value]}
-    rows = settings_view.rows(chosen, with_values=not in_markdown)
+        raise typer.Exit(report_misuse("--json and --markdown exclude each other"))
+    settings_classes: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
+    if process is not None:
+        settings_classes = {process.value: settings_classes[process.value]}
+    rows = settings_view.setting_rows(settings_classes, with_values=not in_markdown)
     if in_json or in_markdown:
         typer.echo(settings_view.as_json(rows) if in_json else settings_view.as_markdown(rows))
     else:

@@ -1,4 +1,4 @@
-"""Command-line flags made from settings classes: one for each field, so that none is forgotten and none differs."""
+"""Command-line flags generated from settings classes: one flag per field, so that none is missing or differs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", s
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of a settings class as people meet it: flag, variable, default (None: decided later), meaning."""
+    """One field of a settings class for users: flag, variable, default (None: decided later), meaning."""
 
     name: str
     kind: type
@@ -34,7 +34,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The variable in the environment."""
+        """The environment variable."""
         return variable_of(self.name)
 
 
@@ -52,7 +52,7 @@ def settings_of(model: type[BaseSettings]) -> list[Setting]:
 
 
 def _plain_type(annotation: object) -> type:
-    """Returns the type under Annotated and Optional: str for `QueueName | None`."""
+    """Returns the type inside Annotated and Optional: str for `QueueName | None`."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _plain_type(get_args(annotation)[0])
@@ -70,25 +70,25 @@ class Panel:
 
 
 def with_flags(*panels: Panel) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Gives a command a flag for each setting.
+    """Decorates a command with a flag for each setting.
 
-    The command is called with `given`, the settings that the user gave (flag before variable), as text: pydantic reads
-    and checks them, in one place and with one wording. What it returns is the exit code.
+    The command receives `overrides`: the settings that the user gave, as text (a flag overrides a variable). Pydantic
+    parses and validates them, in one place and with one wording. The command returns the exit code.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., None]:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())
+        command_parameters = list(inspect.signature(command, eval_str=True).parameters.values())
         names = [setting.name for panel in panels for setting in panel.settings]
 
         @functools.wraps(command)
         def run(context: typer.Context, **values: object) -> None:
             texts = {name: str(values.pop(name)) for name in names}
-            given = {name: text for name, text in texts.items() if _was_given(context, name)}
-            raise typer.Exit(command(given=given, **values))
+            overrides = {name: text for name, text in texts.items() if _is_set_by_user(context, name)}
+            raise typer.Exit(command(overrides=overrides, **values))
 
         parameters = [
             inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-            *(parameter for parameter in own if parameter.name != "given"),
+            *(parameter for parameter in command_parameters if parameter.name != "overrides"),
             *(_parameter(setting, panel.title) for panel in panels for setting in panel.settings),
         ]
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
@@ -115,6 +115,6 @@ def _parameter(setting: Setting, title: str | None) -> inspect.Parameter:
     )
 
 
-def _was_given(context: typer.Context, name: str) -> bool:
+def _is_set_by_user(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name in {"COMMANDLINE", "ENVIRONMENT"}

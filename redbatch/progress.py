@@ -1,4 +1,4 @@
-"""What the progress displays of long commands share: a bar on a terminal, and durations as people say them."""
+"""Common parts of the progress displays of long commands: a progress bar, and readable durations."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich.progress import Progress, ProgressColumn
 MINUTE_S = 60
 
 
-def as_time(seconds: float) -> str:
-    """Returns a duration as people say it."""
-    minutes, rest = divmod(round(seconds), MINUTE_S)
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+def format_duration(seconds: float) -> str:
+    """Returns a duration as text: "59 s", "12 min 05 s"."""
+    minutes, remainder_s = divmod(round(seconds), MINUTE_S)
+    return f"{minutes} min {remainder_s:02} s" if minutes else f"{remainder_s} s"
 
 
-class Bar:
-    """A bar on stderr, as stdout is for the result. It stands as long as the block, and only on a terminal.
+class ProgressBar:
+    """A progress bar on stderr, because stdout is for the result. A context manager; visible only on a terminal.
 
     Args:
-        columns: of the bar.
-        console: where to show it.
-        refresh_per_s: how often a thread draws it; None: it is drawn when `progress.refresh` is called.
+        columns: the columns of the bar.
+        console: where the bar is shown; stderr by default.
+        refresh_per_s: how often a thread draws the bar per second; None: only `progress.refresh` draws it.
     """
 
     def __init__(
@@ -49,5 +49,5 @@ class Bar:
         self.progress.stop()
 
     def tell(self, text: str) -> None:
-        """Prints a line that stays."""
+        """Prints a permanent line."""
         self.console.print(text, soft_wrap=True, markup=False)

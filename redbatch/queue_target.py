@@ -1,4 +1,4 @@
-"""Commands that do something on a queue in Redis: which one, on what connection, and what is said if that fails."""
+"""The queue that a command works on: finds it, connects to it, and reports connection errors."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from redbatch.up.run_file import find_running
+from redbatch.exit_codes import EXIT_FAILED, report_failure
+from redbatch.up.run_file import find_running_up
 from redbatch.urls import mask_password
 from shared.connection import NotPermittedError, QueueConnections, RedisConnection
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
-from shared.process.settings import complain, read_settings
+from shared.process.settings import read_settings
 from shared.settings import DEFAULT_MODEL, QueueSettings, queue_slug
-
-EXIT_FAILED = 1
 
 
 class NoQueueError(Exception):
-    """There is none to look at; the message says what to do."""
+    """There is no queue to work on; the message says what to do."""
 
 
 def find_queue(redis_url: str | None, name: str | None) -> tuple[str, str]:
-    """Returns the URL of a Redis and the name of a queue there. Raises NoQueueError."""
+    """Returns the URL of a Redis and the name of a queue in it.
+
+    Without a URL, both come from the running `redbatch up`. Raises NoQueueError if there is none.
+    """
     if redis_url is None:
-        running = find_running()
+        running = find_running_up()
         if running is None:
-            raise NoQueueError("no running `redbatch up` of yours found: start one, or name a Redis with --redis-url")
+            raise NoQueueError(
+                "found no running `redbatch up` of yours: start one, or give the URL of a Redis with --redis-url"
+            )
         redis_url, name = running.redis_url, name or running.queue
     return redis_url, name or queue_slug(DEFAULT_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTarget:
-    """The Redis and the queue, as they were given."""
+    """The URL of Redis and the name of the queue from the command line; None: see `find_queue`."""
 
     redis_url: str | None
     queue: str | None = None
@@ -43,19 +47,22 @@ class QueueTarget:
 QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
 
 
-def on_queue(where: QueueTarget, purpose: str, work: QueueTask) -> int:
-    """Runs some work on a connection to the queue that is meant, and says what went wrong; returns the exit code."""
+def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask) -> int:
+    """Runs a task on a connection to the queue; prints what failed; returns the exit code.
+
+    `purpose` becomes part of the name of the connection.
+    """
     try:
-        url, name = find_queue(where.redis_url, where.queue)
+        url, name = find_queue(target.redis_url, target.queue)
     except NoQueueError as error:
-        return failed(str(error))
+        return report_failure(str(error))
 
     settings = read_settings(QueueSettings, {"redis_url": url})
 
     async def run() -> int:
         queue = QueueConnections(settings, name, f"redbatch-cli-{os.getpid()}")
         try:
-            return await work(queue.connection(purpose), queue.keys)
+            return await task(queue.connection(purpose), queue.keys)
         finally:
             await queue.close()
 
@@ -64,10 +71,4 @@ def on_queue(where: QueueTarget, purpose: str, work: QueueTask) -> int:
     except KeyboardInterrupt:
         return EXIT_FAILED
     except (NotPermittedError, RedisUnreachableError, ValueError) as error:
-        return failed(f"{mask_password(url)}: {error}")
-
-
-def failed(message: str) -> int:
-    """Says what does not work; returns the exit code for that."""
-    complain(message)
-    return EXIT_FAILED
+        return report_failure(f"{mask_password(url)}: {error}")

@@ -19,31 +19,31 @@ UNSET = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A setting, which processes have it ("gateway", "worker", "both"), and its value in this environment."""
+class SettingRow:
+    """A setting, the process that has it ("gateway", "worker", "both"), and its value in this environment."""
 
     process: str
     setting: Setting
     value: str
 
 
-def rows(kinds: dict[str, type[BaseSettings]], *, with_values: bool = True) -> list[Row]:
-    """Returns the settings of the processes; one that all of them have, with the same meaning, comes once, first.
+def setting_rows(settings_classes: dict[str, type[BaseSettings]], *, with_values: bool = True) -> list[SettingRow]:
+    """Returns the settings of the processes. A setting that all have, with the same meaning, appears once, first.
 
-    Leaves the process with exit code 2 when the environment holds a value that is refused.
+    Exits the process with code 2 if the environment contains an invalid value.
     """
-    found: dict[Setting, Row] = {}
-    for process, kind in kinds.items():
-        values = read_settings(kind).model_dump() if with_values else {}
-        for setting in settings_of(kind):
-            process_of = "both" if setting in found else process
-            found[setting] = Row(process_of, setting, _shown(setting.name, values.get(setting.name)))
-    # Sorting is stable: within each process the order of the fields stays.
-    return sorted(found.values(), key=lambda row: row.process != "both")
+    rows: dict[Setting, SettingRow] = {}
+    for process, settings_class in settings_classes.items():
+        values = read_settings(settings_class).model_dump() if with_values else {}
+        for setting in settings_of(settings_class):
+            process_of = "both" if setting in rows else process
+            rows[setting] = SettingRow(process_of, setting, _display_value(setting.name, values.get(setting.name)))
+    # Sorting is stable: within each process, the order of the fields stays.
+    return sorted(rows.values(), key=lambda row: row.process != "both")
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    """Returns the settings as a JSON array; what has no default or no value is null."""
+def as_json(rows: Sequence[SettingRow]) -> str:
+    """Returns the settings as a JSON array; a missing default or value is null."""
     return json.dumps(
         [
             {
@@ -61,8 +61,8 @@ def as_json(rows: Sequence[Row]) -> str:
     )
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
-    """Returns the settings as a Markdown table, without this environment's values."""
+def as_markdown(rows: Sequence[SettingRow]) -> str:
+    """Returns the settings as a Markdown table, without the values of this environment."""
     lines = ["| Flag | Variable | Process | Default | Meaning |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         setting = row.setting
@@ -72,11 +72,11 @@ def as_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def print_table(rows: Sequence[Row], console: Console) -> None:
-    """Prints the settings as a table; values that differ from the default stand out."""
+def print_table(rows: Sequence[SettingRow], console: Console) -> None:
+    """Prints the settings as a table; values that differ from the default are highlighted."""
     table = Table(title="Settings of this environment", title_justify="left", show_lines=False)
     for heading in ("Variable", "Process", "Default", "Value", "Meaning"):
-        # A variable that is cut short cannot be copied.
+        # A truncated variable name could not be copied.
         table.add_column(heading, no_wrap=heading == "Variable", overflow="fold")
     for row in rows:
         default = row.setting.default or UNSET
@@ -85,7 +85,7 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
 
 
-def _shown(name: str, value: object) -> str:
+def _display_value(name: str, value: object) -> str:
     if value is None:
         return UNSET
     return mask_password(str(value)) if name.endswith("_url") else str(value)

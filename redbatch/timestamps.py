@@ -1,4 +1,4 @@
-"""Moments as people read them."""
+"""Readable timestamps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 def format_timestamp(ms: float) -> str:
-    """Returns a time (ms of the epoch) as date and time, UTC; a question mark for one that no calendar has."""
+    """Returns a time in ms since the epoch as date and time in UTC; "?" if it is out of the range of the calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000))
     except (OverflowError, ValueError, OSError):

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from shared.connection import RedisConnection
-from shared.keys import ACCESS_KEYS
+from shared.keys import API_KEYS
 from shared.tenants import NO_QUOTA, Quota
 
 Scope = Literal["embed", "jobs", "admin"]
@@ -29,7 +29,7 @@ _MARK = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class AccessKey:
+class ApiKey:
     """What is known of a key. Times are ms of the epoch; one without `expires_ms` does not expire.
 
     `digest` is the SHA-256 of its secret, as hex. What is asked with it counts for its `tenant`; `name` is for people.
@@ -45,12 +45,12 @@ class AccessKey:
     expires_ms: int | None = None
     quota: Quota = NO_QUOTA
 
-    def live(self, now_ms: float) -> bool:
+    def is_live(self, now_ms: float) -> bool:
         """Whether it has not expired."""
         return self.expires_ms is None or now_ms < self.expires_ms
 
 
-_ACCESS_KEY = TypeAdapter(AccessKey)
+_ACCESS_KEY = TypeAdapter(ApiKey)
 
 
 def new_id() -> str:
@@ -70,12 +70,12 @@ def new_key(
     name: str = "",
     lifetime_s: float | None = None,
     quota: Quota = NO_QUOTA,
-) -> tuple[AccessKey, str]:
+) -> tuple[ApiKey, str]:
     """Returns what is to be kept of a new key, and the key itself, which is nowhere else."""
     now_ms = int(time.time() * 1000)
     expires_ms = None if lifetime_s is None else now_ms + round(lifetime_s * 1000)
     secret = new_secret()
-    key = AccessKey(new_id(), digest_of(secret), tuple(scopes), tenant, name, now_ms, expires_ms, quota)
+    key = ApiKey(new_id(), digest_of(secret), tuple(scopes), tenant, name, now_ms, expires_ms, quota)
     return key, f"{key.key_id}.{secret}"
 
 
@@ -84,30 +84,30 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-async def add(connection: RedisConnection, key: AccessKey) -> None:
+async def add(connection: RedisConnection, key: ApiKey) -> None:
     """Keeps a key."""
-    await connection.call("HSET", ACCESS_KEYS, _MARK, b"1", key.key_id, _ACCESS_KEY.dump_json(key))
+    await connection.call("HSET", API_KEYS, _MARK, b"1", key.key_id, _ACCESS_KEY.dump_json(key))
 
 
-async def find(connection: RedisConnection, key_id: str) -> tuple[AccessKey | None, bool]:
+async def find(connection: RedisConnection, key_id: str) -> tuple[ApiKey | None, bool]:
     """Returns the key with that id, and whether Redis has its keys at all: it may have lost them."""
-    found, mark = await connection.call("HMGET", ACCESS_KEYS, key_id, _MARK)
+    found, mark = await connection.call("HMGET", API_KEYS, key_id, _MARK)
     return None if found is None else _parsed(found), mark is not None
 
 
-async def read_all(connection: RedisConnection) -> list[AccessKey]:
+async def read_all(connection: RedisConnection) -> list[ApiKey]:
     """Returns all keys, the oldest first. What is none is left out."""
-    flat = await connection.call("HGETALL", ACCESS_KEYS)
+    flat = await connection.call("HGETALL", API_KEYS)
     keys = [found for raw in flat[1::2] if (found := _parsed(raw)) is not None]
     return sorted(keys, key=lambda key: (key.created_ms, key.key_id))
 
 
 async def remove(connection: RedisConnection, key_id: str) -> bool:
     """Forgets a key; returns whether there was one."""
-    return bool(await connection.call("HDEL", ACCESS_KEYS, key_id))
+    return bool(await connection.call("HDEL", API_KEYS, key_id))
 
 
-def _parsed(raw: bytes) -> AccessKey | None:
+def _parsed(raw: bytes) -> ApiKey | None:
     """What is in Redis is untrusted: what is no key opens nothing."""
     try:
         return _ACCESS_KEY.validate_json(raw)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
+from shared.script_rows import CacheRow
 
 _HEAD = struct.Struct("<QI")
 
@@ -34,18 +35,18 @@ async def lookup(
     connection: RedisConnection, keys: Keys, bound: CacheBound, names: Sequence[bytes]
 ) -> tuple[int, list[CachedVector | None]]:
     """Returns Redis' clock (ms), and what is kept under each name and has not passed its time."""
-    now_ms, *found = await connection.run(scripts.CACHED, keys.cache, [bound.max_bytes, bound.ttl_ms, *names])
+    now_ms, *found = await connection.run(scripts.CACHE_LOOKUP, keys.cache, [bound.max_bytes, bound.ttl_ms, *names])
     return now_ms, [_parsed(each, now_ms - bound.ttl_ms) for each in found]
 
 
-async def keep(
+async def store(
     connection: RedisConnection, keys: Keys, bound: CacheBound, values: Mapping[bytes, CachedVector]
 ) -> None:
     """Keeps vectors."""
     args: list[Argument] = [bound.max_bytes, bound.ttl_ms]
     for name, value in values.items():
-        args += (name, _HEAD.pack(value.at_ms, value.tokens) + value.data)
-    await connection.run(scripts.CACHE_PUT, keys.cache, args)
+        args += CacheRow(name, _HEAD.pack(value.at_ms, value.tokens) + value.data)
+    await connection.run(scripts.CACHE_STORE, keys.cache, args)
 
 
 def _parsed(raw: bytes | None, since_ms: int) -> CachedVector | None:

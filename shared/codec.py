@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgpack
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shared.messages import PLAIN, VERSION, Body, Failure, Options, Reply, Timing, Values, Vectors
+from shared.messages import DEFAULT_OPTIONS, VERSION, Body, Failure, Options, Reply, Timing, Values, Vectors
 
 MAX_BODY_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 256 * 2**20
@@ -80,7 +80,7 @@ def encode_body(body: Body) -> bytes:
     Raises:
         UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot carry.
     """
-    options = {} if body.options == PLAIN else _said(body.options)
+    options = {} if body.options == DEFAULT_OPTIONS else _said(body.options)
     packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": options})
     return packed
 
@@ -124,7 +124,7 @@ def decode_options(given: dict[str, Any]) -> Options:
         CodecError: one is unknown, which must not be passed over in silence, or none of its kind.
     """
     if not given:
-        return PLAIN
+        return DEFAULT_OPTIONS
     try:
         options = _OPTIONS.validate_python(given)
     except ValidationError:

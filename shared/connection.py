@@ -23,7 +23,7 @@ from shared.errors import RedisUnreachableError
 from shared.keys import Keys
 from shared.scripts import Script
 from shared.settings import QueueSettings
-from shared.tls import trouble
+from shared.tls import describe_tls_error
 from shared.wire import Wire
 
 Argument = str | bytes | int | float
@@ -181,7 +181,11 @@ class RedisConnection:
         """Returns why there is no answer."""
         if isinstance(error, AuthenticationError):
             return "Redis refuses the user or its password."
-        if connecting and isinstance(self._connection, SSLConnection) and (wrong := trouble(error)) is not None:
+        if (
+            connecting
+            and isinstance(self._connection, SSLConnection)
+            and (wrong := describe_tls_error(error)) is not None
+        ):
             return f"There is no safe connection to Redis: {wrong}."
         return f"Redis did not answer ({type(error).__name__}): try again."
 

@@ -14,13 +14,23 @@ from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
 from shared.messages import STANDBY, Entry, Heartbeat, Ref
+from shared.script_rows import (
+    ClaimArguments,
+    CommitArguments,
+    CommitRow,
+    HandBackArguments,
+    HeartbeatArguments,
+    HeldRow,
+    ReclaimArguments,
+    RenewArguments,
+)
 
 WORKERS_TTL_MS = 3_600_000
 QUEUES_TTL_MS = 600_000
 BEGUN_TTL_MS = 3_600_000
 BELL_TTL_MS = 60_000
 RELEASED_IDLE_MS = 86_400_000
-RECLAIM_LATE_MS = 500
+MAX_RECLAIM_DELAY_MS = 500
 MAX_DEAD_BODY_BYTES = 64 * 2**10
 """A longer body is not kept in a dead letter, which says so: they are to be looked at, not to fill Redis."""
 
@@ -41,7 +51,7 @@ class ClaimResult(NamedTuple):
     now_ms: int
     entries: tuple[Entry, ...]
     malformed: tuple[Ref, ...] = ()
-    left: tuple[int, ...] = (0,) * len(LANES)
+    remaining: tuple[int, ...] = (0,) * len(LANES)
     released: int = 0
 
 
@@ -72,7 +82,7 @@ class ReclaimQuery:
 
     idle_ms: int
     owner: str = ""
-    most: int = 256
+    max_entries: int = 256
     restarted: bool = False
     revision: str = ""
 
@@ -87,7 +97,7 @@ class RenewResult:
 
     now_ms: int
     owned: tuple[bool, ...]
-    elsewhere: int
+    unowned_in_lane: int
 
 
 class EntryAnswer(NamedTuple):
@@ -151,19 +161,28 @@ async def join(connection: RedisConnection, keys: Keys) -> bool:
     return bool(await connection.run(scripts.JOIN, [keys.epoch, *keys.lanes], [GROUP]))
 
 
-async def claim(connection: RedisConnection, keys: Keys, worker: str, allowance: ClaimBudget) -> ClaimResult:
+async def claim(connection: RedisConnection, keys: Keys, worker: str, budget: ClaimBudget) -> ClaimResult:
     """Takes unread entries without waiting for any.
 
     Raises:
         GroupMissing: `join` makes the group again.
         RedisUnreachable: entries may have been delivered; read the worker's own (`reclaim` with `owner`).
     """
-    args: list[Argument] = [GROUP, worker, allowance.entries, allowance.tokens, allowance.bulk_entries]
-    args += (allowance.bulk_tokens, allowance.bulk_owed, allowance.workers, allowance.held)
-    args.append(allowance.bulk_held)
-    now_ms, lanes, left = await connection.run(scripts.CLAIM, keys.lanes, args)
+    args = ClaimArguments(
+        group=GROUP,
+        consumer=worker,
+        max_entries=budget.entries,
+        max_tokens=budget.tokens,
+        max_bulk_entries=budget.bulk_entries,
+        max_bulk_tokens=budget.bulk_tokens,
+        bulk_owed=budget.bulk_owed,
+        num_workers=budget.workers,
+        held=budget.held,
+        bulk_held=budget.bulk_held,
+    )
+    now_ms, lanes, remaining = await connection.run(scripts.CLAIM, keys.lanes, args)
     parsed = [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws]
-    return _parse_claim_result(now_ms, parsed)._replace(left=tuple(left))
+    return _parse_claim_result(now_ms, parsed)._replace(remaining=tuple(remaining))
 
 
 async def await_entry(
@@ -180,7 +199,7 @@ async def await_entry(
 
 
 async def commit(
-    connection: RedisConnection, keys: Keys, answers: Sequence[EntryAnswer], how: CommitOptions
+    connection: RedisConnection, keys: Keys, answers: Sequence[EntryAnswer], options: CommitOptions
 ) -> list[bool]:
     """Answers entries; returns for each whether this was the answer that counted.
 
@@ -189,27 +208,59 @@ async def commit(
     """
     names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
     bells: dict[str, int] = {}
-    args: list[Argument] = [GROUP, len(LANES), how.grace_ms, BELL_TTL_MS, how.worker, how.max_dead_letters]
-    args += (MAX_DEAD_BODY_BYTES, keys.job(""), MAX_RESULTS, how.revision, len(answers))
+    args: list[Argument] = [*_commit_arguments(keys, options, len(answers))]
     for answer in answers:
-        entry, ref = answer.entry, answer.entry.ref
+        entry = answer.entry
         names.append(keys.reply(entry.request_id))
-        reply_at = len(names)
+        reply_key = len(names)
         if entry.bell and entry.bell not in bells and entry.bell.startswith(keys.bell("")):
             names.append(entry.bell)
             bells[entry.bell] = len(names)
-        args += (ref.lane, ref.entry_id, ref.n, ref.cost, entry.deadline_ms, entry.request_id)
-        args += (reply_at, bells.get(entry.bell, 0), answer.reply, entry.attempts, answer.died_of)
-        args += (entry.position if entry.job else "", ref.n if answer.failed else 0)
+        args += _commit_row(answer, reply_key, bells.get(entry.bell, 0))
     _, won = await connection.run(scripts.COMMIT, names, args)
     return [bool(flag) for flag in won]
 
 
+def _commit_arguments(keys: Keys, options: CommitOptions, num_entries: int) -> CommitArguments:
+    return CommitArguments(
+        group=GROUP,
+        num_lanes=len(LANES),
+        grace_ms=options.grace_ms,
+        bell_ttl_ms=BELL_TTL_MS,
+        worker=options.worker,
+        max_dead_letters=options.max_dead_letters,
+        max_dead_body_bytes=MAX_DEAD_BODY_BYTES,
+        job_prefix=keys.job(""),
+        max_results=MAX_RESULTS,
+        revision=options.revision,
+        num_entries=num_entries,
+    )
+
+
+def _commit_row(answer: EntryAnswer, reply_key: int, bell_key: int) -> CommitRow:
+    entry, ref = answer.entry, answer.entry.ref
+    return CommitRow(
+        lane=ref.lane,
+        entry_id=ref.entry_id,
+        n=ref.n,
+        cost=ref.cost,
+        deadline_ms=entry.deadline_ms,
+        request_id=entry.request_id,
+        reply_key=reply_key,
+        bell_key=bell_key,
+        reply=answer.reply,
+        attempts=entry.attempts,
+        died_of=answer.died_of,
+        job_position=entry.position if entry.job else "",
+        num_failed=ref.n if answer.failed else 0,
+    )
+
+
 async def discard(connection: RedisConnection, keys: Keys, refs: Sequence[Ref]) -> None:
     """Removes entries that nobody could answer, because they name no request."""
-    args: list[Argument] = [GROUP, len(LANES), 0, BELL_TTL_MS, "", 0, 0, keys.job(""), 0, "", len(refs)]
+    args: list[Argument] = [*_commit_arguments(keys, CommitOptions(worker="", grace_ms=0), len(refs))]
     for ref in refs:
-        args += (ref.lane, ref.entry_id, ref.n, ref.cost, 0, "", 0, 0, "", 0, "", "", 0)
+        args += CommitRow(ref.lane, ref.entry_id, ref.n, ref.cost)
     names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
     await connection.run(scripts.COMMIT, names, args)
 
@@ -220,27 +271,39 @@ async def renew(connection: RedisConnection, keys: Keys, worker: str, entries: S
     Raises:
         GroupMissing: `join` makes the group again.
     """
-    args: list[Argument] = [GROUP, worker, len(entries)]
+    args: list[Argument] = [*RenewArguments(GROUP, worker, len(entries))]
     for entry in entries:
-        args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)
-    now_ms, owned, elsewhere = await connection.run(scripts.RENEW, keys.lanes, args)
-    return RenewResult(now_ms, tuple(bool(flag) for flag in owned), elsewhere)
+        args += HeldRow(entry.ref.lane, entry.ref.entry_id, entry.attempts)
+    now_ms, owned, unowned_in_lane = await connection.run(scripts.RENEW, keys.lanes, args)
+    return RenewResult(now_ms, tuple(bool(flag) for flag in owned), unowned_in_lane)
 
 
 async def reclaim(
-    connection: RedisConnection, keys: Keys, worker: str, issued_ms: int, search: ReclaimQuery
+    connection: RedisConnection, keys: Keys, worker: str, issued_ms: int, query: ReclaimQuery
 ) -> ClaimResult | None:
     """Takes over entries that were not renewed for a while.
 
-    Returns None when the call reached Redis over RECLAIM_LATE_MS after `issued_ms`: nobody is taken for dead after a
+    Returns None when the call reached Redis over MAX_RECLAIM_DELAY_MS after `issued_ms`: nobody is taken for dead after a
     stall. The attempts of an entry are its own, plus one if its last owner had begun to run it: another worker, or, for
     one that is `restarted`, it in its last life.
 
     Raises:
         GroupMissing: `join` makes the group again.
     """
-    args: list[Argument] = [GROUP, worker, search.idle_ms, search.most, search.owner, issued_ms, RECLAIM_LATE_MS]
-    args += (keys.begun(""), keys.worker(""), int(search.restarted), search.revision, RELEASED)
+    args = ReclaimArguments(
+        group=GROUP,
+        consumer=worker,
+        min_idle_ms=query.idle_ms,
+        max_entries=query.max_entries,
+        owner=query.owner,
+        issued_ms=issued_ms,
+        max_delay_ms=MAX_RECLAIM_DELAY_MS,
+        begun_prefix=keys.begun(""),
+        worker_prefix=keys.worker(""),
+        restarted=int(query.restarted),
+        revision=query.revision,
+        released_consumer=RELEASED,
+    )
     now_ms, *rest = await connection.run(scripts.RECLAIM, keys.lanes, args)
     if not rest:
         return None
@@ -259,23 +322,23 @@ async def hand_back(
     They look idle for `idle_ms`: for long, so that the next reclaim finds them; or not at all, when nobody may know
     what to do with them and they must not stand in the way of others.
     """
-    args: list[Argument] = [GROUP, worker, RELEASED, idle_ms, len(entries)]
+    args: list[Argument] = [*HandBackArguments(GROUP, worker, RELEASED, idle_ms, len(entries))]
     for entry in entries:
-        args += (entry.ref.lane, entry.ref.entry_id, entry.attempts)
-    given: int = await connection.run(scripts.HAND_BACK, keys.lanes, args)
-    return given
+        args += HeldRow(entry.ref.lane, entry.ref.entry_id, entry.attempts)
+    num_released: int = await connection.run(scripts.HAND_BACK, keys.lanes, args)
+    return num_released
 
 
 async def mark_begun(connection: RedisConnection, keys: Keys, worker: str, entries: Sequence[Entry]) -> None:
     """Writes down which entries' run begins, for the reclaim that counts attempts if this worker dies in it."""
     names = " ".join(f"{entry.ref.lane}/{entry.ref.entry_id.decode()}" for entry in entries)
-    await connection.run(scripts.BEGIN, [keys.begun(worker)], [names, BEGUN_TTL_MS])
+    await connection.run(scripts.MARK_BEGUN, [keys.begun(worker)], [names, BEGUN_TTL_MS])
 
 
 async def heartbeat(connection: RedisConnection, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tuple[int, int]:
     """Says that the worker lives; returns Redis' clock (ms) and the number of live workers that take work."""
     standby = int(beat.state == STANDBY)
-    args: list[Argument] = [beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS, standby]
+    args = HeartbeatArguments(beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS, standby)
     now_ms, live = await connection.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers, keys.standby], args)
     return now_ms, live
 

@@ -15,36 +15,46 @@ from shared.codec import CodecError, decode_reply, encode_reply
 from shared.connection import Argument, RedisConnection
 from shared.keys import BULK, GROUP, LANES, Keys
 from shared.messages import Entry, Failure, NewEntry, Reply
+from shared.script_rows import (
+    JobCancelArguments,
+    JobCreateArguments,
+    JobElementRow,
+    JobFeedArguments,
+    JobInputRow,
+    JobReplyRow,
+    JobSplitArguments,
+    JobUploadArguments,
+)
 from shared.tenants import Limits, encode_limits
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]
-ENDED: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
+FINAL_STATUSES: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
 
 UPLOAD_TTL_MS = 120_000
 """Inputs of a job that is not made within this time after the last of them came are forgotten."""
 
-ENTRY_OUTLIVES_MS = 30_000
+ENTRY_GRACE_MS = 30_000
 """Entries of a job have so much more time than the job: it expires as a whole, not one by one."""
 
 MAX_RESULTS = 10_000
-RESULT_STAYS_MS = 3_600_000
+RESULT_TTL_MS = 3_600_000
 """The results stream keeps the last jobs that ended, for an hour: so long may whoever reads it be away."""
 
-LOOK_EVERY_MS = 1_000
+CHECK_INTERVAL_MS = 1_000
 MAX_ENTRIES = 1_024
 MIN_TOKENS = 8_192
-AHEAD_S = 2.0
+WINDOW_S = 2.0
 """Of jobs, about what the fleet gets done in this time is in the lanes: a worker claims a second's work at most."""
 
 
-class Window(NamedTuple):
+class FeedWindow(NamedTuple):
     """How much of all jobs may be in the lanes at a time."""
 
     entries: int
     tokens: int
 
 
-def window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> Window:
+def feed_window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> FeedWindow:
     """Returns how much of jobs may be in the lanes. Pure.
 
     Args:
@@ -52,10 +62,10 @@ def window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> Wind
         batch_tokens: what a batch may hold: a few of them have to wait, or nobody could tell how fast the fleet is.
         workers: of the fleet.
     """
-    return Window(MAX_ENTRIES, max(MIN_TOKENS, 4 * batch_tokens * workers, int(AHEAD_S * tokens_per_s)))
+    return FeedWindow(MAX_ENTRIES, max(MIN_TOKENS, 4 * batch_tokens * workers, int(WINDOW_S * tokens_per_s)))
 
 
-SMALLEST = window(0.0)
+MIN_WINDOW = feed_window(0.0)
 """So much comes into the lanes with a new job; the rest is for the workers to fetch."""
 
 
@@ -131,19 +141,19 @@ class Job:
     @property
     def ended(self) -> bool:
         """Whether nothing more comes of it."""
-        return self.status in ENDED
+        return self.status in FINAL_STATUSES
 
 
 class FeedResult(NamedTuple):
     """What feeding the lanes has done: entries brought, and added again; jobs that expired, and that are open."""
 
     entries: int
-    again: int
+    restored: int
     expired: int
     open: int
 
 
-async def put(
+async def upload(
     connection: RedisConnection,
     keys: Keys,
     job_id: str,
@@ -155,50 +165,64 @@ async def put(
     Raises:
         RedisUnreachable: whether it was done is unknown; repeating it is safe. Redis may be full.
     """
-    args: list[Argument] = [UPLOAD_TTL_MS, len(new_entries)]
+    args: list[Argument] = [*JobUploadArguments(UPLOAD_TTL_MS, len(new_entries))]
     for new_entry in new_entries:
-        args += (new_entry.position, b"%d %d %b" % (new_entry.n, new_entry.cost, new_entry.body))
+        args += JobElementRow(new_entry.position, b"%d %d %b" % (new_entry.n, new_entry.cost, new_entry.body))
     for each in failed:
-        args += (each.position, encode_reply(each))
-    await connection.run(scripts.JOB_PUT, [keys.job(job_id)], args)
+        args += JobReplyRow(each.position, encode_reply(each))
+    await connection.run(scripts.JOB_UPLOAD, [keys.job(job_id)], args)
 
 
-async def forget(connection: RedisConnection, keys: Keys, job_id: str) -> None:
+async def discard_upload(connection: RedisConnection, keys: Keys, job_id: str) -> None:
     """Removes what was put of a job, unless it was made."""
-    await connection.run(scripts.JOB_FORGET, [keys.job(job_id)], [])
+    await connection.run(scripts.JOB_DISCARD, [keys.job(job_id)], [])
 
 
 async def create(
-    connection: RedisConnection, keys: Keys, making: JobSpec, room: JobCapacity, wide: Window = SMALLEST
+    connection: RedisConnection, keys: Keys, spec: JobSpec, capacity: JobCapacity, window: FeedWindow = MIN_WINDOW
 ) -> CreateResult:
     """Makes a job of the inputs that were put.
 
     Raises:
         RedisUnreachable: whether it was done is unknown; repeating it makes no second one.
     """
-    remembered = keys.idempotency(making.idempotency) if making.idempotency else keys.job(making.job_id)
-    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, remembered]
+    record = keys.idempotency(spec.idempotency) if spec.idempotency else keys.job(spec.job_id)
+    names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, record]
     names += [keys.tenants, *keys.lanes]
-    digest = making.digest if making.idempotency else ""
-    args: list[Argument] = [keys.job(""), making.job_id, making.entries, making.failed, making.inputs]
-    args += (making.per_entry, making.owner, making.tenant, making.lane, making.timeout_ms, making.ttl_ms)
-    args += (
-        ENTRY_OUTLIVES_MS,
-        digest,
-        *room,
-        *wide,
-        MAX_RESULTS,
-        making.cost,
-        encode_limits(making.limits),
-        making.traceparent,
-    )
-    status, *rest = await connection.run(scripts.JOB_CREATE, names, args)
+    status, *rest = await connection.run(scripts.JOB_CREATE, names, _create_arguments(keys, spec, capacity, window))
     if status == b"limited":
-        return CreateResult("limited", making.job_id, rest[0])
+        return CreateResult("limited", spec.job_id, rest[0])
     if status == b"same":
-        known, same = rest
-        return CreateResult("same" if same == b"1" else "different", known.decode())
-    return CreateResult(status.decode(), making.job_id)
+        known_id, is_equal = rest
+        return CreateResult("same" if is_equal == b"1" else "different", known_id.decode())
+    return CreateResult(status.decode(), spec.job_id)
+
+
+def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: FeedWindow) -> JobCreateArguments:
+    return JobCreateArguments(
+        job_prefix=keys.job(""),
+        job_id=spec.job_id,
+        num_entries=spec.entries,
+        num_failed=spec.failed,
+        num_inputs=spec.inputs,
+        per_entry=spec.per_entry,
+        owner=spec.owner,
+        tenant=spec.tenant,
+        lane=spec.lane,
+        timeout_ms=spec.timeout_ms,
+        ttl_ms=spec.ttl_ms,
+        entry_grace_ms=ENTRY_GRACE_MS,
+        digest=spec.digest if spec.idempotency else "",
+        max_owed_inputs=capacity.inputs,
+        result_bytes=capacity.bytes_each,
+        memory_ratio=capacity.memory_ratio,
+        max_lane_entries=window.entries,
+        max_lane_tokens=window.tokens,
+        max_results=MAX_RESULTS,
+        cost=spec.cost,
+        limits=encode_limits(spec.limits),
+        traceparent=spec.traceparent,
+    )
 
 
 async def find(connection: RedisConnection, keys: Keys, job_id: str) -> Job | None:
@@ -220,9 +244,9 @@ async def statuses(connection: RedisConnection, keys: Keys, job_ids: Sequence[st
     return [(each or b"").decode() for each in found]
 
 
-async def latest(connection: RedisConnection, keys: Keys, most: int) -> list[Job]:
+async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Job]:
     """Returns the jobs that were made last, the newest first."""
-    ids = await connection.call("ZREVRANGE", keys.all_jobs, 0, most - 1)
+    ids = await connection.call("ZREVRANGE", keys.all_jobs, 0, limit - 1)
     return [each for each in await find_all(connection, keys, [each.decode() for each in ids]) if each is not None]
 
 
@@ -234,20 +258,20 @@ async def replies(connection: RedisConnection, keys: Keys, job: Job, start: int,
     first = start // job.per_entry * job.per_entry
     heads = range(first, min(stop, job.n), job.per_entry)
     found = await _replies_at(connection, keys, job.job_id, heads)
-    split = [
+    heads_split = [
         at
         for head in heads
         if (reply := found.get(head)) is None or reply.n < min(job.per_entry, job.n - head)
         for at in range(head + 1, min(head + job.per_entry, job.n))
     ]
-    if split:
-        found |= await _replies_at(connection, keys, job.job_id, split)
+    if heads_split:
+        found |= await _replies_at(connection, keys, job.job_id, heads_split)
     return [found[at] for at in sorted(found) if at < stop and at + found[at].n > start]
 
 
-async def failures(connection: RedisConnection, keys: Keys, job_id: str, most: int) -> list[Failure]:
+async def failures(connection: RedisConnection, keys: Keys, job_id: str, limit: int) -> list[Failure]:
     """Returns what is said of the inputs that failed, of the first `most` that did, by position."""
-    positions = await connection.call("LRANGE", f"{keys.job(job_id)}:failed", 0, most - 1)
+    positions = await connection.call("LRANGE", f"{keys.job(job_id)}:failed", 0, limit - 1)
     found = await _replies_at(connection, keys, job_id, sorted(map(int, positions)))
     return [each for each in found.values() if isinstance(each, Failure)]
 
@@ -271,23 +295,42 @@ async def _replies_at(
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
     """Ends a job, if it has not ended; returns its status before, empty if there is no such job."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
-    status = await connection.run(scripts.JOB_CANCEL, names, [keys.job(""), job_id, GROUP, MAX_RESULTS])
+    status = await connection.run(
+        scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS)
+    )
     return (status or b"").decode()
 
 
-async def feed(connection: RedisConnection, keys: Keys, wide: Window) -> FeedResult:
+async def feed(connection: RedisConnection, keys: Keys, window: FeedWindow) -> FeedResult:
     """Brings inputs of jobs into the lanes, up to so many, and looks after jobs now and then."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, *keys.lanes]
-    args: list[Argument] = [keys.job(""), *wide, GROUP, MAX_RESULTS, LOOK_EVERY_MS, RESULT_STAYS_MS]
+    args = JobFeedArguments(
+        job_prefix=keys.job(""),
+        max_lane_entries=window.entries,
+        max_lane_tokens=window.tokens,
+        group=GROUP,
+        max_results=MAX_RESULTS,
+        check_interval_ms=CHECK_INTERVAL_MS,
+        result_ttl_ms=RESULT_TTL_MS,
+    )
     return FeedResult(*await connection.run(scripts.JOB_FEED, names, args))
 
 
-async def split(connection: RedisConnection, keys: Keys, entry: Entry, bodies: Sequence[bytes]) -> bool:
+async def split_entry(connection: RedisConnection, keys: Keys, entry: Entry, bodies: Sequence[bytes]) -> bool:
     """Makes an entry of each input of an entry that failed; returns whether it was still there."""
     share, rest = divmod(entry.ref.cost, len(bodies))
-    args: list[Argument] = [keys.job(""), entry.request_id, GROUP, entry.ref.entry_id, entry.position, len(bodies)]
-    for at, body in enumerate(bodies):
-        args += (share + (rest if at == 0 else 0), body)
+    args: list[Argument] = [
+        *JobSplitArguments(
+            job_prefix=keys.job(""),
+            job_id=entry.request_id,
+            group=GROUP,
+            entry_id=entry.ref.entry_id,
+            position=entry.position,
+            num_inputs=len(bodies),
+        )
+    ]
+    for i, body in enumerate(bodies):
+        args += JobInputRow(share + (rest if i == 0 else 0), body)
     return bool(await connection.run(scripts.JOB_SPLIT, [keys.owed, keys.lanes[entry.ref.lane]], args))
 
 

@@ -51,7 +51,7 @@ RELEASED = "released"
 """The consumer that holds what was handed back, until another worker takes it."""
 
 
-ACCESS_KEYS = "rb:keys"
+API_KEYS = "rb:keys"
 """Hash of the keys of clients, by id, as JSON: the same for all queues."""
 
 QUEUES = "rb:queues"
@@ -159,7 +159,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolKeys:
     """The keys of a pool of GPUs, which workers of any queue share."""
 
     name: str

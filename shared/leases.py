@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shared import scripts
 from shared.connection import RedisConnection
-from shared.keys import Pool
+from shared.keys import PoolKeys
 
 WAKE_TTL_MS = 10_000
 
@@ -22,8 +22,14 @@ class Lease(NamedTuple):
     fence: int
 
 
-async def take(
-    connection: RedisConnection, pool: Pool, slots: Sequence[str], owner: str, ttl_ms: int, *, patience_ms: int = 0
+async def acquire(
+    connection: RedisConnection,
+    pool: PoolKeys,
+    slots: Sequence[str],
+    owner: str,
+    ttl_ms: int,
+    *,
+    waiter_ttl_ms: int = 0,
 ) -> Lease | int:
     """Asks for one of some slots, the first that is free.
 
@@ -39,16 +45,16 @@ async def take(
         The lease; or in how many ms, at the latest, one of them runs out.
     """
     keys = [pool.fence, *pool.waiting(slots), *map(pool.slot, slots)]
-    index, value = await connection.run(scripts.LEASE_TAKE, keys, [owner, ttl_ms, patience_ms])
+    index, value = await connection.run(scripts.LEASE_ACQUIRE, keys, [owner, ttl_ms, waiter_ttl_ms])
     return int(value) if index < 0 else Lease(slots[index], int(value))
 
 
-async def renew(connection: RedisConnection, pool: Pool, lease: Lease, owner: str, ttl_ms: int) -> bool:
+async def renew(connection: RedisConnection, pool: PoolKeys, lease: Lease, owner: str, ttl_ms: int) -> bool:
     """Keeps a lease for another `ttl_ms`; returns whether it was still held."""
     return bool(await connection.run(scripts.LEASE_RENEW, [pool.slot(lease.slot)], [owner, lease.fence, ttl_ms]))
 
 
-async def release(connection: RedisConnection, pool: Pool, slots: Sequence[str], owner: str) -> int:
+async def release(connection: RedisConnection, pool: PoolKeys, slots: Sequence[str], owner: str) -> int:
     """Gives back which of these slots an owner holds, and its place among those who wait for them.
 
     Wakes who waits longest. Returns how many were given back.
@@ -58,6 +64,6 @@ async def release(connection: RedisConnection, pool: Pool, slots: Sequence[str],
     return given
 
 
-async def wait(connection: RedisConnection, pool: Pool, owner: str, timeout_s: float) -> None:
+async def wait(connection: RedisConnection, pool: PoolKeys, owner: str, timeout_s: float) -> None:
     """Waits until a slot is given back to whoever is next, or for so long (at most queue.BLOCK_S)."""
     await connection.pop(pool.wake(owner), timeout_s)

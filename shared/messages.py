@@ -46,7 +46,7 @@ class Options(NamedTuple):
     special_tokens: bool = True
 
 
-PLAIN = Options()
+DEFAULT_OPTIONS = Options()
 """What the model does by itself."""
 
 
@@ -56,7 +56,7 @@ class Body:
 
     op: str
     inputs: tuple[Input, ...]
-    options: Options = PLAIN
+    options: Options = DEFAULT_OPTIONS
 
 
 class NewEntry(NamedTuple):

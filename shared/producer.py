@@ -14,13 +14,23 @@ from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MAX_TOKENS, Heartbeat, NewEntry, Ref
+from shared.script_rows import (
+    CancelArguments,
+    ReconcileArguments,
+    ReconcileEntryRow,
+    ReconcileRequestRow,
+    RefRow,
+    SubmitArguments,
+    SubmitEntryRow,
+    SubmitRequestRow,
+)
 from shared.settings import QUEUE_PATTERN
 from shared.tenants import NO_ACTIVE_TENANTS, ActiveTenants, Limits, encode_limits
 
 SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
 
-BULK_FILLS = 0.5
+MAX_BULK_SHARE = 0.5
 """Bulk may fill the queue up to this share of its bounds; the rest is kept for those who wait."""
 
 TENANT_ACTIVE_MS = 2_000
@@ -99,14 +109,14 @@ class Bell(NamedTuple):
     """A gateway's bell, of which `most` elements may be popped."""
 
     gateway: str
-    most: int
+    max_elements: int
 
 
 class CollectResult(NamedTuple):
-    """Replies that were ready, a list for each request that was asked for; and the requests `announced` meanwhile."""
+    """Replies that were ready, a list for each request that was asked for; and the requests `parse_bell_element` meanwhile."""
 
     replies: list[list[bytes]]
-    announced: list[str]
+    request_ids: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,36 +188,53 @@ async def submit(
     Raises:
         RedisUnreachable: whether it was done is unknown; repeat it.
     """
-    args: list[Argument] = [sequence, bound.inputs, bound.tokens, BULK_FILLS, SUBMITTED_TTL_MS, len(submissions)]
-    for each in submissions:
-        args += (each.lane, each.request_id, each.budget_ms, int(each.exempt), each.max_tokens)
-        args += (
-            each.bell,
-            each.tenant,
-            encode_limits(each.limits),
-            each.traceparent,
-            each.revision,
-            len(each.new_entries),
+    args: list[Argument] = [
+        *SubmitArguments(
+            sequence_number=sequence,
+            max_queue_inputs=bound.inputs,
+            max_queue_tokens=bound.tokens,
+            bulk_share=MAX_BULK_SHARE,
+            record_ttl_ms=SUBMITTED_TTL_MS,
+            num_requests=len(submissions),
         )
+    ]
+    for each in submissions:
+        args += _request_row(each)
         for new_entry in each.new_entries:
-            args += (new_entry.position, new_entry.n, new_entry.cost, new_entry.body)
+            args += SubmitEntryRow(new_entry.position, new_entry.n, new_entry.cost, new_entry.body)
     names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, *keys.lanes]
     now_ms, epoch, results = await connection.run(scripts.SUBMIT, names, args)
     outcomes = [_submit_outcome(each, result) for each, result in zip(submissions, results, strict=True)]
     return SubmitReply(now_ms, epoch, tuple(outcomes))
 
 
+def _request_row(submission: Submission) -> SubmitRequestRow:
+    return SubmitRequestRow(
+        lane=submission.lane,
+        request_id=submission.request_id,
+        budget_ms=submission.budget_ms,
+        exempt=int(submission.exempt),
+        max_lane_tokens=submission.max_tokens,
+        bell=submission.bell,
+        tenant=submission.tenant,
+        limits=encode_limits(submission.limits),
+        traceparent=submission.traceparent,
+        revision=submission.revision,
+        num_entries=len(submission.new_entries),
+    )
+
+
 def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcome:
-    status, *ids = result
+    status, *values = result
     if status == b"full":
-        return SubmitOutcome("full", (), int(ids[0]))
+        return SubmitOutcome("full", (), int(values[0]))
     if status == b"slow":
-        return SubmitOutcome("slow", (), int(ids[0]), tokens=int(ids[1]))
+        return SubmitOutcome("slow", (), int(values[0]), tokens=int(values[1]))
     if status == b"limited":
-        return SubmitOutcome("limited", (), submission.lane, wait_ms=int(ids[0]))
+        return SubmitOutcome("limited", (), submission.lane, wait_ms=int(values[0]))
     lane = BULK if status == b"behind" else submission.lane
-    pairs = zip(submission.new_entries, ids, strict=False)
-    refs = tuple(Ref(lane, found, new_entry.n, new_entry.cost) for new_entry, found in pairs)
+    pairs = zip(submission.new_entries, values, strict=False)
+    refs = tuple(Ref(lane, entry_id, new_entry.n, new_entry.cost) for new_entry, entry_id in pairs)
     return SubmitOutcome(status.decode(), refs, lane)
 
 
@@ -215,12 +242,12 @@ async def cancel(
     connection: RedisConnection, keys: Keys, refs: Sequence[Ref], wake: Sequence[str], wake_ttl_ms: int = 1_000
 ) -> int:
     """Takes entries back, wakes the waiters of the request ids in `wake`, and returns how many entries were there."""
-    args: list[Argument] = [GROUP, len(LANES), wake_ttl_ms, len(refs)]
+    args: list[Argument] = [*CancelArguments(GROUP, len(LANES), wake_ttl_ms, len(refs))]
     for ref in refs:
-        args += (ref.lane, ref.entry_id, ref.n, ref.cost)
+        args += RefRow(ref.lane, ref.entry_id, ref.n, ref.cost)
     names = [keys.backlog, *keys.lanes, *(keys.reply(request_id) for request_id in wake)]
-    gone: int = await connection.run(scripts.CANCEL, names, args)
-    return gone
+    num_removed: int = await connection.run(scripts.CANCEL, names, args)
+    return num_removed
 
 
 async def collect(
@@ -232,13 +259,13 @@ async def collect(
     """
     commands = [("LPOP", keys.reply(each), MAX_REPLIES) for each in request_ids]
     if bell is not None:
-        commands.append(("LPOP", keys.bell(bell.gateway), bell.most))
+        commands.append(("LPOP", keys.bell(bell.gateway), bell.max_elements))
     popped = [each or [] for each in await connection.call_all(commands)]
     rung = popped.pop() if bell is not None else []
-    return CollectResult(popped, [each for element in rung for each in announced(element)])
+    return CollectResult(popped, [each for element in rung for each in parse_bell_element(element)])
 
 
-def announced(element: bytes) -> list[str]:
+def parse_bell_element(element: bytes) -> list[str]:
     """Returns the ids of the requests that an element of a bell announces."""
     return element.decode("ascii", "replace").split(" ")
 
@@ -260,14 +287,14 @@ async def reconcile(
 async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     """Returns the state of the queue."""
     names = [keys.epoch, keys.workers, keys.backlog, keys.tenants, keys.dead, keys.jobs, keys.owed, *keys.lanes]
-    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, most, *more = await connection.run(
+    now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, limit, *more = await connection.run(
         scripts.QUEUE_STATS, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
     weights, named, dead, jobs, owed, failed = more
     return QueueStats(
         *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
         workers=tuple(beat for beat in map(_heartbeat, beats) if beat is not None),
-        memory_ratio=used / most if most else 0.0,
+        memory_ratio=used / limit if limit else 0.0,
         tenants=ActiveTenants(float(weights), float(named)),
         memory_bytes=used,
         dead_letters=dead,
@@ -282,7 +309,7 @@ def _added_ms(entry_id: bytes) -> int | None:
     return int(found.group(1)) if found else None
 
 
-async def queues(connection: RedisConnection) -> list[str]:
+async def list_queues(connection: RedisConnection) -> list[str]:
     """Returns the queues that workers have announced lately, the latest first, as far as their names are such."""
     names = await connection.call("ZREVRANGE", QUEUES, 0, MAX_QUEUES - 1)
     return [name for raw in names if re.fullmatch(QUEUE_PATTERN, name := raw.decode("ascii", "replace"))]

@@ -17,14 +17,14 @@ class Script:
     reads: bool = False
 
     @classmethod
-    def load(cls, name: str, *before: str, reads: bool = False) -> Script:
+    def load(cls, name: str, *preludes: str, reads: bool = False) -> Script:
         """Reads `shared/lua/<name>.lua`, and the files that stand before it."""
         lua = files("shared").joinpath("lua")
-        text = b"".join(lua.joinpath(f"{each}.lua").read_bytes() for each in (*before, name))
+        text = b"".join(lua.joinpath(f"{each}.lua").read_bytes() for each in (*preludes, name))
         return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest(), reads)
 
 
-SUBMIT = Script.load("submit", "backlog", "entry_id", "tenants")
+SUBMIT = Script.load("submit", "backlog", "add_entry", "tenant_limits")
 CANCEL = Script.load("cancel", "backlog")
 RECONCILE = Script.load("reconcile")
 QUEUE_STATS = Script.load("queue_stats", reads=True)
@@ -32,7 +32,7 @@ QUEUE_STATS = Script.load("queue_stats", reads=True)
 JOIN = Script.load("join")
 CLAIM = Script.load("claim")
 COMMIT = Script.load("commit", "backlog", "job_end")
-BEGIN = Script.load("begin")
+MARK_BEGUN = Script.load("mark_begun")
 RENEW = Script.load("renew")
 RECLAIM = Script.load("reclaim")
 HAND_BACK = Script.load("hand_back")
@@ -40,18 +40,18 @@ HEARTBEAT = Script.load("heartbeat")
 ANNOUNCE = Script.load("announce")
 LEAVE = Script.load("leave")
 
-CACHED = Script.load("cached", "cache")
-CACHE_PUT = Script.load("cache_put", "cache")
+CACHE_LOOKUP = Script.load("cache_lookup", "cache_generations")
+CACHE_STORE = Script.load("cache_store", "cache_generations")
 
-JOB_PUT = Script.load("job_put")
-JOB_CREATE = Script.load("job_create", "backlog", "entry_id", "tenants", "job_lanes", "job_end")
-JOB_FORGET = Script.load("job_forget")
-JOB_FEED = Script.load("job_feed", "backlog", "entry_id", "job_lanes", "job_end")
-JOB_SPLIT = Script.load("job_split", "backlog", "entry_id", "job_lanes")
-JOB_CANCEL = Script.load("job_cancel", "backlog", "entry_id", "job_lanes", "job_end")
+JOB_UPLOAD = Script.load("job_upload")
+JOB_CREATE = Script.load("job_create", "backlog", "add_entry", "tenant_limits", "job_lanes", "job_end")
+JOB_DISCARD = Script.load("job_discard")
+JOB_FEED = Script.load("job_feed", "backlog", "add_entry", "job_lanes", "job_end")
+JOB_SPLIT = Script.load("job_split", "backlog", "add_entry", "job_lanes")
+JOB_CANCEL = Script.load("job_cancel", "backlog", "add_entry", "job_lanes", "job_end")
 
-LEASE_TAKE = Script.load("lease_take")
+LEASE_ACQUIRE = Script.load("lease_acquire")
 LEASE_RENEW = Script.load("lease_renew")
 LEASE_RELEASE = Script.load("lease_release")
 
-REQUEUE = Script.load("requeue", "backlog", "entry_id")
+REQUEUE = Script.load("requeue", "backlog", "add_entry")

@@ -32,7 +32,7 @@ def _no_password() -> str:
     return ""
 
 
-def trouble(error: BaseException) -> str | None:
+def describe_tls_error(error: BaseException) -> str | None:
     """Returns what went wrong with TLS, where an error in connecting comes of that."""
     for each in _chain(error):
         if isinstance(each, ssl.SSLCertVerificationError):

@@ -22,7 +22,7 @@ import psutil
 from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.messages import Heartbeat
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 from shared.producer import queue_stats
 from tests.users import in_its_role
 from tests.waiting import wait_until
@@ -45,7 +45,7 @@ class Program:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("REDBATCH_")}
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
-                wrapped([sys.executable, "-P", "-m", *module.split()], signal.SIGKILL),
+                wrap_command([sys.executable, "-P", "-m", *module.split()], signal.SIGKILL),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

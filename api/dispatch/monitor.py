@@ -1,7 +1,7 @@
-"""What this gateway knows of Redis and of the fleet, by asking once a second.
+"""The state of Redis and of the fleet, polled once a second.
 
-This is the circuit in front of Redis: while it is open, nobody waits who would wait in vain (`admission.admit`), and
-the questions are the probes that close it.
+The monitor is the circuit breaker in front of Redis: while it is open, requests that would wait in vain are refused
+(`admission.admit`), and the polls are the probes that close it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import inf, nan
 import structlog
 
 from api import metrics
-from api.dispatch.admission import Cluster, fleet_rate, max_tokens, retry_after_s
+from api.dispatch.admission import ClusterState, fleet_rate, max_tokens, retry_after_s
 from api.tenants import ANONYMOUS, Tenant, limits_of
 from shared import producer
 from shared.connection import RedisConnection
@@ -29,223 +29,227 @@ from shared.tenants import NO_ACTIVE_TENANTS, Limits
 
 log = structlog.get_logger()
 
-EVERY_S = 1.0
-PROBE_EVERY_S = 0.25
-"""While Redis is out of reach it is asked more often: nobody waits longer than need be for it to be back."""
+POLL_INTERVAL_S = 1.0
+PROBE_INTERVAL_S = 0.25
+"""Poll interval while Redis is out of reach: shorter, so that requests do not wait longer than necessary once it is back."""
 
-FORGOTTEN_S = 5.0
-"""What was seen so long ago is shown no more: a gateway that is cut off must not speak for all."""
+STALE_AFTER_S = 5.0
+"""Older statistics are removed from the metrics: a gateway that is cut off must not speak for the cluster."""
 
-SILENT_S = 1.0
-"""An answer that takes longer may never come. Redis is out of reach since it was asked for it."""
+UNREACHABLE_AFTER_S = 1.0
+"""A poll that takes longer may never be answered: Redis then counts as out of reach from the start of that poll."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorCallbacks:
-    """Who is told what was seen: that the epoch has changed, so that everything in Redis may be gone; and the fleet."""
+    """Callbacks: `loss` when the epoch changes (Redis may have lost its data), `fleet` after each poll."""
 
     loss: Callable[[], Awaitable[None]]
     fleet: Callable[[], None]
 
 
 class Monitor:
-    """Polls the queue's state, and notices when its data was lost.
+    """Polls the queue's state, and detects a loss of its data.
 
     Args:
-        connection: a connection of its own.
-        keys: the queue.
-        worker_grace_s: how long a worker that is not ready counts for one that was.
-        seen: who is told.
+        connection: used only by the monitor.
+        keys: Redis keys of the queue.
+        worker_grace_s: how long after the last ready worker the cluster still counts as able to answer, s.
+        callbacks: what to call after a loss of data, and after a poll.
     """
 
-    def __init__(self, connection: RedisConnection, keys: Keys, worker_grace_s: float, seen: MonitorCallbacks) -> None:
+    def __init__(self, connection: RedisConnection, keys: Keys, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
         self._connection = connection
         self._keys = keys
-        self._seen = seen
-        self._pulse: QueueStats | None = None
+        self._callbacks = callbacks
+        self._stats: QueueStats | None = None
         self._down_since: float | None = None
-        self._asked_at: float | None = None
-        self._worker_seen_at: float | None = None
-        self._ready_seen_at: float | None = None
+        self._poll_started_at: float | None = None
+        self._last_heartbeat_at: float | None = None
+        self._last_ready_at: float | None = None
         self._worker_grace_s = worker_grace_s
         self._tokens_per_s = [0.0 for _ in LANES]
         self._epoch = b""
         self._models: set[str] = set()
-        self._had_epoch = False
-        self._loss_told_at = -inf
-        self._lost = asyncio.Event()
-        self._round = time.monotonic()
+        self._epoch_known = False
+        self._loss_logged_at = -inf
+        self._data_lost = asyncio.Event()
+        self._last_beat_at = time.monotonic()
 
     async def run(self) -> None:
         """Polls until cancelled."""
         while True:
             await self.poll()
-            self._seen.fleet()
-            if self._lost.is_set():
-                await self._look_after_loss()
-            await wait_for_event(self._lost, EVERY_S if self._down_since is None else PROBE_EVERY_S)
+            self._callbacks.fleet()
+            if self._data_lost.is_set():
+                await self._handle_loss()
+            await wait_for_event(self._data_lost, POLL_INTERVAL_S if self._down_since is None else PROBE_INTERVAL_S)
 
     async def beat(self) -> None:
-        """Notes that the event loop comes round, however long Redis takes for an answer; until cancelled."""
+        """Records that the event loop runs, independent of how long Redis takes to answer; until cancelled."""
         while True:
-            self._round = time.monotonic()
-            metrics.REDIS_UP.set(not self._down_s(self._round))
-            await asyncio.sleep(EVERY_S)
+            self._last_beat_at = time.monotonic()
+            metrics.REDIS_UP.set(not self._down_s(self._last_beat_at))
+            await asyncio.sleep(POLL_INTERVAL_S)
 
     async def poll(self) -> None:
-        """Asks once."""
-        asked = self._asked_at = time.monotonic()
+        """Polls once."""
+        started_at = self._poll_started_at = time.monotonic()
         try:
-            self._pulse = await producer.queue_stats(self._connection, self._keys)
+            self._stats = await producer.queue_stats(self._connection, self._keys)
         except RedisUnreachableError as error:
             if self._down_since is None:
-                self._down_since = asked
+                self._down_since = started_at
                 log.warning("Redis is out of reach", reason=error.message)
-            elif asked - self._down_since > FORGOTTEN_S:
+            elif started_at - self._down_since > STALE_AFTER_S:
                 _clear(self._keys.queue)
         else:
-            metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - asked)
-            self._saw_workers(self._pulse)
-            ready = [each for each in self._pulse.workers if each.state == READY]
-            if ready:  # otherwise the last rate is a better guess than none: an engine may start again
+            metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
+            self._observe_workers(self._stats)
+            ready = [each for each in self._stats.workers if each.state == READY]
+            if ready:  # if no worker is ready, the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
-            self.saw_epoch(self._pulse.epoch)
-            _publish(self._keys.queue, self._pulse)
+            self.observe_epoch(self._stats.epoch)
+            _publish(self._keys.queue, self._stats)
             metrics.FLEET_RATE.labels(self._keys.queue).set(self._tokens_per_s[INTERACTIVE])
         finally:
-            self._asked_at = None
+            self._poll_started_at = None
 
-    def _saw_workers(self, pulse: QueueStats) -> None:
-        """Notes when a worker last lived. It is not forgotten with the data of Redis, nor does an outage count."""
+    def _observe_workers(self, stats: QueueStats) -> None:
+        """Records the time of the last heartbeat. A loss of Redis' data keeps it, and an outage does not count towards it."""
         now = time.monotonic()
-        self._models.update(worker.model for worker in pulse.workers)
+        self._models.update(worker.model for worker in stats.workers)
         if self._down_since is not None:
-            away = now - self._down_since
-            log.info("Redis answers again", after_s=round(away, 1))
-            if self._worker_seen_at is not None:
-                self._worker_seen_at += away
-        if any(worker.state == READY for worker in pulse.workers):
-            self._ready_seen_at = now
-        if pulse.last_heartbeat_ms:
-            seen_at = now - (pulse.now_ms - pulse.last_heartbeat_ms) / 1000
-            self._worker_seen_at = max(seen_at, self._worker_seen_at or seen_at)
+            outage_s = now - self._down_since
+            log.info("Redis answers again", after_s=round(outage_s, 1))
+            if self._last_heartbeat_at is not None:
+                self._last_heartbeat_at += outage_s
+        if any(worker.state == READY for worker in stats.workers):
+            self._last_ready_at = now
+        if stats.last_heartbeat_ms:
+            seen_at = now - (stats.now_ms - stats.last_heartbeat_ms) / 1000
+            self._last_heartbeat_at = max(seen_at, self._last_heartbeat_at or seen_at)
 
-    def saw_epoch(self, epoch: bytes) -> None:
-        """Takes in the epoch that an answer of Redis carried; empty means that there is none now."""
-        if self._had_epoch and epoch != self._epoch:
-            self._lost.set()
+    def observe_epoch(self, epoch: bytes) -> None:
+        """Compares the epoch of an answer of Redis with the last one; empty means that the queue has none now."""
+        if self._epoch_known and epoch != self._epoch:
+            self._data_lost.set()
         self._epoch = epoch
-        self._had_epoch = self._had_epoch or bool(epoch)
+        self._epoch_known = self._epoch_known or bool(epoch)
 
-    async def _look_after_loss(self) -> None:
+    async def _handle_loss(self) -> None:
         now = time.monotonic()
-        if now - self._loss_told_at > EVERY_S:  # one loss shows several times: no epoch, a gateway's, the new group's
-            self._loss_told_at = now
-            log.warning("the queue's data was lost or its group made anew: looking after all requests")
-        self._lost.clear()  # before: it may be lost again meanwhile
+        # One loss changes the epoch several times: to none, to one that a gateway sets, to that of the new group.
+        if now - self._loss_logged_at > POLL_INTERVAL_S:
+            self._loss_logged_at = now
+            log.warning("the queue's data was lost or its group recreated: reconciling all requests")
+        self._data_lost.clear()  # before the callback: the data may be lost again while that runs
         try:
-            await self._seen.loss()
+            await self._callbacks.loss()
         except RedisUnreachableError:
-            self._lost.set()
-            await asyncio.sleep(EVERY_S / 4)
+            self._data_lost.set()
+            await asyncio.sleep(POLL_INTERVAL_S / 4)
         except Exception:
-            self._lost.set()
+            self._data_lost.set()
             raise
 
-    def cluster(self) -> Cluster:
-        """Returns what is known now, for admission."""
+    def cluster(self) -> ClusterState:
+        """Returns the present state of Redis and of the fleet, for admission."""
         now = time.monotonic()
-        down = self._down_s(now)
-        if self._pulse is None:
-            return Cluster(redis_down_s=down)
-        unseen = None
-        if self._pulse.workers:
-            unseen = 0.0
-        elif self._worker_seen_at is not None:
-            unseen = max(0.0, now - down - self._worker_seen_at)
-        return Cluster(down, unseen, self._pulse.memory_ratio)
+        down_s = self._down_s(now)
+        if self._stats is None:
+            return ClusterState(redis_down_s=down_s)
+        unseen_s = None
+        if self._stats.workers:
+            unseen_s = 0.0
+        elif self._last_heartbeat_at is not None:
+            unseen_s = max(0.0, now - down_s - self._last_heartbeat_at)
+        return ClusterState(down_s, unseen_s, self._stats.memory_ratio)
 
     def _down_s(self, now: float) -> float:
         if self._down_since is not None:
             return now - self._down_since
-        silent = 0.0 if self._asked_at is None else now - self._asked_at
-        return silent if silent > SILENT_S else 0.0
+        waiting_s = 0.0 if self._poll_started_at is None else now - self._poll_started_at
+        return waiting_s if waiting_s > UNREACHABLE_AFTER_S else 0.0
 
     def workers(self) -> tuple[Heartbeat, ...]:
-        """Returns the live workers, as last seen."""
-        return () if self._pulse is None else self._pulse.workers
+        """Returns the live workers, as of the last poll."""
+        return () if self._stats is None else self._stats.workers
 
     def revisions(self) -> frozenset[str]:
-        """Returns the revisions of the model that ready workers have."""
+        """Returns the model revisions of the ready workers."""
         return frozenset(each.revision for each in self.workers() if each.state == READY)
 
     @property
     def models(self) -> frozenset[str]:
-        """What workers have called their model, since this gateway began: they may be gone for a moment."""
+        """The model names of all workers seen since this gateway started: workers may be absent for a moment."""
         return frozenset(self._models)
 
     def full(self, lane: int) -> RedbatchError:
-        """Returns the error for a request of a lane that found the queue full."""
-        half = 0 if self._pulse is None else self._pulse.tokens // 2
-        wait = retry_after_s(half, self._tokens_per_s[lane], random.random())  # noqa: S311 - spreads clients, guards no secret
-        return QueueFullError(f"The queue is full: try again in {wait:.0f} s.", retry_after_s=wait)
+        """Returns the error for a request of a lane that is rejected because the queue is full."""
+        half_tokens = 0 if self._stats is None else self._stats.tokens // 2
+        jitter = random.random()  # noqa: S311 - spreads clients, guards no secret
+        wait_s = retry_after_s(half_tokens, self._tokens_per_s[lane], jitter)
+        return QueueFullError(f"The queue is full: try again in {wait_s:.0f} s.", retry_after_s=wait_s)
 
     def max_tokens(self, lane: int, budget_s: float) -> int:
-        """Returns how many tokens may be in a lane with a request that has so much time."""
+        """Returns the maximum number of tokens in a lane with a request that has `budget_s` seconds left."""
         return max_tokens(self._tokens_per_s[lane], budget_s)
 
     def limits(self, tenant: Tenant, budget_s: float) -> Limits | None:
-        """Returns what a tenant is held to whose request has so much time."""
-        active = NO_ACTIVE_TENANTS if self._pulse is None else self._pulse.tenants
+        """Returns the limits of a tenant for a request that has `budget_s` seconds left; None if there are none."""
+        active = NO_ACTIVE_TENANTS if self._stats is None else self._stats.tenants
         if tenant is ANONYMOUS and not active.named:
             return None
         return limits_of(tenant, active, self._tokens_per_s[INTERACTIVE], self.max_tokens(BULK, budget_s))
 
     def slow(self, lane: int, excess_tokens: int) -> RedbatchError:
-        """Returns the error for a request that had so many tokens too many before it in its lane."""
-        wait = retry_after_s(excess_tokens, self._tokens_per_s[lane], random.random())  # noqa: S311 - as above
+        """Returns the error for a request whose lane holds `excess_tokens` more than can be processed in its time."""
+        wait_s = retry_after_s(excess_tokens, self._tokens_per_s[lane], random.random())  # noqa: S311 - as above
         return OverloadedError(
-            f"There is too much before this request for an answer in its time: try again in {wait:.0f} s, or allow "
-            "more time.",
-            retry_after_s=wait,
+            f"The queue is too long for this request's timeout: try again in {wait_s:.0f} s, or allow more time.",
+            retry_after_s=wait_s,
         )
 
     def missing(self) -> list[str]:
-        """Returns what keeps the cluster from answering: redis, worker."""
-        if self._pulse is None or self._down_s(time.monotonic()) > 0:
+        """Returns the parts whose absence keeps the cluster from answering: redis, worker."""
+        if self._stats is None or self._down_s(time.monotonic()) > 0:
             return ["redis"]
-        return [] if self._pulse.workers and self._ready_seen_within_grace() else ["worker"]
+        return [] if self._stats.workers and self._ready_within_grace() else ["worker"]
 
-    def _ready_seen_within_grace(self) -> bool:
-        """A worker whose engine starts again is no reason to leave the load balancer: requests wait for it."""
-        return self._ready_seen_at is not None and time.monotonic() - self._ready_seen_at <= self._worker_grace_s
+    def _ready_within_grace(self) -> bool:
+        """Whether a worker was ready within the grace period.
+
+        While an engine restarts, the gateway stays in the load balancer: requests wait for the engine.
+        """
+        return self._last_ready_at is not None and time.monotonic() - self._last_ready_at <= self._worker_grace_s
 
     def alive(self) -> bool:
-        """Whether the event loop still comes round."""
-        return time.monotonic() - self._round < 10 * EVERY_S + 10.0
+        """Whether the event loop still runs."""
+        return time.monotonic() - self._last_beat_at < 10 * POLL_INTERVAL_S + 10.0
 
 
-def _publish(queue: str, pulse: QueueStats) -> None:
-    for lane, entries, age_ms in zip(LANES, pulse.by_lane, pulse.ages_ms, strict=True):
+def _publish(queue: str, stats: QueueStats) -> None:
+    for lane, entries, age_ms in zip(LANES, stats.by_lane, stats.ages_ms, strict=True):
         metrics.QUEUE_ENTRIES.labels(queue, lane).set(entries)
         metrics.QUEUE_AGE.labels(queue, lane).set(age_ms / 1000)
-    metrics.QUEUE_PENDING.labels(queue).set(pulse.pending)
-    metrics.QUEUE_INPUTS.labels(queue).set(pulse.inputs)
-    metrics.QUEUE_TOKENS.labels(queue).set(pulse.tokens)
-    metrics.DEAD_LETTERS.labels(queue).set(pulse.dead_letters)
-    metrics.OPEN_JOBS.labels(queue).set(pulse.open_jobs)
-    metrics.OWED_INPUTS.labels(queue).set(pulse.owed_inputs)
-    metrics.REDIS_MEMORY.set(pulse.memory_ratio)
-    metrics.REDIS_MEMORY_BYTES.set(pulse.memory_bytes)
-    metrics.REDIS_PERSISTENCE_FAILED.set(not pulse.persists)
+    metrics.QUEUE_PENDING.labels(queue).set(stats.pending)
+    metrics.QUEUE_INPUTS.labels(queue).set(stats.inputs)
+    metrics.QUEUE_TOKENS.labels(queue).set(stats.tokens)
+    metrics.DEAD_LETTERS.labels(queue).set(stats.dead_letters)
+    metrics.OPEN_JOBS.labels(queue).set(stats.open_jobs)
+    metrics.OWED_INPUTS.labels(queue).set(stats.owed_inputs)
+    metrics.REDIS_MEMORY.set(stats.memory_ratio)
+    metrics.REDIS_MEMORY_BYTES.set(stats.memory_bytes)
+    metrics.REDIS_PERSISTENCE_FAILED.set(not stats.persists)
     for state in STATES:
-        metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in pulse.workers))
+        metrics.WORKERS.labels(queue, state).set(sum(worker.state == state for worker in stats.workers))
 
 
 def _clear(queue: str) -> None:
-    """Shows nothing any more of what Redis has said; not a number, where there is no way to show nothing."""
+    """Removes the metrics of a queue, and sets those of Redis, which cannot be removed, to not a number."""
     metrics.remove_queue(queue)
     for gauge in metrics.REDIS_GAUGES:
         gauge.set(nan)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from api import metrics
-from api.dispatch.admission import limited
+from api.dispatch.admission import rate_limited_error
 from api.dispatch.inflight import InFlight
 from api.tenants import Tenant
 from shared import producer
@@ -92,26 +92,26 @@ class Submitter:
     """
 
     def __init__(
-        self, connection: RedisConnection, keys: Keys, gateway: str, bound: QueueBound, told: SubmitCallbacks
+        self, connection: RedisConnection, keys: Keys, gateway: str, bound: QueueBound, callbacks: SubmitCallbacks
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._gateway = gateway
         self._bound = bound
-        self._told = told
-        self._orders: list[PendingSubmit] = []
+        self._callbacks = callbacks
+        self._pending: list[PendingSubmit] = []
         self._cancelled: list[Ref] = []
         self._wake_keys: list[str] = []
         self._wake = asyncio.Event()
         self._sequence = 0
-        self.repeating_since: float | None = None
+        self.retrying_since: float | None = None
         self.waiting_inputs = self.waiting_tokens = 0
 
-    def add(self, order: PendingSubmit) -> None:
+    def add(self, pending: PendingSubmit) -> None:
         """Submits soon."""
-        self._orders.append(order)
-        self.waiting_inputs += order.inputs
-        self.waiting_tokens += order.tokens
+        self._pending.append(pending)
+        self.waiting_inputs += pending.inputs
+        self.waiting_tokens += pending.tokens
         self._wake.set()
 
     def cancel(self, refs: Iterable[Ref], waiter: str | None = None) -> None:
@@ -125,8 +125,8 @@ class Submitter:
         """Works until cancelled."""
         while True:
             backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
-            while self._orders or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
-                await self._submit(self._next_orders())
+            while self._pending or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
+                await self._submit(self._next_batch())
                 if await self.flush_cancels():
                     backoff.reset()
                 else:
@@ -134,105 +134,105 @@ class Submitter:
             self._wake.clear()
             await self._wake.wait()
 
-    def _next_orders(self) -> list[PendingSubmit]:
+    def _next_batch(self) -> list[PendingSubmit]:
         size = count = 0
-        for order in self._orders[:MAX_REQUESTS]:
-            size += order.size
+        for pending in self._pending[:MAX_REQUESTS]:
+            size += pending.size
             if count and size > MAX_BYTES:
                 break
             count += 1
-        taken, self._orders = self._orders[:count], self._orders[count:]
-        self.waiting_inputs -= sum(order.inputs for order in taken)
-        self.waiting_tokens -= sum(order.tokens for order in taken)
-        return [order for order in taken if not order.request.done]
+        batch, self._pending = self._pending[:count], self._pending[count:]
+        self.waiting_inputs -= sum(pending.inputs for pending in batch)
+        self.waiting_tokens -= sum(pending.tokens for pending in batch)
+        return [pending for pending in batch if not pending.request.done]
 
-    async def _submit(self, orders: Sequence[PendingSubmit]) -> None:
-        if not orders:
+    async def _submit(self, batch: Sequence[PendingSubmit]) -> None:
+        if not batch:
             return
         self._sequence += 1
         try:
-            reply = await self._until_answered(orders)
+            reply = await self._retry_submit(batch)
         except Exception as error:
-            self.repeating_since = None  # it is an answer, if not one to expect: the next request may find another
-            log.exception("submit failed", requests=len(orders))
-            for order in orders:
-                order.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
+            self.retrying_since = None  # it is an answer, if not one to expect: the next request may find another
+            log.exception("submit failed", requests=len(batch))
+            for pending in batch:
+                pending.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
             return
-        self._told.epoch(reply.epoch)
-        for order, outcome in zip(orders, reply.outcomes, strict=True):
-            self._settle_order(order, outcome)
+        self._callbacks.epoch(reply.epoch)
+        for pending, outcome in zip(batch, reply.outcomes, strict=True):
+            self._apply_outcome(pending, outcome)
 
-    async def _until_answered(self, orders: Sequence[PendingSubmit]) -> SubmitReply:
+    async def _retry_submit(self, batch: Sequence[PendingSubmit]) -> SubmitReply:
         """Repeats one submit until Redis has answered. What is too late by then, Redis does not add."""
         backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
         while True:
             now = asyncio.get_running_loop().time()
-            submissions = [self._submission(order, now) for order in orders]
+            submissions = [self._submission(pending, now) for pending in batch]
             try:
                 reply = await producer.submit(
                     self._connection, self._keys, self._gateway, self._sequence, self._bound, submissions
                 )
             except RedisUnreachableError as error:
-                self.repeating_since = self.repeating_since or now
+                self.retrying_since = self.retrying_since or now
                 log.debug("submit is repeated", reason=error.message)
             else:
-                self.repeating_since = None
+                self.retrying_since = None
                 return reply
             await backoff.wait()
 
-    def _submission(self, order: PendingSubmit, now: float) -> Submission:
-        request = order.request
+    def _submission(self, pending: PendingSubmit, now: float) -> Submission:
+        request = pending.request
         budget_s = 0.0 if request.done else request.deadline - now
         return Submission(
             request.request_id,
-            order.new_entries,
+            pending.new_entries,
             int(budget_s * 1000),
             request.lane,
-            exempt=order.exempt,
-            bell=self._keys.bell(self._gateway) if request.rings else "",
-            max_tokens=self._told.max_tokens(request.lane, budget_s),
-            revision=order.revision,
+            exempt=pending.exempt,
+            bell=self._keys.bell(self._gateway) if request.uses_bell else "",
+            max_tokens=self._callbacks.max_tokens(request.lane, budget_s),
+            revision=pending.revision,
             tenant=request.tenant.name,
             traceparent=request.traceparent,
-            limits=self._told.limits(request.tenant, budget_s),
+            limits=self._callbacks.limits(request.tenant, budget_s),
         )
 
-    def _settle_order(self, order: PendingSubmit, outcome: SubmitOutcome) -> None:
-        request = order.request
+    def _apply_outcome(self, pending: PendingSubmit, outcome: SubmitOutcome) -> None:
+        request = pending.request
         if outcome.status not in ("ok", "behind"):
-            request.fail(self._refusal(order, outcome))
+            request.fail(self._refusal(pending, outcome))
             return
         if outcome.status == "behind":
             metrics.BEHIND_REQUESTS.inc()
             request.lane = outcome.lane  # also for what is added again
-        if order.revision != request.revision and not request.done:  # that one is gone since
+        if pending.revision != request.revision and not request.done:  # that one is gone since
             self.cancel(outcome.refs)
-            if again := tuple(new_entry for new_entry in order.new_entries if request.misses(new_entry.position)):
-                self.add(PendingSubmit(request, again, exempt=True))
+            if remaining := tuple(new_entry for new_entry in pending.new_entries if request.is_unplaced(new_entry.position)):
+                self.add(PendingSubmit(request, remaining, exempt=True))
             return
-        for new_entry, ref in zip(order.new_entries, outcome.refs, strict=False):
+        for new_entry, ref in zip(pending.new_entries, outcome.refs, strict=False):
             request.place(new_entry.position, ref)
-        if not order.exempt:
-            metrics.REQUEST_INPUTS.inc(order.inputs)
+        if not pending.exempt:
+            metrics.REQUEST_INPUTS.inc(pending.inputs)
         if request.done:  # it was answered, its client left, or its deadline passed, while the submit was under way
             self.cancel(outcome.refs)
         else:
-            self._told.submitted(request)
+            self._callbacks.submitted(request)
 
-    def _refusal(self, order: PendingSubmit, outcome: SubmitOutcome) -> RedbatchError:
+    def _refusal(self, pending: PendingSubmit, outcome: SubmitOutcome) -> RedbatchError:
         if outcome.status == "full":
-            return self._told.full(outcome.lane)
+            return self._callbacks.full(outcome.lane)
         if outcome.status == "slow":
-            return self._told.slow(outcome.lane, self._excess(order, outcome))
+            return self._callbacks.slow(outcome.lane, self._excess(pending, outcome))
         if outcome.status == "limited":
-            return limited(outcome.wait_ms, random.random())  # noqa: S311 - spreads clients
+            return rate_limited_error(outcome.wait_ms, random.random())  # noqa: S311 - spreads clients
         return DeadlineExceededError("The deadline passed before the request reached the queue.")
 
-    def _excess(self, order: PendingSubmit, outcome: SubmitOutcome) -> int:
+    def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:
         """Returns how many tokens must be done before an order fits that was too slow."""
-        left_s = order.request.deadline - asyncio.get_running_loop().time()
-        over = outcome.tokens + order.tokens - self._told.max_tokens(outcome.lane, left_s)
-        return min(outcome.tokens, max(0, over))
+        left_s = pending.request.deadline - asyncio.get_running_loop().time()
+        excess = outcome.tokens + pending.tokens - self._callbacks.max_tokens(outcome.lane, left_s)
+        return min(outcome.tokens, max(0, excess))
 
     async def flush_cancels(self) -> bool:
         """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done.
@@ -240,17 +240,17 @@ class Submitter:
         It is still to be done as well when this call is cancelled. To take something back twice does no harm.
         """
         refs, self._cancelled = self._cancelled, []
-        wake, self._wake_keys = self._wake_keys, []
-        if not refs and not wake:
+        wake_keys, self._wake_keys = self._wake_keys, []
+        if not refs and not wake_keys:
             return True
         try:
-            gone = await producer.cancel(self._connection, self._keys, refs, wake)
+            cancelled = await producer.cancel(self._connection, self._keys, refs, wake_keys)
         except (RedisUnreachableError, asyncio.CancelledError) as error:
             self._cancelled += refs
-            self._wake_keys += wake
+            self._wake_keys += wake_keys
             if isinstance(error, asyncio.CancelledError):
                 raise
             log.debug("cancel is repeated", reason=error.message)
             return False
-        metrics.CANCELLED_ENTRIES.inc(gone)
+        metrics.CANCELLED_ENTRIES.inc(cancelled)
         return True

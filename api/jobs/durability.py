@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shared.connection import CommandUnknownError, NotPermittedError
 from shared.errors import NotDurableError
-from shared.process.tasks import end
+from shared.process.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from shared.connection import RedisConnection
@@ -54,7 +54,7 @@ class Durability:
 
     async def stop(self) -> None:
         """Asks no more."""
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

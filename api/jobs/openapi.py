@@ -1,143 +1,140 @@
-"""What the OpenAPI page says of jobs."""
+"""The OpenAPI descriptions of the routes of jobs."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from fastapi import Response
+from pydantic import BaseModel
 
-from api.dialects.openapi import (
-    ERROR,
-    FAULTS,
-    INTEGER,
-    JSON,
-    STRING,
-    VECTOR,
-    WHY,
-    Answers,
-    Schema,
-    content,
-    list_of,
-    named,
-    object_of,
-    or_null,
-    request_of,
-    schema_of,
-)
+from api.dialects.openapi import Answers, Schema, body_schema, error_answers, request_of
+from api.dialects.responses import InputFailure, Vector
 from api.jobs.schema import LINES, JobBody
 
-_SECONDS = or_null({"type": "number"})
-_JOB_URLS = {"id": STRING, "status": STRING, "status_url": STRING, "result_url": STRING}
-_ACCEPTED = named("AcceptedJob", object_of(_JOB_URLS))
-_JOB = named(
-    "Job",
-    object_of(
-        {
-            **_JOB_URLS,
-            "n": INTEGER,
-            "done": INTEGER,
-            "failed": INTEGER,
-            "revisions": list_of(STRING),
-            "created_at": _SECONDS,
-            "started_at": _SECONDS,
-            "finished_at": _SECONDS,
-            "expires_at": _SECONDS,
-            "kept_until": _SECONDS,
-            "errors": FAULTS,
-        }
-    ),
-)
-_PAGE = object_of(
-    {
-        "id": STRING,
-        "n": INTEGER,
-        "offset": INTEGER,
-        "embeddings": list_of(or_null(VECTOR)),
-        "errors": FAULTS,
-        "next_url": or_null(STRING),
-    }
-)
-_JOB_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "description": "Of the job."}
+
+class AcceptedJob(BaseModel):
+    """A job that was accepted."""
+
+    id: str
+    status: str
+    status_url: str
+    result_url: str
+
+
+class Job(AcceptedJob):
+    """A job; times are in seconds since the epoch."""
+
+    n: int
+    done: int
+    failed: int
+    revisions: list[str]
+    created_at: float | None
+    started_at: float | None
+    finished_at: float | None
+    expires_at: float | None
+    kept_until: float | None
+    errors: list[InputFailure]
+
+
+class JobResultPage(BaseModel):
+    """Consecutive vectors of a job, from `offset`."""
+
+    id: str
+    n: int
+    offset: int
+    embeddings: list[Vector | None]
+    errors: list[InputFailure]
+    next_url: str | None
+
+
+_JOB_ID = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "The job's id.",
+}
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-    "description": "With the same key, the same job: it may be sent again when the answer was lost.",
+    "description": "Requests with the same key make one job: send a request again if its answer was lost.",
 }
 
 
-def _query(name: str, most: int, description: str) -> Schema:
-    schema = {"type": "integer", "minimum": 0, "maximum": most}
+def _query(name: str, maximum: int, description: str) -> Schema:
+    schema = {"type": "integer", "minimum": 0, "maximum": maximum}
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
-class JobPage(NamedTuple):
-    """What the page says of one route of jobs: in a few words, and what FastAPI is told of it."""
+class JobOperation(NamedTuple):
+    """The description of one route: a summary, and the other arguments of FastAPI's decorator."""
 
     summary: str
-    described: dict[str, Any]
+    options: dict[str, Any]
 
 
-def _job_page(
-    summary: str, good: Answers, statuses: tuple[int, ...], request: dict[str, Any], why: dict[int, str] | None = None
-) -> JobPage:
-    told = WHY | (why or {})
-    answers: Answers = {**good, **{each: {"description": told[each], **ERROR} for each in statuses}}
-    return JobPage(summary, {"responses": answers, "openapi_extra": request, "response_class": Response})
+def _operation(
+    summary: str,
+    answers: Answers,
+    statuses: tuple[int, ...],
+    request: dict[str, Any],
+    descriptions: dict[int, str] | None = None,
+) -> JobOperation:
+    responses = answers | error_answers(statuses, descriptions)
+    return JobOperation(summary, {"responses": responses, "openapi_extra": request, "response_class": Response})
 
 
 _LINE = {"type": "string", "description": 'A text, or {"text": ...}, on each line.'}
-_JOB_BODY = request_of(schema_of(JobBody))
+_JOB_BODY = request_of(body_schema(JobBody))
 _JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in LINES}
 _JOB_BODY["parameters"] = [*(each for each in _JOB_BODY["parameters"] if each["name"] != "X-Timeout-Ms"), _IDEMPOTENCY]
-_NO_JOB = {404: "There is no such job, or it is another's"}
+_NO_JOB = {404: "The job does not exist, or belongs to another tenant"}
 _JOB_STATUSES = (400, 401, 403, 404, 429, 500, 503)
 
-PAGES: dict[str, JobPage] = {
-    "make": _job_page(
-        "Embed later: take a job",
-        {202: {"description": "Taken; it goes on by itself", **content(_ACCEPTED)}},
+OPERATIONS: dict[str, JobOperation] = {
+    "make": _operation(
+        "Submit a job, to be embedded later",
+        {202: {"description": "Accepted; the job runs without the client", "model": AcceptedJob}},
         (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
         _JOB_BODY,
         {
-            422: "The Idempotency-Key stands for another job",
-            503: "It cannot be promised that the job is taken: see the code",
+            422: "The Idempotency-Key belongs to another job",
+            503: "The gateway cannot guarantee that the job was accepted: see the code",
         },
     ),
-    "show": _job_page(
-        "How far a job is",
-        {200: {"description": "The job", **content(_JOB)}},
+    "show": _operation(
+        "Status of a job",
+        {200: {"description": "The job", "model": Job}},
         _JOB_STATUSES,
-        {"parameters": [_JOB_ID, _query("wait", 60, "Answer when it has ended, or after so many seconds.")]},
+        {"parameters": [_JOB_ID, _query("wait", 60, "Answer when the job has ended, or after this many seconds.")]},
         _NO_JOB,
     ),
-    "cancel": _job_page(
+    "cancel": _operation(
         "Cancel a job",
-        {200: {"description": "The job", **content(_JOB)}},
+        {200: {"description": "The job", "model": Job}},
         _JOB_STATUSES,
         {"parameters": [_JOB_ID]},
         _NO_JOB,
     ),
-    "result": _job_page(
+    "result": _operation(
         "The vectors of a job",
         {
             200: {
-                "description": "A page of them; or, as application/x-npy, all of them as float32",
-                "content": {
-                    JSON: {"schema": _PAGE},
-                    "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
-                },
+                "description": "A page of vectors; or, as application/x-npy, all vectors as float32",
+                "model": JobResultPage,
+                "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
             }
         },
         (*_JOB_STATUSES, 409, 410),
         {
             "parameters": [
                 _JOB_ID,
-                _query("offset", 10**9, "Of the first one."),
-                _query("limit", 1_000, "How many; as application/x-npy, as many as there are."),
+                _query("offset", 10**9, "Index of the first vector."),
+                _query("limit", 1_000, "Maximum number of vectors; as application/x-npy, all by default."),
             ]
         },
-        {**_NO_JOB, 409: "It has not ended", 410: "It was cancelled"},
+        {**_NO_JOB, 409: "The job has not ended", 410: "The job was cancelled"},
     ),
 }
-"""What may be done with jobs."""
+"""By the name of the route's function."""

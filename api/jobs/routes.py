@@ -20,7 +20,7 @@ from api.http.body import BodyUnreadError
 from api.http.handler import answer_errors, client_address, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
-from api.jobs.openapi import PAGES
+from api.jobs.openapi import OPERATIONS
 from api.jobs.representation import MAX_ERRORS, accepted, described, parts_of, public_id
 from shared import jobs
 from shared.errors import (
@@ -70,7 +70,7 @@ def _answering(route: Route) -> Route:
     return answer
 
 
-@router.post("/jobs", status_code=202, summary=PAGES["make"].summary, **PAGES["make"].described)
+@router.post("/jobs", status_code=202, summary=OPERATIONS["make"].summary, **OPERATIONS["make"].options)
 @_answering
 async def make(request: Request) -> Response:
     """Takes a job."""
@@ -90,7 +90,7 @@ async def make(request: Request) -> Response:
     return _json(accepted(public, status), 202)
 
 
-@router.get(JOB, summary=PAGES["show"].summary, **PAGES["show"].described)
+@router.get(JOB, summary=OPERATIONS["show"].summary, **OPERATIONS["show"].options)
 @_answering
 async def show(request: Request) -> Response:
     """Tells how far a job is; with `wait`, as soon as it has ended."""
@@ -104,7 +104,7 @@ async def show(request: Request) -> Response:
     return await _described(job_store, job, public)
 
 
-@router.delete(JOB, summary=PAGES["cancel"].summary, **PAGES["cancel"].described)
+@router.delete(JOB, summary=OPERATIONS["cancel"].summary, **OPERATIONS["cancel"].options)
 @_answering
 async def cancel(request: Request) -> Response:
     """Ends a job, if it has not ended."""
@@ -114,7 +114,7 @@ async def cancel(request: Request) -> Response:
     return await _described(job_store, job, public)
 
 
-@router.get(RESULT, summary=PAGES["result"].summary, **PAGES["result"].described)
+@router.get(RESULT, summary=OPERATIONS["result"].summary, **OPERATIONS["result"].options)
 @_answering
 async def result(request: Request) -> Response:
     """Gives the vectors of a job that has ended."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from api.jobs.durability import Durability
 from shared import jobs
 from shared.errors import RedisUnreachableError
-from shared.jobs import ENDED
-from shared.process.tasks import end
+from shared.jobs import FINAL_STATUSES
+from shared.process.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from shared.connection import QueueConnections, RedisConnection
@@ -68,14 +68,14 @@ class JobStore:
         """Asks no more."""
         await self.durability.stop()
         if self._asking is not None:
-            await end([self._asking])
+            await cancel_and_wait([self._asking])
 
     async def _ask(self) -> None:
         while self._waiting:
             asked = list(self._waiting)
             with suppress(RedisUnreachableError):
                 for job_id, status in zip(asked, await jobs.statuses(self.reading, self.keys, asked), strict=True):
-                    if status in ("", *ENDED):
+                    if status in ("", *FINAL_STATUSES):
                         self._tell(job_id)
             await asyncio.sleep(EVERY_S)
 

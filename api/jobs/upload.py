@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.dispatch.admission import limited
+from api.dispatch.admission import rate_limited_error
 from api.dispatch.splitting import estimate_tokens
 from api.jobs.inputs import JobInputs
 from shared import jobs
@@ -127,7 +127,7 @@ class JobUpload:
         if made.status == "lost":
             raise UnavailableError("Redis has lost what came before: send the job again.")
         if made.status == "limited":
-            raise limited(made.wait_ms, random.random())  # noqa: S311 - spreads clients
+            raise rate_limited_error(made.wait_ms, random.random())  # noqa: S311 - spreads clients
         if made.status == "full":
             raise JobsFullError("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
@@ -142,7 +142,7 @@ class JobUpload:
     async def forget(self) -> None:
         """Removes what was put, as far as that can be done now; the rest goes by itself."""
         with suppress(RedbatchError):
-            await jobs.forget(self._desk.writing, self._desk.keys, self.job_id)
+            await jobs.discard_upload(self._desk.writing, self._desk.keys, self.job_id)
 
     async def _made(self, making: JobSpec, room: JobCapacity) -> jobs.CreateResult:
         """Repeats a call whose answer was lost, which makes nothing twice."""
@@ -201,7 +201,7 @@ class JobUpload:
         if self._drafts or self._failures:
             self._entries += len(self._drafts)
             self._failed += len(self._failures)
-            await jobs.put(self._desk.writing, self._desk.keys, self.job_id, self._drafts, self._failures)
+            await jobs.upload(self._desk.writing, self._desk.keys, self.job_id, self._drafts, self._failures)
             self._drafts, self._failures, self._bytes, self._put_at = [], [], 0, time.monotonic()
 
 

@@ -30,7 +30,7 @@ from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
 from bench.machine import ROOT, describe_run, machine, run_metadata
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 PATH = results.FOLDER / "autoscaling.json"
 DOCUMENT = ROOT / "docs" / "autoscaling.md"
@@ -76,7 +76,7 @@ def main(
         record |= _other_results(clusters, autoscalers, job_texts(measured, clusters))
         results.write(record, PATH)
         write(record)
-    console.print(as_time(time.monotonic() - began_s))
+    console.print(format_duration(time.monotonic() - began_s))
 
 
 def write(record: Mapping[str, Any], path: Path = DOCUMENT, image: Path = PICTURE) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.autoscaling.hpa import replicas_for_average_value
 from bench.autoscaling.keda import ScaledObject
-from shared.jobs import window
+from shared.jobs import feed_window
 
 WORKER_COUNTS = (1, 2, 4, 8)
 
@@ -33,7 +33,7 @@ class TextMix:
 
 def job_entries(texts: TextMix, inputs_per_entry: int, workers: int) -> int:
     """Returns the entries of jobs in the lane while `workers` run them: the maximum that the window allows."""
-    bounds = window(texts.per_s * texts.tokens * workers, texts.batch_tokens, workers)
+    bounds = feed_window(texts.per_s * texts.tokens * workers, texts.batch_tokens, workers)
     return min(bounds.entries, math.ceil(bounds.tokens / (inputs_per_entry * texts.tokens)))
 
 

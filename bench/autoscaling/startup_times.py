@@ -18,7 +18,7 @@ import httpx
 
 from bench.cluster import HOST, START_S, STOP_S, ClusterError, clean_environment
 from redbatch.up.local_redis import LocalRedis, free_port
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 
 RUNS = 5
 POLL_S = 0.02
@@ -62,7 +62,7 @@ def _answers(url: str) -> bool:
 @contextmanager
 def _process(role: Role, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        wrapped([sys.executable, "-P", "-m", "redbatch", role], signal.SIGTERM),
+        wrap_command([sys.executable, "-P", "-m", "redbatch", role], signal.SIGTERM),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

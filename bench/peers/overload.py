@@ -31,7 +31,7 @@ from bench.peers.server import Launch, serving
 from bench.results import FOLDER, write
 from bench.tables import markdown, number
 from redbatch.bench.plotting import BLACK, BLUE, GREEN, RED, legend, new_figure, plain_numbers, save
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 PATH = FOLDER / "overload.json"
 QUICK_PATH = ROOT / ".bench" / "overload-quick.json"
@@ -63,7 +63,7 @@ def main(
     rows = list(measure(OFFERED[2:6:3] if quick else OFFERED, 3.0 if quick else WINDOW_S))
     results = {"machine": machine(), **metadata, "repetitions": 1, "tables": [each.as_json() for each in fold(rows)]}
     write(results, QUICK_PATH if quick else PATH)
-    print(f"{table(rows)}\n\n{as_time(time.monotonic() - began)}")
+    print(f"{table(rows)}\n\n{format_duration(time.monotonic() - began)}")
     if not quick:
         publish(results)
 

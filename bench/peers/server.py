@@ -22,7 +22,7 @@ from bench.peers import protocol
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer
 from bench.peers.protocol import Vector
 from redbatch.up.local_redis import free_port
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 
 START_S = 240.0  # the first start of a compiled model takes most of a minute
 ANSWER_S = 10.0
@@ -89,7 +89,7 @@ def serving(launch: Launch, expected: Vector) -> Iterator[str]:
         names = {"port": str(free_port()), "minilm": str(_minilm(launch.programs)), "folder": folder}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                wrapped(command(launch, names), signal.SIGTERM),
+                wrap_command(command(launch, names), signal.SIGTERM),
                 cwd=ROOT,
                 env=environment(launch, names),
                 stdin=subprocess.DEVNULL,

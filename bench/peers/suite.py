@@ -28,10 +28,10 @@ from bench.peers.comparison import CELLS, PARTS, REDBATCH, BestConfigurations, C
 from bench.peers.schedule import REDBATCH_CANDIDATES, ServerRun, has_one_configuration, plan_round, plan_trials
 from bench.peers.server import PeerError
 from bench.peers.testbed import Candidate, Testbed, Windows
-from bench.progress import ProgressBar
+from bench.progress import BenchmarkProgress
 from bench.rounds import Round
 from bench.wrk import find_wrk
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
 PARTIAL_PATH = ROOT / ".bench" / "peers-partial.json"
@@ -78,7 +78,7 @@ def main(
     path = out or results_path(chosen, wanted, quick=quick)
     report.write(results, path)
     print(report.text(results))
-    print(f"{as_time(time.monotonic() - began)}; results in {path}")
+    print(f"{format_duration(time.monotonic() - began)}; results in {path}")
     if path == report.PATH:
         report.document(results)
     sys.exit(1 if testbed.failures else 0)
@@ -118,7 +118,7 @@ def compare(
 
 def _measure(testbed: Testbed, runs: Sequence[ServerRun], windows: Windows, number: int) -> None:
     label = "trial" if number == TRIAL else f"round {number}"
-    with ProgressBar(sum(run.seconds(windows) for run in runs)) as bar:
+    with BenchmarkProgress(sum(run.seconds(windows) for run in runs)) as bar:
         testbed.show = lambda text: bar.show(f"{label}: {text}")
         for run in runs:
             bar.begin(run.seconds(windows))

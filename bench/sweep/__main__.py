@@ -17,14 +17,14 @@ import typer
 from bench import document
 from bench.figures import Row
 from bench.machine import ROOT, describe_run, machine, run_metadata
-from bench.progress import ProgressBar
+from bench.progress import BenchmarkProgress
 from bench.results import FOLDER, MACHINE_KEYS, write
 from bench.rounds import Round
 from bench.sweep import plot, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
 from redbatch.bench.session import CannotConnectError
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
 from redbatch.tune.testbed import Testbed, TestbedError
 from redbatch.up.local_redis import LocalRedisError
 
@@ -56,7 +56,7 @@ def main(
     record = report.as_json([*before, *rows], machine(), metadata)
     path = INVALID_PATH if record["problems"] and target_path == PATH else target_path
     write(record, path)
-    print(f"{report.table(record)}\n\n{as_time(time.monotonic() - began_s)}; results in {path}")
+    print(f"{report.table(record)}\n\n{format_duration(time.monotonic() - began_s)}; results in {path}")
     if path == PATH:
         publish(record)
     for text in record["problems"]:
@@ -90,7 +90,7 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
     """
     rows = []
     planned_s = extent.rounds * len(settings) * extent.cell_s
-    with ProgressBar(planned_s) as bar, Testbed({"model": MODEL}) as stand:
+    with BenchmarkProgress(planned_s) as bar, Testbed({"model": MODEL}) as stand:
         loads = Loads(stand.url)
         for number in range(extent.rounds):
             for setting in Round(number, extent.rounds).rotate(settings):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from gpuworker.functions import InputRefusedError
-from shared.messages import DECODE, EMBED, EMBED_ALL, PLAIN, TOKENIZE, Input, Options
+from shared.messages import DECODE, DEFAULT_OPTIONS, EMBED, EMBED_ALL, TOKENIZE, Input, Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,7 @@ class Backend(Protocol):
     in_turn: bool
     ahead: bool
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> Sequence[Encoded]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
         """Returns each input as the model reads it, cut to the length that the model takes.
 
         Raises:

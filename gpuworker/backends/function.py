@@ -16,7 +16,7 @@ import orjson
 
 from gpuworker.backends.base import InputRefusedError, Token
 from gpuworker.models import Model, ModelLoadError
-from shared.messages import PLAIN, PREDICT, Input, Options
+from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.functions import VectorizedFunction
@@ -60,7 +60,7 @@ class FunctionBackend:
         self.normalizes = self.in_turn = False
         self.ahead = False  # nothing is to be made: what arrives while a batch runs is in the next one
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Prepared]:  # noqa: ARG002 - it has none
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Prepared]:  # noqa: ARG002 - it has none
         """Preprocesses each input. Raises whatever the class does."""
         return [Prepared(self._function.preprocess(orjson.loads(each))) for each in inputs]
 

@@ -28,7 +28,7 @@ from gpuworker.backends.runtimes import RUNTIMES, Cores
 from gpuworker.backends.tokenizer import ModelTokenizer, Tokenized
 from gpuworker.backends.transfer import transfer_of
 from gpuworker.models import Model, ModelLoadError, one_line
-from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
@@ -213,7 +213,7 @@ class SentenceBackend:
     def _longest(self) -> int:
         return self.max_input_tokens or self.max_batch_tokens
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> Sequence[Tokenized | Whole]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Tokenized | Whole]:
         """Returns token ids with the model's special tokens, cut to its longest sequence.
 
         Raises:

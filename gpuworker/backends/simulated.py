@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
-from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
@@ -57,7 +57,7 @@ class SimulatedBackend:
         self._item_s = model.item_ms / 1000
         self.ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Digest]:
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Digest]:
         """Hashes each input; it counts as one token. Raises InputRefusedError: a prompt is asked for."""
         if options.prompt_name is not None:
             raise InputRefusedError("prompt_name: this model has no prompts.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import InputRefusedError, Token
 from shared.codec import decode_ids
-from shared.messages import PLAIN, Input, Options
+from shared.messages import DEFAULT_OPTIONS, Input, Options
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -57,7 +57,7 @@ class ModelTokenizer:
         self._prompts: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
         self._usual = self._prompts.get(model.default_prompt_name or "", "")
 
-    def read(self, inputs: Sequence[Input], options: Options = PLAIN) -> list[Tokenized]:
+    def read(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Tokenized]:
         """Returns the tokens of each input; those given as ids are taken as they are, special tokens and all.
 
         Raises:

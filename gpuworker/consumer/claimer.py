@@ -23,7 +23,7 @@ from shared.connection import BLOCK_S, GroupMissingError, RedisConnection
 from shared.consumer import ClaimBudget, ClaimResult, ReclaimQuery
 from shared.errors import DeadlineExceededError, InputFailedError, InternalError, RedisUnreachableError
 from shared.keys import BULK, INTERACTIVE, LANES
-from shared.messages import OPS, DEFAULT_OPTIONS, VERSION, Entry, Ref
+from shared.messages import DEFAULT_OPTIONS, OPS, VERSION, Entry, Ref
 from shared.process.backoff import Backoff
 from shared.process.tasks import wait_for_event
 

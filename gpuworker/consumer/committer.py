@@ -1,4 +1,4 @@
-"""Commits replies: whatever is ready goes in one script call, and is repeated until Redis has answered."""
+"""Commits replies: all that are ready go in one script call, which is repeated until Redis has answered."""
 
 from __future__ import annotations
 
@@ -17,136 +17,143 @@ from shared.connection import RedisConnection
 from shared.consumer import CommitOptions, EntryAnswer
 from shared.errors import DeadlineExceededError, RedisUnreachableError
 from shared.messages import Body, Entry, Failure, Ref, Reply
+from shared.process.backoff import Backoff
 
 log = structlog.get_logger()
 
-RETRY_FIRST_S = 0.05
-RETRY_MOST_S = 1.0
+RETRY_MIN_S = 0.05
+RETRY_MAX_S = 1.0
 MAX_ANSWERS = 256
 MAX_BYTES = 8 * 2**20
 
 
 class Committer:
-    """The way of answers into Redis."""
+    """Writes answers to Redis."""
 
-    def __init__(self, context: WorkerState, connection: RedisConnection) -> None:
-        self._context = context
+    def __init__(self, worker_state: WorkerState, connection: RedisConnection) -> None:
+        self._worker_state = worker_state
         self._connection = connection
-        settings = context.settings
-        self._how = CommitOptions(context.worker, int(settings.reply_ttl_s * 1000), settings.max_dead_letters)
-        self._answers: list[EntryAnswer] = []
-        self._handed_back: list[Entry] = []
-        self._refused: list[Entry] = []
-        self._split: list[InFlightEntry] = []
-        self._malformed: list[Ref] = []
+        settings = worker_state.settings
+        self._options = CommitOptions(worker_state.worker, int(settings.reply_ttl_s * 1000), settings.max_dead_letters)
+        self._pending: list[EntryAnswer] = []
+        self._to_hand_back: list[Entry] = []
+        self._to_refuse: list[Entry] = []
+        self._to_split: list[InFlightEntry] = []
+        self._to_discard: list[Ref] = []
         self._wake = asyncio.Event()
 
-    def answer(self, holding: InFlightEntry, reply: Reply, died_of: str = "") -> None:
-        """Commits a reply soon. The entry stays in hand until then, so that it is renewed."""
-        holding.answered = True
-        self._answers.append(EntryAnswer(holding.entry, encode_reply(reply), died_of, isinstance(reply, Failure)))
+    def answer(self, in_flight_entry: InFlightEntry, reply: Reply, died_of: str = "") -> None:
+        """Commits a reply soon. Until then the entry stays in flight, so that it is renewed."""
+        in_flight_entry.answered = True
+        self._pending.append(
+            EntryAnswer(in_flight_entry.entry, encode_reply(reply), died_of, isinstance(reply, Failure))
+        )
         self._wake.set()
 
-    def fail(self, holding: InFlightEntry, code: str, message: str, *, dead: bool = False) -> None:
-        """Commits an error soon; `dead` has the entry kept among the dead letters.
+    def fail(self, in_flight_entry: InFlightEntry, code: str, message: str, *, dead: bool = False) -> None:
+        """Commits an error soon; with `dead`, the entry is kept among the dead letters.
 
-        Of a job, those inputs are to fail alone that cannot run: the others get entries of their own instead.
+        For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
+        one input each instead.
         """
-        entry = holding.entry
-        if self._context.spans is not None:
-            self._context.spans.failed(key_of(entry), code)
-        if entry.job and len(holding.inputs) > 1 and code != DeadlineExceededError.code:
-            holding.answered = True
-            self._split.append(holding)
+        entry = in_flight_entry.entry
+        if self._worker_state.spans is not None:
+            self._worker_state.spans.record_failure(key_of(entry), code)
+        if entry.job and len(in_flight_entry.inputs) > 1 and code != DeadlineExceededError.code:
+            in_flight_entry.answered = True
+            self._to_split.append(in_flight_entry)
             self._wake.set()
             return
         metrics.FAILURES.labels(code).inc()
         reply = Failure(entry.request_id, entry.position, entry.ref.n, code, message)
-        self.answer(holding, reply, f"{code}: {message}" if dead else "")
+        self.answer(in_flight_entry, reply, f"{code}: {message}" if dead else "")
 
     def hand_back(self, entries: Sequence[Entry]) -> None:
-        """Gives entries to other workers soon."""
-        self._handed_back += entries
+        """Hands entries back to other workers soon."""
+        self._to_hand_back += entries
         self._wake.set()
 
     def refuse(self, entry: Entry) -> None:
-        """Gives an entry that this worker does not understand to others soon, out of the way of the rest."""
-        self._refused.append(entry)
+        """Hands an entry that this worker does not understand back to others soon, out of the way of other entries."""
+        self._to_refuse.append(entry)
         self._wake.set()
 
     def discard(self, ref: Ref) -> None:
-        """Removes an entry that names no request, soon."""
+        """Removes soon an entry that names no request."""
         log.warning("malformed entry removed", stream_id=ref.entry_id.decode())
-        self._malformed.append(ref)
+        self._to_discard.append(ref)
         self._wake.set()
 
     async def run(self) -> None:
-        """Works until cancelled."""
-        pause_s = RETRY_FIRST_S
+        """Commits until cancelled."""
+        backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self._work()
-                pause_s = RETRY_FIRST_S
+                await self._commit_pending()
+                backoff.reset()
             except RedisUnreachableError as error:
                 log.warning("cannot commit", reason=error.message)
                 self._wake.set()
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MOST_S)
+                await backoff.wait()
 
-    async def _work(self) -> None:
-        while self._answers:
+    async def _commit_pending(self) -> None:
+        while self._pending:
             await self._commit(self._next_answers())
-        while self._split:
-            await self._split_up(self._split[0])
-            del self._split[0]
-        self._handed_back = await self._give(self._handed_back, consumer.RELEASED_IDLE_MS)
-        self._refused = await self._give(self._refused, 0)
-        if self._malformed:
-            refs = list(self._malformed)
-            await consumer.discard(self._connection, self._context.keys, refs)
-            self._malformed = self._malformed[len(refs) :]
+        while self._to_split:
+            await self._split(self._to_split[0])
+            del self._to_split[0]
+        self._to_hand_back = await self._hand_back_batch(self._to_hand_back, consumer.RELEASED_IDLE_MS)
+        self._to_refuse = await self._hand_back_batch(self._to_refuse, 0)
+        if self._to_discard:
+            refs = list(self._to_discard)
+            await consumer.discard(self._connection, self._worker_state.keys, refs)
+            self._to_discard = self._to_discard[len(refs) :]
 
-    async def _split_up(self, holding: InFlightEntry) -> None:
-        """Makes an entry of each input of one of a job."""
-        bodies = [encode_body(Body(holding.op, (each,), holding.options)) for each in holding.inputs]
-        await jobs.split(self._connection, self._context.keys, holding.entry, bodies)
-        if self._context.spans is not None:
-            self._context.spans.answered([holding.entry])
-        self._context.in_flight.release([key_of(holding.entry)])
+    async def _split(self, in_flight_entry: InFlightEntry) -> None:
+        """Replaces an entry of a job by one entry for each of its inputs."""
+        bodies = [
+            encode_body(Body(in_flight_entry.op, (each,), in_flight_entry.options)) for each in in_flight_entry.inputs
+        ]
+        await jobs.split_entry(self._connection, self._worker_state.keys, in_flight_entry.entry, bodies)
+        if self._worker_state.spans is not None:
+            self._worker_state.spans.record_answers([in_flight_entry.entry])
+        self._worker_state.in_flight.remove([key_of(in_flight_entry.entry)])
 
-    async def _give(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
-        """Hands entries back; returns those that came meanwhile."""
+    async def _hand_back_batch(self, waiting: list[Entry], idle_ms: int) -> list[Entry]:
+        """Hands entries back; returns those that were added meanwhile."""
         entries = list(waiting)
         if entries:
-            await consumer.hand_back(self._connection, self._context.keys, self._context.worker, entries, idle_ms)
+            await consumer.hand_back(
+                self._connection, self._worker_state.keys, self._worker_state.worker, entries, idle_ms
+            )
             metrics.HANDED_BACK.inc(len(entries))
-            self._context.in_flight.release(key_of(entry) for entry in entries)
+            self._worker_state.in_flight.remove(key_of(entry) for entry in entries)
         return waiting[len(entries) :]
 
     def _next_answers(self) -> list[EntryAnswer]:
         size = count = 0
-        for answer in self._answers[:MAX_ANSWERS]:
+        for answer in self._pending[:MAX_ANSWERS]:
             size += len(answer.reply)
             if count and size > MAX_BYTES:
                 break
             count += 1
-        return self._answers[:count]
+        return self._pending[:count]
 
     async def _commit(self, answers: list[EntryAnswer]) -> None:
-        how = replace(self._how, revision=self._context.revision)
-        won = await consumer.commit(self._connection, self._context.keys, answers, how)
+        options = replace(self._options, revision=self._worker_state.revision)
+        won = await consumer.commit(self._connection, self._worker_state.keys, answers, options)
         dead = [answer.entry for answer, first in zip(answers, won, strict=True) if first and answer.died_of]
         if dead:
             metrics.DEAD_LETTERS.inc(len(dead))
             log.warning("entries given up", n=len(dead), see="redbatch dead list")
-        self._answers = self._answers[len(answers) :]
-        if self._context.spans is not None:
-            self._context.spans.answered([answer.entry for answer in answers])
-        self._context.in_flight.release(key_of(answer.entry) for answer in answers)
+        self._pending = self._pending[len(answers) :]
+        if self._worker_state.spans is not None:
+            self._worker_state.spans.record_answers([answer.entry for answer in answers])
+        self._worker_state.in_flight.remove(key_of(answer.entry) for answer in answers)
         if any(answer.entry.job for answer in answers):
-            self._context.jobs_moved.set()
+            self._worker_state.jobs_moved.set()
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
-        metrics.HELD.labels(self._context.worker).set(len(self._context.in_flight))
+        metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))

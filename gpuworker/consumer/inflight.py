@@ -1,4 +1,4 @@
-"""What a worker has claimed and not yet committed."""
+"""The entries that a worker has claimed and not yet committed."""
 
 from __future__ import annotations
 
@@ -7,41 +7,47 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuworker.policy.credits import Held
+from gpuworker.policy.credits import HeldLoad
 from shared.keys import LANES
-from shared.messages import EMBED, PLAIN, Entry, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, Entry, Input, Options
 
 
 def key_of(entry: Entry) -> str:
-    """Names an entry within its queue: its lane and its stream id."""
+    """Returns the name of an entry within its queue: its lane and its stream id."""
     return f"{entry.ref.lane}/{entry.ref.entry_id.decode()}"
 
 
 @dataclass(slots=True)
 class InFlightEntry:
-    """One entry in this worker's hands, and what its body asks for. `answered` ones wait for their commit alone.
+    """An entry that this worker holds, and the content of its body.
 
-    `began` is when its run began (monotonic clock), None before that and between two parts of it; `runs` counts those
-    that have begun and not paused.
+    Attributes:
+        entry: as claimed.
+        inputs: of its body; empty if the body was not understood.
+        options: of its body.
+        op: the operation that its body requests.
+        started_at: when its run began (monotonic clock), s; None before that and between two parts of it.
+        num_running: how many of its parts have started and not paused.
+        answered: whether it only waits for its commit.
     """
 
     entry: Entry
     inputs: tuple[Input, ...]
-    options: Options = PLAIN
+    options: Options = DEFAULT_OPTIONS
     op: str = EMBED
-    began: float | None = None
-    runs: int = 0
+    started_at: float | None = None
+    num_running: int = 0
     answered: bool = False
 
 
 class InFlightEntries:
-    """All entries that this worker holds, by key."""
+    """All entries that this worker holds, by key. `capacity_freed` is set when some were removed."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, InFlightEntry] = {}
-        self._entries = [0] * len(LANES)
-        self._tokens = [0] * len(LANES)
-        self.freed = asyncio.Event()
+        self._num_entries = [0] * len(LANES)
+        self._num_tokens = [0] * len(LANES)
+        self.capacity_freed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -50,86 +56,88 @@ class InFlightEntries:
         return key in self._by_key
 
     def get(self, key: str) -> InFlightEntry | None:
-        """Returns what is held under a key."""
+        """Returns the entry of a key, or None."""
         return self._by_key.get(key)
 
-    def all(self) -> list[InFlightEntry]:
-        """Returns everything held."""
+    def entries(self) -> list[InFlightEntry]:
+        """Returns all entries."""
         return list(self._by_key.values())
 
-    def take(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
-        """Takes an entry in hand."""
-        holding = InFlightEntry(entry, inputs)
-        self._by_key[key_of(entry)] = holding
-        self._entries[entry.ref.lane] += 1
-        self._tokens[entry.ref.lane] += entry.ref.cost
-        return holding
+    def add(self, entry: Entry, inputs: tuple[Input, ...]) -> InFlightEntry:
+        """Adds an entry."""
+        in_flight_entry = InFlightEntry(entry, inputs)
+        self._by_key[key_of(entry)] = in_flight_entry
+        self._num_entries[entry.ref.lane] += 1
+        self._num_tokens[entry.ref.lane] += entry.ref.cost
+        return in_flight_entry
 
-    def release(self, keys: Iterable[str]) -> None:
-        """Lets go of entries: they were committed, handed back, or are another worker's."""
+    def remove(self, keys: Iterable[str]) -> None:
+        """Removes entries: they were committed, handed back, or belong to another worker."""
         for key in keys:
-            holding = self._by_key.pop(key, None)
-            if holding is not None:
-                self._entries[holding.entry.ref.lane] -= 1
-                self._tokens[holding.entry.ref.lane] -= holding.entry.ref.cost
-        self.freed.set()
+            in_flight_entry = self._by_key.pop(key, None)
+            if in_flight_entry is not None:
+                self._num_entries[in_flight_entry.entry.ref.lane] -= 1
+                self._num_tokens[in_flight_entry.entry.ref.lane] -= in_flight_entry.entry.ref.cost
+        self.capacity_freed.set()
 
-    async def emptied(self, timeout_s: float) -> bool:
-        """Waits until nothing is held; returns whether that came true in time."""
+    async def wait_until_empty(self, timeout_s: float) -> bool:
+        """Waits until no entry is held; returns whether that happened in time."""
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
                 while self._by_key:
-                    self.freed.clear()
-                    await self.freed.wait()
+                    self.capacity_freed.clear()
+                    await self.capacity_freed.wait()
         except TimeoutError:
             return False
         return True
 
-    def begin(self, keys: Iterable[str]) -> None:
-        """Marks entries as begun."""
+    def mark_started(self, keys: Iterable[str]) -> None:
+        """Marks entries of which a part has started."""
         for key in keys:
-            holding = self._by_key.get(key)
-            if holding is not None:
-                holding.began = time.monotonic()
-                holding.runs += 1
+            in_flight_entry = self._by_key.get(key)
+            if in_flight_entry is not None:
+                in_flight_entry.started_at = time.monotonic()
+                in_flight_entry.num_running += 1
 
-    def pause(self, keys: Iterable[str]) -> None:
-        """Marks entries of which nothing runs just now: they are neither accused nor timed.
+    def mark_paused(self, keys: Iterable[str]) -> None:
+        """Marks entries of which a part has ended without an answer: with no part running, none is accused or timed.
 
-        That the next part of one has begun may be told before.
+        The start of the next part may be reported before.
         """
         for key in keys:
-            holding = self._by_key.get(key)
-            if holding is not None:
-                holding.runs -= 1
-                if holding.runs <= 0:
-                    holding.began, holding.runs = None, 0
+            in_flight_entry = self._by_key.get(key)
+            if in_flight_entry is not None:
+                in_flight_entry.num_running -= 1
+                if in_flight_entry.num_running <= 0:
+                    in_flight_entry.started_at, in_flight_entry.num_running = None, 0
 
-    def running(self) -> list[Entry]:
-        """Returns the entries that have begun and are not answered."""
-        return [each.entry for each in self._by_key.values() if each.began is not None and not each.answered]
+    def running_entries(self) -> list[Entry]:
+        """Returns the entries that have started and are not answered."""
+        return [each.entry for each in self._by_key.values() if each.started_at is not None and not each.answered]
 
-    def oldest_run(self) -> float | None:
-        """Returns when the run began that has lasted longest and is not answered; None if nothing runs."""
-        runs = [each.began for each in self._by_key.values() if each.began is not None and not each.answered]
-        return min(runs, default=None)
+    def oldest_start(self) -> float | None:
+        """Returns the earliest start of the runs that are not answered; None if there is none."""
+        starts = [
+            each.started_at for each in self._by_key.values() if each.started_at is not None and not each.answered
+        ]
+        return min(starts, default=None)
 
-    def interrupt(self) -> None:
-        """Counts an attempt for each entry that was begun and not answered when the engine died."""
-        for holding in self._by_key.values():
-            if holding.began is not None and not holding.answered:
-                holding.entry = holding.entry._replace(attempts=holding.entry.attempts + 1)
-                holding.began, holding.runs = None, 0
+    def count_attempts(self) -> None:
+        """Counts an attempt for each entry that had started and was not answered when the engine died."""
+        for in_flight_entry in self._by_key.values():
+            if in_flight_entry.started_at is not None and not in_flight_entry.answered:
+                in_flight_entry.entry = in_flight_entry.entry._replace(attempts=in_flight_entry.entry.attempts + 1)
+                in_flight_entry.started_at, in_flight_entry.num_running = None, 0
 
-    def forgive(self) -> None:
-        """Accuses nobody: that the engine ends has nothing to do with what it runs."""
-        for holding in self._by_key.values():
-            holding.began, holding.runs = None, 0
+    def clear_runs(self) -> None:
+        """Forgets all starts without counting an attempt: the engine ends for a reason other than its inputs."""
+        for in_flight_entry in self._by_key.values():
+            in_flight_entry.started_at, in_flight_entry.num_running = None, 0
 
     def unanswered(self) -> list[InFlightEntry]:
-        """Returns what is still to run. An entry without inputs was not understood and is on its way to others."""
+        """Returns the entries still to run. One without inputs was not understood and is being handed back."""
         return [each for each in self._by_key.values() if each.inputs and not each.answered]
 
-    def held(self, lane: int) -> Held:
-        """How much is held of this lane and of those before it."""
-        return Held(sum(self._entries[: lane + 1]), sum(self._tokens[: lane + 1]))
+    def held_load(self, lane: int) -> HeldLoad:
+        """Returns how much is held of this lane and of those before it."""
+        return HeldLoad(sum(self._num_entries[: lane + 1]), sum(self._num_tokens[: lane + 1]))

@@ -1,4 +1,4 @@
-"""Brings the inputs of jobs into the lanes, as fast as the fleet gets them done."""
+"""Moves inputs of jobs into the lanes, at the rate at which the fleet processes them."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
 from shared import jobs
 from shared.errors import RedisUnreachableError
-from shared.jobs import Window, window
+from shared.jobs import FeedWindow, feed_window
 from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()
 
-EVERY_S = 1.0
-"""How often somebody looks whether there is anything to feed, or to look after, while nothing of jobs runs here."""
+INTERVAL_S = 1.0
+"""How often jobs are fed and maintained while this worker answers no entries of jobs."""
 
 
 class JobFeeder:
-    """Feeds the lanes whenever this worker has answered something of a job. All workers do: each call is for the fleet.
+    """Feeds the lanes whenever this worker has answered entries of a job. All workers do, each for the whole fleet.
 
     Args:
-        context: the worker.
-        batch_tokens: says how many tokens a batch may have.
+        worker_state: of the worker.
+        batch_tokens: returns the maximum tokens of a batch.
     """
 
-    def __init__(self, context: WorkerState, batch_tokens: Callable[[], int]) -> None:
-        self._context = context
+    def __init__(self, worker_state: WorkerState, batch_tokens: Callable[[], int]) -> None:
+        self._worker_state = worker_state
         self._batch_tokens = batch_tokens
 
     async def run(self) -> None:
-        """Works until cancelled."""
-        context = self._context
+        """Feeds until cancelled."""
+        worker_state = self._worker_state
         while True:
-            await wait_for_event(context.jobs_moved, EVERY_S)
-            context.jobs_moved.clear()
+            await wait_for_event(worker_state.jobs_moved, INTERVAL_S)
+            worker_state.jobs_moved.clear()
             try:
-                fed = await jobs.feed(context.control, context.keys, self._window())
+                result = await jobs.feed(worker_state.control, worker_state.keys, self._window())
             except RedisUnreachableError as error:
                 log.debug("jobs are not fed", reason=error.message)
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(INTERVAL_S)
                 continue
-            except Exception:  # what somebody did to a job by hand must not end a worker
+            except Exception:  # a job that was changed by hand must not end a worker
                 log.exception("jobs cannot be fed")
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(INTERVAL_S)
                 continue
-            metrics.JOB_ENTRIES.labels("fed").inc(fed.entries)
-            if fed.again:
-                metrics.JOB_ENTRIES.labels("added again").inc(fed.again)
-                log.warning("entries of jobs had gone, and are added again", n=fed.again)
-            if fed.expired:
-                log.warning("jobs expired", n=fed.expired)
+            metrics.JOB_ENTRIES.labels("fed").inc(result.entries)
+            if result.restored:
+                metrics.JOB_ENTRIES.labels("added again").inc(result.restored)
+                log.warning("entries of jobs were missing and were added again", n=result.restored)
+            if result.expired:
+                log.warning("jobs expired", n=result.expired)
 
-    def _window(self) -> Window:
-        context = self._context
-        return window(context.tokens_per_s * context.workers, self._batch_tokens(), context.workers)
+    def _window(self) -> FeedWindow:
+        worker_state = self._worker_state
+        return feed_window(worker_state.tokens_per_s * worker_state.workers, self._batch_tokens(), worker_state.workers)

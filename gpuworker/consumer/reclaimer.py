@@ -1,4 +1,4 @@
-"""Keeps what is held, lets go of what is gone, and takes over what others left behind."""
+"""Renews the entries in flight, drops those that are gone, and takes over what other workers left behind."""
 
 from __future__ import annotations
 
@@ -22,31 +22,35 @@ from shared.keys import RELEASED
 log = structlog.get_logger()
 
 SLOW_S = 0.5
-"""A call that took longer speaks of a stall, after which every worker needs time to renew what it holds."""
+"""A longer call indicates a stall, after which every worker needs time to renew what it holds."""
 
 
 class Reclaimer:
-    """Renews every `renew_ms`, and reclaims a few times within the idle bound.
+    """Renews every `renew_ms`, and reclaims several times within the idle bound.
 
     Args:
-        context: the worker.
-        connection: a connection of its own.
-        claimer: says what may be taken over, and takes it.
-        drop: told the keys of entries that need not run any more.
+        worker_state: of the worker.
+        connection: used by the reclaimer only.
+        claimer: limits how much is taken over, and accepts it.
+        drop: called with the keys of entries that need not run any more.
     """
 
     def __init__(
-        self, context: WorkerState, connection: RedisConnection, claimer: Claimer, drop: Callable[[list[str]], None]
+        self,
+        worker_state: WorkerState,
+        connection: RedisConnection,
+        claimer: Claimer,
+        drop: Callable[[list[str]], None],
     ) -> None:
-        self._context = context
+        self._worker_state = worker_state
         self._connection = connection
         self._claimer = claimer
         self._drop = drop
         self._stalled_until = 0.0
 
     async def run(self) -> None:
-        """Works until cancelled."""
-        settings = self._context.settings
+        """Renews and reclaims until cancelled."""
+        settings = self._worker_state.settings
         renew_s = settings.renew_ms / 1000
         reclaim_s = min(1.0, settings.reclaim_idle_ms / 3000)
         next_reclaim = time.monotonic() + reclaim_s
@@ -61,57 +65,60 @@ class Reclaimer:
             except GroupMissingError:
                 await self._join()
             except RedisUnreachableError:
-                self._stalled(renew_s)
+                self._note_stall(renew_s)
             if time.monotonic() - began > SLOW_S:
-                self._stalled(renew_s)
+                self._note_stall(renew_s)
 
     async def _join(self) -> None:
-        """Makes the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
+        """Creates the group again: a claimer that blocks for an entry may notice seconds later that it is gone."""
         try:
-            await consumer.join(self._connection, self._context.keys)
+            await consumer.join(self._connection, self._worker_state.keys)
         except RedisUnreachableError as error:
             log.debug("the group is still missing", reason=error.message)
 
-    def _stalled(self, renew_s: float) -> None:
+    def _note_stall(self, renew_s: float) -> None:
         self._stalled_until = time.monotonic() + 2 * renew_s + SLOW_S
 
     async def renew(self) -> None:
-        """Renews what is held; drops what is not this worker's any more and has no answer yet."""
-        held = self._context.in_flight.all()
+        """Renews what is held; drops entries that this worker no longer owns and has not started or answered."""
+        held = self._worker_state.in_flight.entries()
         if not held:
             return
         entries = [each.entry for each in held]
-        renewed = await consumer.renew(self._connection, self._context.keys, self._context.worker, entries)
-        self._context.clock.saw(renewed.now_ms)
+        renewed = await consumer.renew(self._connection, self._worker_state.keys, self._worker_state.worker, entries)
+        self._worker_state.clock.observe(renewed.now_ms)
         gone = [
             key_of(each.entry)
             for each, still in zip(held, renewed.owned, strict=True)
-            if not should_keep(owned=still, begun=each.began is not None, answered=each.answered)
+            if not should_keep(owned=still, started=each.started_at is not None, answered=each.answered)
         ]
         if gone:
             metrics.DROPPED.inc(len(gone))
             self._drop(gone)
-            self._context.in_flight.release(gone)
-            if renewed.elsewhere:  # one that was delivered again to this worker meanwhile was taken for one in hand
-                await self._claimer.look_again()
+            self._worker_state.in_flight.remove(gone)
+            if renewed.unowned_in_lane:
+                # An entry that was delivered to this worker again meanwhile was mistaken for one in flight.
+                await self._claimer.request_recovery()
 
     async def _reclaim(self) -> None:
-        context = self._context
-        most = self._claimer.room()
-        if most <= 0:
+        worker_state = self._worker_state
+        max_entries = self._claimer.reclaim_capacity()
+        if max_entries <= 0:
             return
-        search = ReclaimQuery(context.settings.reclaim_idle_ms, most=most, revision=context.revision)
+        search = ReclaimQuery(
+            worker_state.settings.reclaim_idle_ms, max_entries=max_entries, revision=worker_state.revision
+        )
         try:
             claimed = await consumer.reclaim(
-                self._connection, context.keys, context.worker, context.clock.now_ms(), search
+                self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
             )
         except RedisUnreachableError:
-            await self._claimer.look_again()
+            await self._claimer.request_recovery()
             raise
         if claimed is None:
-            self._stalled(context.settings.renew_ms / 1000)
+            self._note_stall(worker_state.settings.renew_ms / 1000)
             return
-        context.clock.saw(claimed.now_ms)
+        worker_state.clock.observe(claimed.now_ms)
         if claimed.entries or claimed.malformed:
             silent = len(claimed.entries) - claimed.released
             metrics.RECLAIMED.labels(RELEASED).inc(claimed.released)

@@ -20,7 +20,7 @@ from gpuworker.settings import WorkerSettings
 from shared import leases
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
-from shared.keys import Pool
+from shared.keys import PoolKeys
 from shared.leases import Lease
 
 log = structlog.get_logger()
@@ -57,7 +57,7 @@ class GpuLease:
         self._turns = settings.gpu_lease == "batch"
         self._slots = slots_of(settings.gpu_lease_gpus, settings.gpu_lease_per_gpu, settings.device, fixed=self._turns)
         self._owner = f"{worker}:{secrets.token_hex(8)}"  # another process under the same name is another holder
-        self._pool = Pool(settings.gpu_pool)
+        self._pool = PoolKeys(settings.gpu_pool)
         self._connection = connection
         self._ttl_s, self._margin_s = settings.gpu_lease_ttl_s, settings.gpu_lease_margin_s
         self._renewed = renewed
@@ -142,8 +142,8 @@ class GpuLease:
 
     async def _ask(self, slots: list[str], patience_ms: int) -> Lease | int:
         sent = time.monotonic()
-        answer = await leases.take(
-            self._connection, self._pool, slots, self._owner, int(1000 * self._ttl_s), patience_ms=patience_ms
+        answer = await leases.acquire(
+            self._connection, self._pool, slots, self._owner, int(1000 * self._ttl_s), waiter_ttl_ms=patience_ms
         )
         if isinstance(answer, Lease):
             self.lease = answer

@@ -26,7 +26,7 @@ class FrameError(ValueError):
 
 
 class EngineEntry(NamedTuple):
-    """An entry on its way to the engine. `options` is None for shared.messages.PLAIN.
+    """An entry on its way to the engine. `options` is None for shared.messages.DEFAULT_OPTIONS.
 
     A suspect has its number of `attempts`; every other entry has 0.
     """
@@ -46,8 +46,8 @@ class EntryResult(NamedTuple):
 
     The payload holds vectors of `dim` float32 numbers; if `dim` is 0, a msgpack list of JSON values. `counts` has the
     number of vectors of each input, and is empty unless an input may have several. `tokens` has the number of tokens of
-    each input. The tokenizer call that read the inputs took `read_s` and ended at `read_at`; the entry's first batch
-    began at `began`.
+    each input. The tokenizer call that read the inputs took `tokenize_s` and ended at `tokenized_at`; the entry's first batch
+    began at `started_at`.
     """
 
     key: str
@@ -55,9 +55,9 @@ class EntryResult(NamedTuple):
     dim: int
     counts: Sequence[int]
     tokens: Sequence[int]
-    read_s: float
-    read_at: float
-    began: float
+    tokenize_s: float
+    tokenized_at: float
+    started_at: float
 
 
 class EntryFailure(NamedTuple):
@@ -170,11 +170,11 @@ class SharedMessageRead:
 
 @dataclass(frozen=True, slots=True)
 class BatchCompleted:
-    """The result of a batch. The payload has the outputs of each entry in `done`, in order.
+    """The result of a batch. The payload has the outputs of each entry in `results`, in order.
 
     A long result takes several messages with the same number in `batch`. All but the last have `more`: their measures
-    do not count, and `paused` and `failed` come with the last. The measures are those of engine.work.BatchResult, with
-    `max_batch_tokens` for its `max_tokens`.
+    do not count, and `paused_keys` and `failures` come with the last. The measures are those of
+    engine.work.BatchResult.
     """
 
     batch: int = 0
@@ -182,18 +182,18 @@ class BatchCompleted:
     size: int = 0
     inputs: int = 0
     tokens: int = 0
-    padded: int = 0
-    seconds: float = 0.0
-    gap: float = 0.0
+    padded_tokens: int = 0
+    run_s: float = 0.0
+    gap_s: float = 0.0
     busy_s: float = 0.0
-    ended: float = 0.0
-    behind: bool = False
-    full: bool = False
-    full_s: float = 0.0
+    ended_at: float = 0.0
+    has_backlog: bool = False
+    is_full: bool = False
+    full_batch_s: float = 0.0
     max_batch_tokens: int = 0
-    done: Sequence[EntryResult] = ()
-    paused: Sequence[str] = ()
-    failed: Sequence[EntryFailure] = ()
+    results: Sequence[EntryResult] = ()
+    paused_keys: Sequence[str] = ()
+    failures: Sequence[EntryFailure] = ()
 
 
 TurnReport: TypeAlias = TurnRequested | TurnStarted | TurnEnded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import Target, encode, parse_header, parse_target
 from redbatch.bench.texts import texts_of
-from shared.process.settings import EXIT_CONFIGURATION, complain, read_settings
+from shared.process.settings import EXIT_CONFIGURATION, print_error, read_settings
 
 if TYPE_CHECKING:
     from redbatch.bench.session import Result
@@ -110,5 +110,5 @@ def _write_files(result: Result) -> int:
 
 
 def _failed(message: str, exit_code: int) -> int:
-    complain(message)
+    print_error(message)
     return exit_code

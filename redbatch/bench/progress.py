@@ -6,12 +6,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
 from redbatch.bench.settings import BenchSettings
-from redbatch.progress import Bar
+from redbatch.progress import ProgressBar
 
 LINE_EVERY_S = 5.0
 
 
-class Watch(Bar):
+class Watch(ProgressBar):
     """Shows it."""
 
     def __init__(self, settings: BenchSettings, console: Console | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The commands below `redbatch dead`: what they take and what they say."""
+"""The subcommands of `redbatch dead`: their options and help texts."""
 
 from __future__ import annotations
 
@@ -6,64 +6,57 @@ from typing import Annotated
 
 import typer
 
-from shared.process.settings import EXIT_CONFIGURATION, complain
+from redbatch.exit_codes import report_misuse
+from redbatch.options import Json, Limit, QueueName, RedisUrl, command_group
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="""Look after dead letters: entries that were given up.
+app = command_group(
+    """Inspect, requeue and delete dead letters: entries that workers gave up.
 
-    An engine that dies takes its batch with it. Each entry of that runs again,
-    with nothing beside it. An entry in whose runs the engine died three times
-    (--max-attempts of the worker) is answered input_failed, and kept here: the
-    last 200 of them (--max-dead-letters).
+    When an engine dies, its batch is lost. Each entry of the batch runs again,
+    alone. An entry during whose runs the engine died three times (--max-attempts
+    of the worker) is answered input_failed and becomes a dead letter. The last
+    200 dead letters are kept (--max-dead-letters).
 
     redbatch dead list
 
     redbatch dead show 1732190000000-0
 
     redbatch dead requeue --all
-    """,
+    """
 )
 
-RedisUrl = Annotated[
-    str | None,
-    typer.Option(envvar="REDBATCH_REDIS_URL", help="Redis to ask; your running `redbatch up` when not set."),
-]
-QueueName = Annotated[
-    str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `list` shows them.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids from `redbatch dead list`.")]
 
 
 @app.command("list")
 def list_(
     redis_url: RedisUrl = None,
     queue: QueueName = None,
-    most: Annotated[int, typer.Option(min=1, help="Show the last so many.")] = 20,
+    limit: Limit = 20,
     in_json: Json = False,
 ) -> None:
     """List dead letters, newest first."""
-    from redbatch.dead.command import show_all
+    from redbatch.dead.command import list_letters
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_all(QueueTarget(redis_url, queue), most, in_json=in_json))
+    raise typer.Exit(list_letters(QueueTarget(redis_url, queue), limit, in_json=in_json))
 
 
 @app.command()
 def show(
-    letter_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="Id from `redbatch dead list`.")],
     redis_url: RedisUrl = None,
     queue: QueueName = None,
-    show_text: Annotated[bool, typer.Option("--show-text", help="Show the inputs too. They are users' text.")] = False,
+    show_text: Annotated[
+        bool, typer.Option("--show-text", help="Show the inputs too. They are texts of users.")
+    ] = False,
     in_json: Json = False,
 ) -> None:
-    """Show one whole, with the length and digest of each input."""
-    from redbatch.dead.command import show_one
+    """Show one dead letter in full, with the length and digest of each input."""
+    from redbatch.dead.command import show_letter
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_one(QueueTarget(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
+    raise typer.Exit(show_letter(QueueTarget(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
 
 
 @app.command()
@@ -71,19 +64,22 @@ def requeue(
     letter_ids: Ids = None,
     redis_url: RedisUrl = None,
     queue: QueueName = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them, oldest first.")] = False,
-    timeout_s: Annotated[float, typer.Option(min=0.1, max=300, help="Wait so long for each.")] = 60.0,
+    all_letters: Annotated[bool, typer.Option("--all", help="Requeue all dead letters, oldest first.")] = False,
+    timeout_s: Annotated[float, typer.Option(min=0.1, max=300, help="Maximum wait for each answer.")] = 60.0,
 ) -> None:
-    """Run them again, and say what came of it.
+    """Run dead letters again and print the outcome of each.
 
-    After the model or its memory was mended, say. Nobody waits for the vectors any more: this shows whether they can be
-    had. What is answered is deleted here; what is not, stays. The exit code is 1 if one was not answered.
+    For example, after a repair of the model or more memory. No client waits for the vectors any more: the run only
+    shows whether the inputs can be embedded. A dead letter that is answered is deleted; any other stays. The exit code
+    is 1 if one was not answered.
     """
-    from redbatch.dead.command import requeue as run_requeue
+    from redbatch.dead.command import requeue_letters
     from redbatch.queue_target import QueueTarget
 
-    _need_ids(letter_ids, every=every)
-    raise typer.Exit(run_requeue(QueueTarget(redis_url, queue), letter_ids or [], timeout_s, every=every))
+    _require_ids(letter_ids, all_letters=all_letters)
+    raise typer.Exit(
+        requeue_letters(QueueTarget(redis_url, queue), letter_ids or [], timeout_s, all_letters=all_letters)
+    )
 
 
 @app.command()
@@ -91,22 +87,23 @@ def purge(
     letter_ids: Ids = None,
     redis_url: RedisUrl = None,
     queue: QueueName = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    all_letters: Annotated[bool, typer.Option("--all", help="Delete all dead letters.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete them."""
-    from redbatch.dead.command import purge as run_purge
+    """Delete dead letters."""
+    from redbatch.dead.command import purge_letters
     from redbatch.queue_target import QueueTarget
 
-    _need_ids(letter_ids, every=every)
+    _require_ids(letter_ids, all_letters=all_letters)
 
-    def sure(number: int) -> bool:
-        return yes or typer.confirm(f"Delete {number:,} dead letter{'s' if number != 1 else ''} for good?")
+    def confirm(number: int) -> bool:
+        return yes or typer.confirm(f"Delete {number:,} dead letter{'s' if number != 1 else ''} permanently?")
 
-    raise typer.Exit(run_purge(QueueTarget(redis_url, queue), letter_ids or [], every=every, sure=sure))
+    raise typer.Exit(
+        purge_letters(QueueTarget(redis_url, queue), letter_ids or [], all_letters=all_letters, confirm=confirm)
+    )
 
 
-def _need_ids(letter_ids: list[str] | None, *, every: bool) -> None:
-    if bool(letter_ids) == every:
-        complain("name some ids, or give --all")
-        raise typer.Exit(EXIT_CONFIGURATION)
+def _require_ids(letter_ids: list[str] | None, *, all_letters: bool) -> None:
+    if bool(letter_ids) == all_letters:
+        raise typer.Exit(report_misuse("give either ids or --all"))

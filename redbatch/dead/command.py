@@ -1,4 +1,4 @@
-"""What `redbatch dead` does. Each function returns the exit code: 0, or 1 when something could not be done."""
+"""Implementation of `redbatch dead`. Each function returns the exit code: 0, or 1 after a failure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import typer
 from rich.console import Console
 
 from redbatch.dead import view
-from redbatch.queue_target import EXIT_FAILED, QueueTarget, failed, on_queue
+from redbatch.exit_codes import EXIT_FAILED, report_failure
+from redbatch.queue_target import QueueTarget, run_on_queue
 from shared import dead_letters, producer
 from shared.codec import CodecError, decode_reply
 from shared.connection import RedisConnection
 from shared.keys import Keys
 from shared.messages import Failure
 
-ALL = 1_000_000
-NOBODY_RUNS_IT = "no answer in time: does a worker live? See `redbatch queue`"
-NEWEST = 20
-WHY_NOT_REQUEUED = {
+MAX_LETTERS = 1_000_000  # all: more than --max-dead-letters allows (100,000)
+NO_ANSWER = "no answer in time: check with `redbatch queue` that a worker is alive"
+NUM_NEWEST = 20
+REQUEUE_FAILURES = {
     "gone": "there is no such dead letter",
     "no body": "its texts were too long to be kept",
-    "unreadable": "it is none that a worker wrote",
+    "unreadable": "it was not written by a worker",
 }
 
 
-def show_all(where: QueueTarget, most: int, *, in_json: bool) -> int:
-    """Prints the last dead letters, newest first."""
+def list_letters(target: QueueTarget, limit: int, *, in_json: bool) -> int:
+    """Prints at most `limit` dead letters, newest first."""
 
-    async def work(connection: RedisConnection, keys: Keys) -> int:
-        letters = await dead_letters.read(connection, keys, most)
+    async def task(connection: RedisConnection, keys: Keys) -> int:
+        letters = await dead_letters.read(connection, keys, limit)
         if in_json:
             for letter in letters:
                 typer.echo(json.dumps(view.as_dict(letter)))
@@ -41,79 +42,87 @@ def show_all(where: QueueTarget, most: int, *, in_json: bool) -> int:
             Console(highlight=False).print(view.as_table(keys.queue, letters, total))
         return 0
 
-    return on_queue(where, "dead", work)
+    return run_on_queue(target, "dead", task)
 
 
-def show_one(where: QueueTarget, letter_id: str, *, with_text: bool, in_json: bool) -> int:
-    """Prints a dead letter whole."""
+def show_letter(target: QueueTarget, letter_id: str, *, with_text: bool, in_json: bool) -> int:
+    """Prints one dead letter in full."""
 
-    async def work(connection: RedisConnection, keys: Keys) -> int:
+    async def task(connection: RedisConnection, keys: Keys) -> int:
         letter = await dead_letters.find(connection, keys, letter_id)
         if letter is None:
-            return failed(f"{letter_id}: there is no such dead letter")
+            return report_failure(f"{letter_id}: there is no such dead letter")
         if in_json:
             typer.echo(json.dumps(view.as_dict(letter, with_text=with_text)))
         else:
             Console(highlight=False).print(view.as_text(letter, with_text=with_text))
         return 0
 
-    return on_queue(where, "dead", work)
+    return run_on_queue(target, "dead", task)
 
 
-def requeue(where: QueueTarget, letter_ids: Sequence[str], timeout_s: float, *, every: bool) -> int:
-    """Runs dead letters again, one after the other, and prints what became of each. What is answered is deleted."""
+def requeue_letters(target: QueueTarget, letter_ids: Sequence[str], timeout_s: float, *, all_letters: bool) -> int:
+    """Runs dead letters again, one after the other, and prints the outcome of each. Deletes those that are answered."""
 
-    async def one(connection: RedisConnection, keys: Keys, letter_id: str) -> bool:
+    async def requeue_one(connection: RedisConnection, keys: Keys, letter_id: str) -> bool:
         request_id = secrets.token_hex(16)
         outcome, ref = await dead_letters.requeue(connection, keys, letter_id, request_id, int(timeout_s * 1000))
         if ref is None:
-            typer.echo(f"{letter_id}: {WHY_NOT_REQUEUED[outcome]}")
+            typer.echo(f"{letter_id}: {REQUEUE_FAILURES[outcome]}")
             return False
         problem = await _outcome(connection, keys.reply(request_id), timeout_s)
-        if problem == NOBODY_RUNS_IT:
+        if problem == NO_ANSWER:
             await producer.cancel(connection, keys, [ref], ())
-        newest = await dead_letters.read(connection, keys, NEWEST)
-        if not problem or any(letter.request_id == request_id for letter in newest):  # it died again, and is a new one
+        newest = await dead_letters.read(connection, keys, NUM_NEWEST)
+        if not problem or any(
+            letter.request_id == request_id for letter in newest
+        ):  # it failed again and is a new dead letter
             await dead_letters.purge(connection, keys, [letter_id])
         typer.echo(f"{letter_id}: {problem or 'answered'}")
         return not problem
 
-    async def work(connection: RedisConnection, keys: Keys) -> int:
+    async def task(connection: RedisConnection, keys: Keys) -> int:
         ids = letter_ids
-        if every:
-            ids = [each.letter_id for each in reversed(await dead_letters.read(connection, keys, ALL))]
-        done = [await one(connection, keys, each) for each in dict.fromkeys(ids)]
-        return 0 if all(done) else EXIT_FAILED
+        if all_letters:
+            ids = [letter.letter_id for letter in reversed(await dead_letters.read(connection, keys, MAX_LETTERS))]
+        outcomes = [await requeue_one(connection, keys, letter_id) for letter_id in dict.fromkeys(ids)]
+        return 0 if all(outcomes) else EXIT_FAILED
 
-    return on_queue(where, "dead", work)
+    return run_on_queue(target, "dead", task)
 
 
-def purge(where: QueueTarget, letter_ids: Sequence[str], *, every: bool, sure: Callable[[int], bool]) -> int:
-    """Deletes dead letters if `sure`, which is asked with their number."""
+def purge_letters(
+    target: QueueTarget, letter_ids: Sequence[str], *, all_letters: bool, confirm: Callable[[int], bool]
+) -> int:
+    """Deletes dead letters if `confirm`, called with their number, returns true."""
 
-    async def work(connection: RedisConnection, keys: Keys) -> int:
-        number = await dead_letters.count(connection, keys) if every else len(set(letter_ids))
-        if not number or not sure(number):
+    async def task(connection: RedisConnection, keys: Keys) -> int:
+        number = await dead_letters.count(connection, keys) if all_letters else len(set(letter_ids))
+        if not number or not confirm(number):
             typer.echo("nothing deleted")
             return 0
-        gone = await (
-            dead_letters.purge_all(connection, keys) if every else dead_letters.purge(connection, keys, letter_ids)
+        deleted = await (
+            dead_letters.purge_all(connection, keys)
+            if all_letters
+            else dead_letters.purge(connection, keys, letter_ids)
         )
-        typer.echo(f"deleted: {gone:,}")
-        return 0 if gone == number or every else failed(f"{number - gone:,} of these ids are no dead letters")
+        typer.echo(f"deleted: {deleted:,}")
+        return (
+            0 if deleted == number or all_letters else report_failure(f"{number - deleted:,} of these ids do not exist")
+        )
 
-    return on_queue(where, "dead", work)
+    return run_on_queue(target, "dead", task)
 
 
 async def _outcome(connection: RedisConnection, key: str, timeout_s: float) -> str:
-    """Waits for the reply under a key; returns what is wrong with it, or nothing."""
-    ends = asyncio.get_running_loop().time() + timeout_s
-    while (left := ends - asyncio.get_running_loop().time()) > 0:
-        data = await connection.pop(key, left)
+    """Waits for the reply under a Redis key; returns the problem, or an empty text after a good reply."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while (left_s := deadline - asyncio.get_running_loop().time()) > 0:
+        data = await connection.pop(key, left_s)
         if data is not None:
             try:
                 reply = decode_reply(data)
             except CodecError as error:
-                return f"answered with what is no reply: {error}"
+                return f"the reply is unreadable: {error}"
             return f"{reply.code}: {reply.message}" if isinstance(reply, Failure) else ""
-    return NOBODY_RUNS_IT
+    return NO_ANSWER

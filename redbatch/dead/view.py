@@ -1,4 +1,4 @@
-"""Dead letters as people and programs read them."""
+"""Dead letters as text, table and JSON."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
+from redbatch.tables import labelled_line, plain_table
 from redbatch.timestamps import format_timestamp
 from shared.codec import CodecError, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
-from shared.messages import PLAIN
+from shared.messages import DEFAULT_OPTIONS
 
 DIGEST_DIGITS = 16
+LABEL_WIDTH = 10
 
 
 def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
-    """Returns a dead letter as JSON has it; its texts only if asked for."""
-    found: dict[str, Any] = {
+    """Returns a dead letter for JSON; its options and texts only if `with_text`."""
+    result: dict[str, Any] = {
         "id": letter.letter_id,
         "died": format_timestamp(letter.died_ms),
         "submitted": format_timestamp(letter.submitted_ms),
@@ -32,49 +33,49 @@ def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
         "worker": letter.worker,
         "error": letter.error,
     }
-    return found | {"options": options_of(letter), "texts": inputs_of(letter)} if with_text else found
+    return result | {"options": options_of(letter), "texts": inputs_of(letter)} if with_text else result
 
 
 def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
-    """Returns the dead letters of a queue, newest first, as people read them."""
+    """Returns a table of dead letters, newest first; `total` is the number of all in the queue."""
     head = Text(f"Queue {queue}: {total:,} dead letter{'s' if total != 1 else ''}", style="bold")
     if not letters:
         return Group(head)
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table = plain_table()
     for heading in ("id", "died (UTC)"):
         table.add_column(heading, no_wrap=True)
     for heading in ("inputs", "attempts"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("worker", "error"):
         table.add_column(heading, overflow="fold")
-    for each in letters:
-        numbers = (f"{each.inputs:,}", str(each.attempts))
-        table.add_row(*map(Text, (each.letter_id, format_timestamp(each.died_ms), *numbers, each.worker, each.error)))
-    rest = total - len(letters)
-    more = [Text(f"  and {rest:,} older: --most {total} shows all", style="dim")] if rest > 0 else []
-    return Group(head, table, *more)
+    for letter in letters:
+        numbers = (f"{letter.inputs:,}", str(letter.attempts))
+        died = format_timestamp(letter.died_ms)
+        table.add_row(*map(Text, (letter.letter_id, died, *numbers, letter.worker, letter.error)))
+    num_older = total - len(letters)
+    hint = [Text(f"  and {num_older:,} older: --most {total} shows all", style="dim")] if num_older > 0 else []
+    return Group(head, table, *hint)
 
 
 def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
-    """Returns one dead letter whole. Its texts are hidden unless asked for: length and digest tell them apart."""
+    """Returns one dead letter in full. Unless `with_text`, length and digest stand in place of each text."""
     facts = as_dict(letter).items()
-    lines = [Text.assemble((f"  {name.replace('_', ' '):<10}  ", "bold"), str(value)) for name, value in facts]
+    lines = [labelled_line(name.replace("_", " "), str(value), LABEL_WIDTH) for name, value in facts]
     inputs = inputs_of(letter)
     if inputs is None:
-        lines.append(Text("  texts       not kept: too long, or not what this version reads", style="dim"))
+        lines.append(Text("  texts       not kept: too long, or unreadable by this version", style="dim"))
         return Group(*lines)
     if options := options_of(letter):
-        lines.append(Text.assemble(("  options     ", "bold"), _printable(str(options))))
+        lines.append(labelled_line("options", _printable(str(options)), LABEL_WIDTH))
     for index, each in enumerate(inputs):
-        shown = _shown(each, with_text=with_text)
-        lines.append(Text.assemble((f"  text {index:<5}  ", "bold"), shown))
+        lines.append(labelled_line(f"text {index}", _format_input(each, with_text=with_text), LABEL_WIDTH))
     if not with_text:
-        lines.append(Text("  --show-text shows them", style="dim"))
+        lines.append(Text("  --show-text shows the texts", style="dim"))
     return Group(*lines)
 
 
 def inputs_of(letter: DeadLetter) -> list[str | list[int]] | None:
-    """Returns the inputs, texts or token ids; None when they were not kept, or cannot be read."""
+    """Returns the inputs, texts or token ids; None if they were not kept or are unreadable."""
     if letter.body is None:
         return None
     try:
@@ -85,22 +86,22 @@ def inputs_of(letter: DeadLetter) -> list[str | list[int]] | None:
 
 
 def options_of(letter: DeadLetter) -> dict[str, object]:
-    """Returns what was asked for beside the inputs; nothing when that was not kept."""
+    """Returns the options of the request that differ from the defaults; empty if they were not kept."""
     try:
-        options = PLAIN if letter.body is None else decode_body(letter.body).options
+        options = DEFAULT_OPTIONS if letter.body is None else decode_body(letter.body).options
     except CodecError:
         return {}
-    return {name: value for name, value in options._asdict().items() if value != getattr(PLAIN, name)}
+    return {name: value for name, value in options._asdict().items() if value != getattr(DEFAULT_OPTIONS, name)}
 
 
-def _shown(given: str | list[int], *, with_text: bool) -> str:
-    if isinstance(given, list):
-        return f"token ids {given}" if with_text else f"{len(given):,} token ids"
-    return _printable(given) if with_text else f"{len(given):,} characters, SHA-256 {_digest(given)}…"
+def _format_input(value: str | list[int], *, with_text: bool) -> str:
+    if isinstance(value, list):
+        return f"token ids {value}" if with_text else f"{len(value):,} token ids"
+    return _printable(value) if with_text else f"{len(value):,} characters, SHA-256 {_digest(value)}…"
 
 
 def _printable(text: str) -> str:
-    """Returns a text without what would steer a terminal."""
+    """Returns a text with control characters escaped, so that they do not reach the terminal."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -30,7 +30,7 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     redbatch embed table.csv --column body -o vectors.parquet --url https://embed.example.org
     """
-    from redbatch.embed.command import Wanted, run
+    from redbatch.embed.command import EmbedOptions, run
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    raise typer.Exit(run(Wanted(source, out, url, headers, column, model, slice_rows, in_flight)))
+    raise typer.Exit(run(EmbedOptions(source, out, url, headers, column, model, slice_rows, in_flight)))

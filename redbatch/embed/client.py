@@ -25,7 +25,7 @@ class RequestRefusedError(Exception):
     """The gateway does not do it; the message says why."""
 
 
-class State(NamedTuple):
+class JobState(NamedTuple):
     """How far a job is, the revisions of the model that it has had, and of the first inputs that failed: why."""
 
     status: str
@@ -58,14 +58,14 @@ class JobClient:
         path: str = answer.json()["status_url"]
         return path
 
-    async def state(self, path: str) -> State | None:
+    async def state(self, path: str) -> JobState | None:
         """Returns how far a job is, a little later if it has not ended; None if it is not there any more."""
         answer = await self._ask("GET", path, params={"wait": WAIT_S}, missing=True)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         told = answer.json()
         revisions = frozenset(told.get("revisions", ()))
-        return State(told["status"], told["done"], told["failed"], _errors(told["errors"]), revisions)
+        return JobState(told["status"], told["done"], told["failed"], _errors(told["errors"]), revisions)
 
     async def vectors(self, path: str) -> NDArray[np.float32] | None:
         """Returns the vectors of a job that has ended: NaN for those that failed. None if they are gone."""
@@ -75,7 +75,7 @@ class JobClient:
         found: NDArray[np.float32] = np.load(io.BytesIO(answer.content), allow_pickle=False)
         return found
 
-    async def failures(self, path: str, state: State) -> dict[int, str]:
+    async def failures(self, path: str, state: JobState) -> dict[int, str]:
         """Returns the index of each input that failed, and why."""
         if len(state.errors) == state.failed and state.status != "expired":  # what has not run has not failed
             return state.errors

@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 import httpx
 
+from redbatch.embed.checkpoint import Checkpoint, TaskIdentity
 from redbatch.embed.client import JobClient, RequestRefusedError
-from redbatch.embed.parts import Parts, Task
-from redbatch.embed.progress import Watch
-from redbatch.embed.reading import UnreadableFileError, read_rows
+from redbatch.embed.progress import EmbedProgress
+from redbatch.embed.readers import UnreadableFileError, read_rows
 from redbatch.embed.session import Session, slices_of
-from redbatch.embed.writing import UnwritableFileError, Write, writer_for
-from redbatch.progress import as_time
-from shared.process.settings import EXIT_CONFIGURATION, complain
+from redbatch.embed.writers import UnwritableFileError, Write, writer_for
+from redbatch.progress import format_duration
+from shared.process.settings import EXIT_CONFIGURATION, print_error
 
 EXIT_FAULTS = 1
 EXIT_INTERRUPTED = 130
 
 
-class Wanted(NamedTuple):
+class EmbedOptions(NamedTuple):
     """What is to be embedded, where the vectors go, and whom to ask."""
 
     source: Path
@@ -37,20 +37,20 @@ class Wanted(NamedTuple):
     in_flight: int
 
 
-def run(wanted: Wanted) -> int:
+def run(wanted: EmbedOptions) -> int:
     """Embeds a file: 0 when each row has its vector, 1 when some have none or it was cut off."""
     began = time.monotonic()
     try:
         write = writer_for(wanted.out)
-        task = Task.of(wanted.source, wanted.url, wanted.column, wanted.model, wanted.slice_rows)
+        task = TaskIdentity.of(wanted.source, wanted.url, wanted.column, wanted.model, wanted.slice_rows)
         rows = sum(1 for _ in read_rows(wanted.source, wanted.column))
     except (UnreadableFileError, UnwritableFileError, OSError) as error:
-        complain(str(error))
+        print_error(str(error))
         return EXIT_CONFIGURATION
-    parts = Parts(wanted.out, task)
+    parts = Checkpoint(wanted.out, task)
     slices = -(-rows // wanted.slice_rows)
     again = parts.open()
-    with Watch(rows) as watch:
+    with EmbedProgress(rows) as watch:
         if again:
             watch.tell("Going on with what an earlier run left.")
         try:
@@ -65,7 +65,7 @@ def run(wanted: Wanted) -> int:
     faults = _write_all(wanted, parts, write, slices, rows)
     revisions = parts.revisions(slices)
     parts.remove()
-    took = as_time(time.monotonic() - began)
+    took = format_duration(time.monotonic() - began)
     watch.tell(f"{wanted.out}: {rows - faults:,} of {rows:,} texts have vectors, after {took}.")
     if len(revisions) > 1:
         watch.tell(f"The model was changed meanwhile ({', '.join(sorted(revisions))}): vectors of both do not compare.")
@@ -75,12 +75,12 @@ def run(wanted: Wanted) -> int:
 
 
 def _stopped(why: str, code: int) -> int:
-    complain(why)
-    complain("What is done is kept: the same command goes on from there.")
+    print_error(why)
+    print_error("What is done is kept: the same command goes on from there.")
     return code
 
 
-async def _ask(wanted: Wanted, parts: Parts, watch: Watch) -> None:
+async def _ask(wanted: EmbedOptions, parts: Checkpoint, watch: EmbedProgress) -> None:
     headers = dict(wanted.headers) | ({"x-model": wanted.model} if wanted.model else {})
     limits = httpx.Limits(max_connections=2 * wanted.in_flight)
     async with httpx.AsyncClient(base_url=wanted.url, headers=headers, limits=limits) as client:
@@ -88,7 +88,7 @@ async def _ask(wanted: Wanted, parts: Parts, watch: Watch) -> None:
         await session.run(slices_of(read_rows(wanted.source, wanted.column), wanted.slice_rows))
 
 
-def _write_all(wanted: Wanted, parts: Parts, write: Write, slices: int, rows: int) -> int:
+def _write_all(wanted: EmbedOptions, parts: Checkpoint, write: Write, slices: int, rows: int) -> int:
     """Writes the output, and what is wrong with rows that have no vector; returns how many these are."""
     dim = max((vectors.shape[1] for vectors, _ in parts.all(slices)), default=0)
     part = wanted.out.with_name(f"{wanted.out.name}.tmp{wanted.out.suffix}")

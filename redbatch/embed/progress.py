@@ -7,12 +7,12 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from redbatch.progress import Bar, as_time
+from redbatch.progress import ProgressBar, format_duration
 
 LINE_EVERY_S = 5.0
 
 
-class Watch(Bar):
+class EmbedProgress(ProgressBar):
     """Shows how many rows are done, how many come in a second, and how long the rest will take.
 
     Args:
@@ -45,5 +45,5 @@ class Watch(Bar):
         self.progress.update(self._task, completed=total, rate=f"{rate:,.0f} texts/s")
         if not self.console.is_terminal and now >= self._line_at:
             self._line_at = now + LINE_EVERY_S
-            left = f", {as_time((self._rows - total) / rate)} left" if rate else ""
+            left = f", {format_duration((self._rows - total) / rate)} left" if rate else ""
             self.tell(f"{total:,} of {self._rows:,}, {rate:,.0f} texts/s{left}")

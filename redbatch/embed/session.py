@@ -9,18 +9,18 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from redbatch.embed.client import JobClient, RequestRefusedError, State
-from redbatch.embed.parts import Parts
-from redbatch.embed.reading import Row
+from redbatch.embed.checkpoint import Checkpoint
+from redbatch.embed.client import JobClient, JobState, RequestRefusedError
+from redbatch.embed.readers import InputRow
 
 LOST_TRIES = 5
 """A job that is not there any more, as after Redis has lost its data, is made again."""
 
-Told = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Told the number of a slice, and how many of its rows are done."""
 
 
-def slices_of(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+def slices_of(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
     """Yields the rows in slices."""
     while part := list(islice(rows, size)):
         yield part
@@ -36,13 +36,13 @@ class Session:
         told: hears how far each is.
     """
 
-    def __init__(self, client: JobClient, parts: Parts, in_flight: int, told: Told) -> None:
+    def __init__(self, client: JobClient, parts: Checkpoint, in_flight: int, told: ProgressCallback) -> None:
         self._client = client
         self._parts = parts
         self._in_flight = in_flight
         self._told = told
 
-    async def run(self, slices: Iterator[list[Row]]) -> None:
+    async def run(self, slices: Iterator[list[InputRow]]) -> None:
         """Does all slices that are not done. Raises Refused: what is done is kept."""
         numbered = enumerate(slices)
 
@@ -57,7 +57,7 @@ class Session:
             for _ in range(self._in_flight):
                 group.create_task(work())
 
-    async def _do(self, number: int, rows: Sequence[Row]) -> None:
+    async def _do(self, number: int, rows: Sequence[InputRow]) -> None:
         texts = [row.text for row in rows if row.text is not None]
         faults = {index: row.fault for index, row in enumerate(rows) if row.text is None}
         if not texts:
@@ -86,7 +86,7 @@ class Session:
                 return vectors, await self._client.failures(path, state), state.revisions
         raise RequestRefusedError("The job was lost again and again: does Redis keep its data?")
 
-    async def _ended(self, path: str, number: int, faults: int) -> State | None:
+    async def _ended(self, path: str, number: int, faults: int) -> JobState | None:
         while (state := await self._client.state(path)) is not None:
             self._told(number, state.done + state.failed + faults)
             if state.ended:

@@ -1,4 +1,4 @@
-"""The commands below `redbatch jobs`: what they take and what they say."""
+"""The subcommands of `redbatch jobs`: their options and help texts."""
 
 from __future__ import annotations
 
@@ -7,67 +7,65 @@ from typing import Annotated
 
 import typer
 
-from redbatch.dead.app import Json, QueueName, RedisUrl
+from redbatch.options import Json, Limit, QueueName, RedisUrl, command_group
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="""Look after jobs: requests that were taken with 202, and are answered later.
+app = command_group(
+    """Inspect and cancel jobs: requests that a gateway accepted with 202 and answers later.
 
-    These ask Redis itself, and see the jobs of all clients. Clients ask a
-    gateway: POST /jobs, GET /jobs/ID, GET /jobs/ID/result (docs/jobs.md).
+    These commands read Redis directly and see the jobs of all clients. Clients
+    use a gateway: POST /jobs, GET /jobs/ID, GET /jobs/ID/result (docs/jobs.md).
 
     redbatch jobs list
 
     redbatch jobs show minilm.5f1d...
 
     redbatch jobs results minilm.5f1d... -o vectors.npy
-    """,
+    """
 )
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="Id from `redbatch jobs list`.")]
 
 
 @app.command("list")
 def list_(
     redis_url: RedisUrl = None,
     queue: QueueName = None,
-    most: Annotated[int, typer.Option(min=1, help="Show the last so many.")] = 20,
+    limit: Limit = 20,
     in_json: Json = False,
 ) -> None:
-    """List jobs, newest first, with how far they are."""
-    from redbatch.jobs.command import show_all
+    """List jobs and their progress, newest first."""
+    from redbatch.jobs.command import list_jobs
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_all(QueueTarget(redis_url, queue), most, in_json=in_json))
+    raise typer.Exit(list_jobs(QueueTarget(redis_url, queue), limit, in_json=in_json))
 
 
 @app.command()
 def show(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, in_json: Json = False) -> None:
-    """Show one whole, with the inputs that failed."""
-    from redbatch.jobs.command import show_one
+    """Show one job in full, with the inputs that failed."""
+    from redbatch.jobs.command import show_job
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(show_one(QueueTarget(redis_url, queue), job_id, in_json=in_json))
+    raise typer.Exit(show_job(QueueTarget(redis_url, queue), job_id, in_json=in_json))
 
 
 @app.command()
 def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None) -> None:
-    """End a job whose result nobody wants. What it has is deleted."""
-    from redbatch.jobs.command import cancel as run_cancel
+    """Cancel a job and delete its results."""
+    from redbatch.jobs.command import cancel_job
     from redbatch.queue_target import QueueTarget
 
-    raise typer.Exit(run_cancel(QueueTarget(redis_url, queue), job_id))
+    raise typer.Exit(cancel_job(QueueTarget(redis_url, queue), job_id))
 
 
 @app.command()
 def results(
     job_id: JobId,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A .npy file; those that failed are NaN in it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .npy file; rows of failed inputs are NaN.")],
     redis_url: RedisUrl = None,
     queue: QueueName = None,
 ) -> None:
-    """Write the vectors of a job that has ended to a file."""
+    """Write the vectors of an ended job to a file."""
     from redbatch.jobs.command import write_results
     from redbatch.queue_target import QueueTarget
 

@@ -1,4 +1,4 @@
-"""Jobs as people and programs read them."""
+"""Jobs as text, table and JSON."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from redbatch.progress import as_time
+from redbatch.progress import format_duration
+from redbatch.tables import labelled_line, plain_table
 from redbatch.timestamps import format_timestamp
 from shared.jobs import Job
 from shared.keys import LANES
 from shared.messages import Failure
 
+LABEL_WIDTH = 10
+
 
 def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str, Any]:
-    """Returns a job as JSON has it."""
-    found: dict[str, Any] = {
+    """Returns a job for JSON."""
+    result: dict[str, Any] = {
         "id": f"{queue}.{job.job_id}",
         "status": job.status,
         "owner": job.owner,
@@ -27,50 +29,50 @@ def as_dict(queue: str, job: Job, failures: Sequence[Failure] = ()) -> dict[str,
         "done": job.done,
         "failed": job.failed,
         "revisions": list(job.revisions),
-        "created": _moment(job.created_ms),
-        "started": _moment(job.started_ms),
-        "finished": _moment(job.finished_ms),
-        "expires": _moment(job.expires_ms),
-        "kept_until": _moment(None if job.finished_ms is None else job.finished_ms + job.ttl_ms),
+        "created": _format_optional(job.created_ms),
+        "started": _format_optional(job.started_ms),
+        "finished": _format_optional(job.finished_ms),
+        "expires": _format_optional(job.expires_ms),
+        "kept_until": _format_optional(None if job.finished_ms is None else job.finished_ms + job.ttl_ms),
     }
     if failures:
-        found["errors"] = [
+        result["errors"] = [
             {"index": each.position, "n": each.n, "code": each.code, "message": each.message} for each in failures
         ]
-    return found
+    return result
 
 
 def as_table(queue: str, jobs: Sequence[Job], now_ms: float) -> Group:
-    """Returns the last jobs of a queue, newest first, as people read them: ids are whole in 80 columns."""
+    """Returns a table of the latest jobs, newest first. Ids are complete in 80 columns."""
     head = Text(f"Queue {queue}: {len(jobs):,} job{'s' if len(jobs) != 1 else ''}", style="bold")
     if not jobs:
         return Group(head)
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table = plain_table()
     for heading in ("id", "status"):
         table.add_column(heading, no_wrap=True)
     for heading in ("done", "failed", "of", "age"):
         table.add_column(heading, justify="right")
-    for each in jobs:
-        age = as_time(max(0.0, now_ms - each.created_ms) / 1000)
-        numbers = (f"{each.done:,}", f"{each.failed:,}", f"{each.n:,}", age)
-        table.add_row(*map(Text, (f"{queue}.{each.job_id}", each.status, *numbers)))
+    for job in jobs:
+        age = format_duration(max(0.0, now_ms - job.created_ms) / 1000)
+        numbers = (f"{job.done:,}", f"{job.failed:,}", f"{job.n:,}", age)
+        table.add_row(*map(Text, (f"{queue}.{job.job_id}", job.status, *numbers)))
     return Group(head, table)
 
 
 def as_text(queue: str, job: Job, failures: Sequence[Failure]) -> Group:
-    """Returns a job whole, with the first of the inputs that failed."""
+    """Returns one job in full, with the first failed inputs."""
     facts = as_dict(queue, job) | {"revisions": ", ".join(job.revisions)}
     lines = [
-        Text.assemble((f"  {name.replace('_', ' '):<10}  ", "bold"), "–" if value in (None, "") else str(value))
+        labelled_line(name.replace("_", " "), "–" if value in (None, "") else str(value), LABEL_WIDTH)
         for name, value in facts.items()
     ]
     for each in failures:
-        where = str(each.position) if each.n == 1 else f"{each.position}–{each.position + each.n - 1}"
-        lines.append(Text.assemble((f"  input {where:<8}", "bold"), f"{each.code}: {each.message}"))
+        positions = str(each.position) if each.n == 1 else f"{each.position}–{each.position + each.n - 1}"
+        lines.append(labelled_line(f"input {positions}", f"{each.code}: {each.message}", LABEL_WIDTH + 2))
     if job.failed > sum(each.n for each in failures):
-        lines.append(Text(f"  and more: {job.failed:,} failed", style="dim"))
+        lines.append(Text(f"  and more: {job.failed:,} inputs failed in total", style="dim"))
     return Group(*lines)
 
 
-def _moment(ms: int | None) -> str | None:
+def _format_optional(ms: int | None) -> str | None:
     return None if ms is None else format_timestamp(ms)

@@ -1,4 +1,4 @@
-"""What `redbatch keys` does. Each function returns the exit code: 0, 1 for what could not be done, 2 for misuse."""
+"""Implementation of `redbatch keys`. Each function returns the exit code: 0, 1 after a failure, 2 after misuse."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.queue_target import EXIT_FAILED, QueueTarget, on_queue
+from redbatch.exit_codes import EXIT_FAILED, report_misuse
+from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.tables import plain_table
 from redbatch.timestamps import format_timestamp
 from shared import api_keys
-from shared.api_keys import SCOPES, AccessKey
+from shared.api_keys import SCOPES, ApiKey
 from shared.connection import RedisConnection
 from shared.keys import Keys
-from shared.process.settings import EXIT_CONFIGURATION, complain
 from shared.tenants import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -29,8 +30,8 @@ _DURATION = re.compile(r"(\d{1,6})([smhd])")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A key to be made, as it was asked for."""
+class ApiKeySpec:
+    """The API key to create, as on the command line; `expires` is a lifetime such as "90d", or None."""
 
     name: str
     tenant: str
@@ -39,108 +40,116 @@ class Wanted:
     quota: Quota
 
 
-def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
-    """Makes a key and prints it."""
-    unknown = sorted(set(wanted.scopes) - set(SCOPES))
-    if unknown:
-        return _misused(f"--scope {unknown[0]}: there are {', '.join(SCOPES)}")
-    if wanted.tenant and not TENANT.fullmatch(wanted.tenant):
-        return _misused(f"--tenant {wanted.tenant}: write up to 64 letters, digits, dots, dashes and underscores")
-    try:
-        TypeAdapter(Quota).validate_python(asdict(wanted.quota))
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return _misused(f"--{str(fault['loc'][0]).replace('_', '-')}: {fault['msg']}")
-    duration = None if wanted.expires is None else _DURATION.fullmatch(wanted.expires)
-    if wanted.expires is not None and duration is None:
-        return _misused(f"--expires {wanted.expires}: write 30m, 12h or 90d")
-    key, whole = api_keys.new_key(
-        (each for each in SCOPES if each in wanted.scopes),
-        tenant=wanted.tenant,
-        name=wanted.name,
-        lifetime_s=None if duration is None else int(duration[1]) * _SECONDS[duration[2]],
-        quota=wanted.quota,
+def create_api_key(redis_url: str | None, spec: ApiKeySpec, *, in_json: bool) -> int:
+    """Creates an API key and prints it."""
+    if problem := _find_problem(spec):
+        return report_misuse(problem)
+    api_key, key_with_secret = api_keys.new_key(
+        (scope for scope in SCOPES if scope in spec.scopes),
+        tenant=spec.tenant,
+        name=spec.name,
+        lifetime_s=None if spec.expires is None else _parse_duration(spec.expires),
+        quota=spec.quota,
     )
 
-    async def work(connection: RedisConnection, _keys: Keys) -> int:
-        await api_keys.add(connection, key)
+    async def task(connection: RedisConnection, _keys: Keys) -> int:
+        await api_keys.add(connection, api_key)
         if in_json:
-            typer.echo(json.dumps({"key": whole, **_as_dict(key)}))
+            typer.echo(json.dumps({"key": key_with_secret, **_as_dict(api_key)}))
         else:
-            typer.echo(whole)
-            typer.echo("This is the key: keep it now, it is not shown again.", err=True)
+            typer.echo(key_with_secret)
+            typer.echo("This is the API key. Store it now: it is not shown again.", err=True)
         return 0
 
-    return on_queue(QueueTarget(redis_url), "keys", work)
+    return run_on_queue(QueueTarget(redis_url), "keys", task)
 
 
-def show_all(redis_url: str | None, *, in_json: bool) -> int:
-    """Prints all keys, without what is secret about them."""
+def list_api_keys(redis_url: str | None, *, in_json: bool) -> int:
+    """Prints all API keys, without their secrets."""
 
-    async def work(connection: RedisConnection, _keys: Keys) -> int:
-        keys = await api_keys.read_all(connection)
+    async def task(connection: RedisConnection, _keys: Keys) -> int:
+        records = await api_keys.read_all(connection)
         if in_json:
-            for key in keys:
-                typer.echo(json.dumps(_as_dict(key)))
+            for api_key in records:
+                typer.echo(json.dumps(_as_dict(api_key)))
         else:
-            Console(highlight=False).print(_as_table(keys) if keys else "There are no keys: `redbatch keys create`.")
+            hint = "There are no API keys: create one with `redbatch keys create`."
+            Console(highlight=False).print(_as_table(records) if records else hint)
         return 0
 
-    return on_queue(QueueTarget(redis_url), "keys", work)
+    return run_on_queue(QueueTarget(redis_url), "keys", task)
 
 
-def revoke(redis_url: str | None, ids: Sequence[str]) -> int:
-    """Forgets keys. A whole key is taken for its id."""
+def revoke_api_keys(redis_url: str | None, ids: Sequence[str]) -> int:
+    """Revokes API keys. `ids` may also hold whole keys: the part before the dot is the id."""
 
-    async def work(connection: RedisConnection, _keys: Keys) -> int:
-        done = []
-        for each in dict.fromkeys(given.partition(".")[0] for given in ids):
-            done.append(await api_keys.remove(connection, each))
-            typer.echo(f"{each}: {'revoked' if done[-1] else 'there is no such key'}")
-        return 0 if all(done) else EXIT_FAILED
+    async def task(connection: RedisConnection, _keys: Keys) -> int:
+        outcomes = []
+        for key_id in dict.fromkeys(text.partition(".")[0] for text in ids):
+            outcomes.append(await api_keys.remove(connection, key_id))
+            typer.echo(f"{key_id}: {'revoked' if outcomes[-1] else 'there is no such API key'}")
+        return 0 if all(outcomes) else EXIT_FAILED
 
-    return on_queue(QueueTarget(redis_url), "keys", work)
+    return run_on_queue(QueueTarget(redis_url), "keys", task)
 
 
-def _as_dict(key: AccessKey) -> dict[str, Any]:
+def _find_problem(spec: ApiKeySpec) -> str:
+    """Returns what is wrong with a specification, naming the flag; empty if nothing is."""
+    unknown = sorted(set(spec.scopes) - set(SCOPES))
+    if unknown:
+        return f"--scope {unknown[0]}: the scopes are {', '.join(SCOPES)}"
+    if spec.tenant and not TENANT.fullmatch(spec.tenant):
+        return f"--tenant {spec.tenant}: use at most 64 letters, digits, dots, dashes and underscores"
+    try:
+        TypeAdapter(Quota).validate_python(asdict(spec.quota))
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"--{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}"
+    if spec.expires is not None and _parse_duration(spec.expires) is None:
+        return f"--expires {spec.expires}: use a number and s, m, h or d, such as 30m, 12h or 90d"
+    return ""
+
+
+def _parse_duration(text: str) -> int | None:
+    """Returns a duration such as "90d" in seconds; None if the text is not one."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match[1]) * _SECONDS[match[2]]
+
+
+def _as_dict(api_key: ApiKey) -> dict[str, Any]:
     return {
-        "id": key.key_id,
-        "name": key.name,
-        "tenant": key.tenant,
-        "scopes": list(key.scopes),
-        "quota": asdict(key.quota),
-        "created": format_timestamp(key.created_ms),
-        "expires": None if key.expires_ms is None else format_timestamp(key.expires_ms),
-        "live": key.live(time.time() * 1000),
+        "id": api_key.key_id,
+        "name": api_key.name,
+        "tenant": api_key.tenant,
+        "scopes": list(api_key.scopes),
+        "quota": asdict(api_key.quota),
+        "created": format_timestamp(api_key.created_ms),
+        "expires": None if api_key.expires_ms is None else format_timestamp(api_key.expires_ms),
+        "live": api_key.is_live(time.time() * 1000),
     }
 
 
-def _as_table(keys: Sequence[AccessKey]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+def _as_table(records: Sequence[ApiKey]) -> Table:
+    table = plain_table()
     for heading in ("id", "name", "tenant", "scopes", "quota", "created (UTC)", "expires (UTC)"):
         table.add_column(heading, no_wrap=heading == "id", overflow="fold")
-    for key in keys:
-        expires = "never" if key.expires_ms is None else format_timestamp(key.expires_ms)
-        scopes, created = ", ".join(key.scopes), format_timestamp(key.created_ms)
-        row = (key.key_id, key.name, key.tenant, scopes, _in_words(key.quota), created, expires)
-        table.add_row(*map(Text, row), style=None if key.live(time.time() * 1000) else "dim strike")
+    for api_key in records:
+        expires = "never" if api_key.expires_ms is None else format_timestamp(api_key.expires_ms)
+        scopes, created = ", ".join(api_key.scopes), format_timestamp(api_key.created_ms)
+        row = (api_key.key_id, api_key.name, api_key.tenant, scopes, _format_quota(api_key.quota), created, expires)
+        table.add_row(*map(Text, row), style=None if api_key.is_live(time.time() * 1000) else "dim strike")
     return table
 
 
-def _in_words(quota: Quota) -> str:
-    """Returns what of a quota is not as it is for everyone."""
-    told = []
+def _format_quota(quota: Quota) -> str:
+    """Returns the parts of a quota that differ from the default, as text."""
+    parts = []
     if quota.tokens_per_s:
-        told.append(
+        parts.append(
             f"{quota.tokens_per_s:g} tokens/s" + (f" ({quota.burst_tokens} at once)" * bool(quota.burst_tokens))
         )
     if quota.daily_tokens:
-        told.append(f"{quota.daily_tokens} tokens/day")
+        parts.append(f"{quota.daily_tokens} tokens/day")
     if quota.weight != NO_QUOTA.weight:
-        told.append(f"weight {quota.weight:g}")
-    return ", ".join(told)
-
-
-def _misused(message: str) -> int:
-    complain(message)
-    return EXIT_CONFIGURATION
+        parts.append(f"weight {quota.weight:g}")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`redbatch queue`: the queue at a glance."""
+"""The state of a queue: how it is read, and how it is shown as text and JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from redbatch.tables import plain_table
 from shared.connection import QueueConnections
 from shared.keys import LANES
 from shared.producer import QueueStats, queue_stats
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 WATCH_EVERY_S = 1.0
 
 
-async def look(settings: QueueSettings, queue_name: str) -> QueueStats:
-    """Returns the state of the queue. Raises RedisUnreachable, or ValueError for what is no URL of a Redis."""
+async def read_stats(settings: QueueSettings, queue_name: str) -> QueueStats:
+    """Returns the state of the queue. Raises RedisUnreachableError, or ValueError if the URL of Redis is invalid."""
     queue = QueueConnections(settings, queue_name, f"redbatch-cli-{os.getpid()}")
     try:
         return await queue_stats(queue.connection("queue"), queue.keys)
@@ -35,8 +36,8 @@ async def look(settings: QueueSettings, queue_name: str) -> QueueStats:
         await queue.close()
 
 
-async def watch(settings: QueueSettings, queue_name: str, show: Callable[[QueueStats], None]) -> None:
-    """Hands the state of the queue to `show` each second, until cancelled. Raises as `look` does."""
+async def watch_stats(settings: QueueSettings, queue_name: str, show: Callable[[QueueStats], None]) -> None:
+    """Passes the state of the queue to `show` every second, until cancelled. Raises the errors of `read_stats`."""
     queue = QueueConnections(settings, queue_name, f"redbatch-cli-{os.getpid()}")
     connection = queue.connection("queue")
     try:
@@ -47,16 +48,16 @@ async def watch(settings: QueueSettings, queue_name: str, show: Callable[[QueueS
         await queue.close()
 
 
-def as_dict(queue_name: str, state: QueueStats) -> dict[str, Any]:
-    """Returns the state as JSON has it. Entries are stream messages; inputs and tokens are those of all entries."""
+def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
+    """Returns the state for JSON. Entries are stream messages; inputs and tokens are sums over all entries."""
     return {
         "queue": queue_name,
-        "waiting_entries": state.waiting,
-        "in_flight_entries": state.pending,
-        "entries_by_lane": dict(zip(LANES, state.by_lane, strict=True)),
-        "inputs": state.inputs,
-        "tokens": state.tokens,
-        "oldest_age_ms": state.oldest_age_ms,
+        "waiting_entries": stats.waiting,
+        "in_flight_entries": stats.pending,
+        "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
+        "inputs": stats.inputs,
+        "tokens": stats.tokens,
+        "oldest_age_ms": stats.oldest_age_ms,
         "workers": [
             {
                 "worker": beat.worker,
@@ -69,42 +70,42 @@ def as_dict(queue_name: str, state: QueueStats) -> dict[str, Any]:
                 "tokens_per_s": beat.tokens_per_s,
                 "holds_entries": beat.holds,
                 "begun_entries": beat.begun,
-                "up_s": max(0, state.now_ms - beat.started_ms) / 1000,
+                "up_s": max(0, stats.now_ms - beat.started_ms) / 1000,
             }
-            for beat in sorted(state.workers, key=lambda beat: beat.worker)
+            for beat in sorted(stats.workers, key=lambda beat: beat.worker)
         ],
     }
 
 
-def as_json(queue_name: str, state: QueueStats) -> str:
+def as_json(queue_name: str, stats: QueueStats) -> str:
     """Returns the state as one line of JSON."""
-    return json.dumps(as_dict(queue_name, state))
+    return json.dumps(as_dict(queue_name, stats))
 
 
-def as_text(queue_name: str, state: QueueStats) -> Group:
-    """Returns the state as people read it."""
+def as_text(queue_name: str, stats: QueueStats) -> Group:
+    """Returns the state as text, with a table of the workers."""
     numbers = [
-        ("waiting", f"{state.waiting:,} entries"),
-        ("in flight", f"{state.pending:,} entries"),
-        ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, state.by_lane, strict=True))),
-        ("together", f"{state.inputs:,} inputs, about {state.tokens:,} tokens"),
-        ("oldest", f"{state.oldest_age_ms / 1000:.1f} s" if state.entries else "none waits"),
+        ("waiting", f"{stats.waiting:,} entries"),
+        ("in flight", f"{stats.pending:,} entries"),
+        ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, stats.by_lane, strict=True))),
+        ("total", f"{stats.inputs:,} inputs, about {stats.tokens:,} tokens"),
+        ("oldest", f"{stats.oldest_age_ms / 1000:.1f} s" if stats.entries else "no entries"),
     ]
     head = Text(f"Queue {queue_name}", style="bold")
     lines = [Text.assemble((f"  {label:<10}", "bold"), value) for label, value in numbers]
-    return Group(head, *lines, _workers(state))
+    return Group(head, *lines, _workers(stats))
 
 
-def _workers(state: QueueStats) -> Table | Text:
-    if not state.workers:
-        return Text("  no worker lives: start one with `redbatch worker`", style="yellow")
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+def _workers(stats: QueueStats) -> Table | Text:
+    if not stats.workers:
+        return Text("  no worker is alive: start one with `redbatch worker`", style="yellow")
+    table = plain_table()
     for heading in ("worker", "state", "model", "device"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "worker")
-    for heading in ("holds", "begun", "tokens/s", "up"):
+    for heading in ("holds", "running", "tokens/s", "up"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for beat in sorted(state.workers, key=lambda beat: beat.worker):
-        up_s = max(0, state.now_ms - beat.started_ms) // 1000
+    for beat in sorted(stats.workers, key=lambda beat: beat.worker):
+        up_s = max(0, stats.now_ms - beat.started_ms) // 1000
         numbers = (str(beat.holds), str(beat.begun), f"{beat.tokens_per_s:,.0f}", f"{up_s} s")
         texts = (beat.worker, beat.state, beat.model, beat.device)
         table.add_row(*(Text(text) for text in (*texts, *numbers)))
@@ -112,12 +113,12 @@ def _workers(state: QueueStats) -> Table | Text:
 
 
 @contextmanager
-def watching(console: Console, queue_name: str, *, in_json: bool) -> Iterator[Callable[[QueueStats], None]]:
-    """Gives a function that shows a state: in place on a terminal, else below the last one."""
+def stats_printer(console: Console, queue_name: str, *, in_json: bool) -> Iterator[Callable[[QueueStats], None]]:
+    """Yields a function that prints a state: in place on a terminal, otherwise below the previous one."""
     if in_json:
-        yield lambda state: typer.echo(as_json(queue_name, state))
+        yield lambda stats: typer.echo(as_json(queue_name, stats))
     elif console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda state: live.update(as_text(queue_name, state), refresh=True)
+            yield lambda stats: live.update(as_text(queue_name, stats), refresh=True)
     else:
-        yield lambda state: console.print(as_text(queue_name, state))
+        yield lambda stats: console.print(as_text(queue_name, stats))

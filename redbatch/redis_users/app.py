@@ -63,10 +63,10 @@ def k8s_secrets(
 
     Each run makes new passwords. To change them while all goes on: docs/redis.md.
     """
-    from redbatch.redis_users.command import k8s_secrets as run
-    from redbatch.redis_users.passwords import Redis
+    from redbatch.redis_users.command import print_k8s_secrets as run
+    from redbatch.redis_users.passwords import RedisAddress
 
-    raise typer.Exit(run(namespace, Redis(host, port, tls), keep, drop_old))
+    raise typer.Exit(run(namespace, RedisAddress(host, port, tls), keep, drop_old))
 
 
 @swarm_app.command("secrets")
@@ -82,6 +82,6 @@ def swarm_secrets(
 
     Each run makes new passwords. To change them while all goes on: docs/redis.md.
     """
-    from redbatch.redis_users.command import swarm_secrets as run
+    from redbatch.redis_users.command import print_swarm_secrets as run
 
     raise typer.Exit(run(suffix, keep))

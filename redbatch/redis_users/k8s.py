@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from redbatch.redis_users.passwords import Access, Redis
+from redbatch.redis_users.passwords import Credentials, RedisAddress
 
 
-def manifests(namespace: str, access: Access, redis: Redis) -> str:
+def manifests(namespace: str, access: Credentials, redis: RedisAddress) -> str:
     """Returns the namespace, Redis' users, and for each of its clients how it gets in."""
     passwords = access.passwords
     urls = {name: redis.url(name, password) for name, password in passwords.items()}

@@ -12,7 +12,7 @@ from redbatch.redis_users.rules import USERS
 
 
 @dataclass(frozen=True, slots=True)
-class Redis:
+class RedisAddress:
     """Where clients find it. With `tls` they speak TLS to it."""
 
     host: str
@@ -25,14 +25,14 @@ class Redis:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Credentials:
     """What has to be handed out: the file of users, and each one's password."""
 
     users: str
     passwords: Mapping[str, str]
 
 
-def new_access(kept: str | None = None) -> Access:
+def new_credentials(kept: str | None = None) -> Credentials:
     """Makes passwords. The newest ones in `kept`, a file of users, stay valid beside them. Raises NoUsers."""
     passwords = {user.name: secrets.token_hex(32) for user in USERS if user.password}
     old = {} if kept is None else newest_digests(kept)
@@ -40,9 +40,9 @@ def new_access(kept: str | None = None) -> Access:
         name: [hashlib.sha256(password.encode()).hexdigest(), *([old[name]] if name in old else [])]
         for name, password in passwords.items()
     }
-    return Access(acl_file(digests, other_users(kept or "")), passwords)
+    return Credentials(acl_file(digests, other_users(kept or "")), passwords)
 
 
-def without_old(kept: str) -> str:
+def drop_old_passwords(kept: str) -> str:
     """Returns a file of users with the newest passwords of another one alone. Raises NoUsers."""
     return acl_file({name: [digest] for name, digest in newest_digests(kept).items()}, other_users(kept))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 
-from redbatch.redis_users.passwords import Access, Redis
+from redbatch.redis_users.passwords import Credentials, RedisAddress
 
 _END = "END_OF_SECRET"
 
 
-def script(suffix: str, access: Access, redis: Redis) -> str:
+def script(suffix: str, access: Credentials, redis: RedisAddress) -> str:
     """Returns the commands. A secret of a Swarm never changes: new ones have a new suffix.
 
     The URLs of those whom no service is, an operator keeps: docker shows no secret again.

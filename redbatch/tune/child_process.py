@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from redbatch.up.cluster import ChildSpec
-from shared.process.parent_death import wrapped
+from redbatch.up.child_spec import ChildSpec
+from shared.process.parent_death import wrap_command
 
 
 class ChildProcess:
@@ -27,7 +27,7 @@ class ChildProcess:
         self._log = log
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                wrapped(spec.command, signal.SIGTERM),
+                wrap_command(spec.command, signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

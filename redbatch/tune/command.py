@@ -15,7 +15,7 @@ from redbatch.bench.texts import InvalidTextsError, texts_of
 from redbatch.tune.search_space import Knob, Machine, knobs
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
-from shared.process.settings import EXIT_CONFIGURATION, complain, read_settings
+from shared.process.settings import EXIT_CONFIGURATION, print_error, read_settings
 
 if TYPE_CHECKING:
     from redbatch.tune.report import Outcome
@@ -113,5 +113,5 @@ def _written(outcome: Outcome) -> int:
 
 
 def _failed(message: str, exit_code: int) -> int:
-    complain(message)
+    print_error(message)
     return exit_code

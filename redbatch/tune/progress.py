@@ -7,10 +7,10 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
-from redbatch.progress import Bar, as_time
+from redbatch.progress import ProgressBar, format_duration
 
 
-class Watch(Bar):
+class Watch(ProgressBar):
     """Shows it.
 
     Args:
@@ -38,7 +38,7 @@ class Watch(Bar):
     def finished(self, text: str) -> None:
         """Says what came of a setting, where there is no bar."""
         if not self.console.is_terminal:
-            self.tell(f"{as_time(self._elapsed_s()):>12}  {text}")
+            self.tell(f"{format_duration(self._elapsed_s()):>12}  {text}")
 
     def show(self, _elapsed_s: float, _finished: int, _errors: int) -> None:
         """Is called now and then while a load runs."""
@@ -48,7 +48,7 @@ class Watch(Bar):
         elapsed_s = self._elapsed_s()
         if self._end_s is not None:
             left_s = max(0.0, self._end_s - elapsed_s)
-            left = f"about {as_time(left_s)} left" if left_s else "any moment"
+            left = f"about {format_duration(left_s)} left" if left_s else "any moment"
             self.progress.update(self._bar, total=elapsed_s + left_s, completed=elapsed_s, left=left)
         self.progress.refresh()
 

@@ -15,11 +15,11 @@ from typing import Self
 
 from redbatch.import_path import child_environment
 from redbatch.tune.child_process import ChildProcess
-from redbatch.up.cluster import ChildSpec, Given, gateway_specs, under_up, worker_specs
-from redbatch.up.console import readable
+from redbatch.up.child_spec import ChildSpec, SettingValues, gateway_specs, with_up_defaults, worker_specs
+from redbatch.up.console import format_log_line
 from redbatch.up.local_redis import LocalRedis, free_port
 from redbatch.urls import http_url
-from shared.process.listener import listen, missing_parts
+from shared.process.listener import fetch_missing_parts, listen
 
 HOST = "127.0.0.1"
 START_S = 600.0
@@ -31,7 +31,7 @@ WORKER = "tune"
 the new one would leave it its share of the entries."""
 
 LOOK_EVERY_S = 0.02
-OWN: Given = {
+OWN: SettingValues = {
     "log_level": "info",  # the worker's log says which device it found
     "drain_delay_s": "0",
     "drain_grace_s": "5",
@@ -64,7 +64,7 @@ class Testbed:
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings: Given = under_up(dict(settings)) | OWN
+        self._settings: SettingValues = with_up_defaults(dict(settings)) | OWN
         clean = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
         self._environment = child_environment(clean)
         self._parts = ExitStack()
@@ -128,9 +128,9 @@ class Testbed:
         """Waits until a program answers on a port, and, if that is asked, misses nothing."""
         until_s = time.monotonic() + START_S
         while program.running and time.monotonic() < until_s:
-            missing = asyncio.run(missing_parts(HOST, port))
+            missing = asyncio.run(fetch_missing_parts(HOST, port))
             if missing == [] or (missing is not None and not ready):
                 return
             time.sleep(LOOK_EVERY_S)
         reason = "is not ready" if program.running else "cannot run"
-        raise TestbedError(f"{program.name} {reason}: {readable(program.last_line(), brief=True)}")
+        raise TestbedError(f"{program.name} {reason}: {format_log_line(program.last_line(), brief=True)}")

@@ -1,79 +1,194 @@
-"""What `redbatch up` starts: which processes, with which command lines and environments."""
+"""A whole cluster in one terminal: starts, supervises and stops it. No process or file is left when it ends."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import socket
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from shared.process.settings import variable_of
-from shared.settings import DEFAULT_MODEL, queue_slug
+from api.http.auth import requires_keys
+from api.settings import GatewaySettings
+from gpuworker.models import is_function
+from gpuworker.settings import WorkerSettings
+from redbatch.exit_codes import EXIT_INTERRUPTED, report_failure
+from redbatch.import_path import child_environment
+from redbatch.up.child_spec import SettingValues, gateway_specs, worker_specs
+from redbatch.up.console import ClusterConsole, format_log_line
+from redbatch.up.local_redis import find_bundled
+from redbatch.up.own_redis import OwnRedis
+from redbatch.up.run_file import RunFile, remove_run_file, write_run_file
+from redbatch.up.supervisor import Supervisor
+from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
+from shared.api_keys import add, new_key
+from shared.connection import QueueConnections
+from shared.keys import Keys
+from shared.process.listener import fetch_missing_parts
+from shared.settings import QueueSettings
 
-Given = dict[str, str]
-"""Settings by name, as text."""
+PROBE_EVERY_S = 0.1
+STOP_MARGIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class ChildSpec:
-    """One process: its name in the log, its command line and environment, and the descriptors that it inherits."""
+class ClusterSize:
+    """Number of gateways and of workers."""
 
-    name: str
-    command: list[str]
-    environment: dict[str, str]
-    descriptors: tuple[int, ...] = ()
+    gateways: int
+    workers: int
 
 
-def under_up(given: Given) -> Given:
-    """Returns the settings of an embedded cluster: what the user gave, and what differs from processes on their own."""
-    differing = {
-        # Nobody scrapes fixed ports of a cluster in a terminal, and two workers cannot have the same.
-        "admin_port": "0",
-        # No load balancer has to look away first.
-        "drain_delay_s": "0",
-        "queue": queue_slug(given.get("model", DEFAULT_MODEL)),
-    }
-    return differing | given
+class Cluster:
+    """The processes of one `redbatch up`, and the handler of their reports (`SupervisorCallbacks`)."""
 
+    def __init__(
+        self, size: ClusterSize, settings: SettingValues, gateway: GatewaySettings, worker: WorkerSettings
+    ) -> None:
+        self._size = size
+        self._settings = settings
+        self._gateway = gateway
+        self._worker = worker
+        self._console = ClusterConsole()
+        self._redis: OwnRedis | None = None
+        self._gateways: list[Supervisor] = []
+        self._workers: list[Supervisor] = []
+        self._end_requested = asyncio.Event()
+        self._num_signals = 0
+        self._failure: str | None = None
+        self._api_key = ""
+        self._ready = False
 
-def gateway_specs(count: int, settings: Given, listener: int, environment: Mapping[str, str]) -> list[ChildSpec]:
-    """Returns the gateways. All of them accept from the one listening socket `listener`."""
-    return [
-        ChildSpec(
-            name=f"gateway-{number}",
-            command=_command("gateway", "--listen-fd", str(listener)),
-            environment=_environment(environment, settings, offset=number - 1),
-            descriptors=(listener,),
+    async def run(self, listener: socket.socket) -> int:
+        """Starts all processes, waits for a signal or a failure, and stops them. Returns the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        try:
+            if "redis_url" not in self._settings:
+                self._redis = OwnRedis(self)
+                self._settings["redis_url"] = self._redis.start()
+                if requires_keys(self._gateway):
+                    self._api_key = await self._create_api_key()
+            self._start_children(listener)
+            announcement = asyncio.create_task(self._announce_when_ready(listener.getsockname()[1]))
+            await self._end_requested.wait()
+            announcement.cancel()
+        finally:
+            await self._stop(listener)
+        if self._failure is not None:
+            return report_failure(self._failure)
+        return EXIT_INTERRUPTED if self._num_signals > 1 else 0
+
+    async def _create_api_key(self) -> str:
+        """Adds an API key to the new, empty Redis and returns it: no one else can add one before the gateways start."""
+        queue = QueueConnections(
+            QueueSettings(redis_url=self._settings["redis_url"]), self._settings["queue"], "redbatch-up"
         )
-        for number in range(1, count + 1)
-    ]
+        api_key, key_with_secret = new_key(("embed",), name="redbatch up")
+        try:
+            await add(queue.connection("keys"), api_key)
+        finally:
+            await queue.close()
+        return key_with_secret
 
+    def on_line(self, name: str, text: str) -> None:
+        """Prints a line of output of a child."""
+        self._console.print_child_line(name, text)
 
-def worker_specs(count: int, settings: Given, environment: Mapping[str, str], *, gateways: int = 0) -> list[ChildSpec]:
-    """Returns the workers. Where admin ports are counted, those of the `gateways` come first."""
-    specs: list[ChildSpec] = []
-    for number in range(1, count + 1):
-        own = dict(settings)
-        if "worker_id" in own and count > 1:
-            own["worker_id"] = f"{own['worker_id']}-{number}"
-        specs.append(
-            ChildSpec(
-                name=f"worker-{number}",
-                command=_command("worker"),
-                environment=_environment(environment, own, offset=gateways + number - 1),
+    def on_event(self, name: str, text: str) -> None:
+        """Prints what happened to a child."""
+        self._console.print_line(f"{name} {text}")
+
+    def on_give_up(self, name: str, last_line: str) -> None:
+        """Ends the cluster because this child cannot run."""
+        self._failure = f"{name} cannot run: {format_log_line(last_line, brief=True)}"
+        self._end_requested.set()
+
+    def was_ready(self) -> bool:
+        """Returns whether the cluster has been ready to serve."""
+        return self._ready
+
+    def _on_signal(self) -> None:
+        self._num_signals += 1
+        if self._num_signals == 1:
+            self._console.clear_progress()
+            self._console.print_line("stopping: requests in flight finish first (press Ctrl-C again to kill)")
+            self._end_requested.set()
+            return
+        for child in (*self._gateways, *self._workers):
+            child.kill()
+
+    def _start_children(self, listener: socket.socket) -> None:
+        environment = child_environment(os.environ)
+        self._settings["port"] = str(listener.getsockname()[1])
+        gateways = gateway_specs(self._size.gateways, self._settings, listener.fileno(), environment)
+        workers = worker_specs(self._size.workers, self._settings, environment, gateways=len(gateways))
+        self._gateways = [Supervisor(spec, self) for spec in gateways]
+        self._workers = [Supervisor(spec, self) for spec in workers]
+        for child in (*self._workers, *self._gateways):  # workers first: loading the model takes longest
+            child.start()
+
+    async def _announce_when_ready(self, port: int) -> None:
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        while (missing := await fetch_missing_parts(self._gateway.host, port)) != []:
+            self._console.show_progress(self._progress_text(missing), clock() - started)
+            await asyncio.sleep(PROBE_EVERY_S)
+        self._ready = True
+        url = http_url(self._gateway.host, port)
+        redis_url = self._settings["redis_url"]
+        try:
+            write_run_file(RunFile(os.getpid(), url, redis_url, self._settings["queue"]))
+        except OSError as error:
+            self._console.print_line(
+                f"`redbatch queue` needs --redis-url, because no run file could be written: {error}"
             )
-        )
-    return specs
+        self._console.print_facts(self._title(), self._facts(url, redis_url))
+
+    def _progress_text(self, missing: list[str] | None) -> str:
+        if missing is None:
+            return "starting the gateway"
+        if "redis" in missing:
+            return f"waiting for Redis at {mask_password(self._settings['redis_url'])}"
+        return f"loading model {self._worker.model}"
+
+    def _title(self) -> str:
+        counts = [(self._size.gateways, "gateway"), (self._size.workers, "worker")]
+        parts = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts]
+        return f"Redbatch is ready: {self._worker.model}, {', '.join(parts)}"
+
+    def _facts(self, url: str, redis_url: str) -> list[tuple[str, str]]:
+        program = shutil.which("redis-cli") or shutil.which("valkey-cli")
+        cli = Path(program).name if program else str(find_bundled("redis-cli") or "redis-cli")
+        lane = Keys(self._settings["queue"]).lanes[0]
+        return [
+            ("API", f"{url}  (documentation: {url}/docs)"),
+            *([("key", self._api_key)] if self._api_key else []),
+            ("try it", curl_line(url, self._api_key, function=is_function(self._worker.model))),
+            ("Redis", mask_password(redis_url)),
+            ("queue", redis_cli_line(cli, redis_url, "XLEN", lane)),
+            ("watch", f"{_command_name()} queue --watch"),
+            ("stop", "Ctrl-C"),
+        ]
+
+    async def _stop(self, listener: socket.socket) -> None:
+        """Stops gateways, then workers, then Redis: each depends on the ones after it."""
+        self._console.clear_progress()
+        listener.close()
+        remove_run_file(os.getpid())
+        grace_s = self._gateway.drain_delay_s + self._gateway.drain_grace_s + STOP_MARGIN_S
+        await asyncio.gather(*(child.stop(grace_s) for child in self._gateways))
+        grace_s = self._worker.drain_grace_s + STOP_MARGIN_S
+        await asyncio.gather(*(child.stop(grace_s) for child in self._workers))
+        if self._redis is not None:
+            await self._redis.stop()
 
 
-def _command(*arguments: str) -> list[str]:
-    # -P: the folder that the user stands in is no place to import from.
-    return [sys.executable, "-P", "-m", "redbatch", *arguments]
-
-
-def _environment(base: Mapping[str, str], settings: Given, *, offset: int) -> dict[str, str]:
-    """Returns the environment of a child. A given admin port is the first of consecutive ones."""
-    own = dict(settings)
-    port = own["admin_port"]
-    if port.isdecimal() and port != "0":
-        own["admin_port"] = str(int(port) + offset)
-    return {**base, **{variable_of(name): value for name, value in own.items()}}
+def _command_name() -> str:
+    """Returns the command as the user called it: under `make run`, its environment is not on the PATH."""
+    program = Path(sys.argv[0])
+    return shlex.quote(str(program)) if program.name == "redbatch" else "redbatch"

@@ -1,4 +1,4 @@
-"""What `redbatch up` prints: the lines of its children with their names in front, progress, and how to use it."""
+"""Output of `redbatch up`: the lines of its children prefixed with their names, progress, and usage."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
+from redbatch.tables import labelled_line
+
+COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
 NAME_WIDTH = 9
 PLAIN_PROGRESS_S = 10
 CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def readable(text: str, *, brief: bool = False) -> str:
-    """Returns a JSON log line as people read it (`12:00:01 info  ready model=minilm`), any other text as it is.
+def format_log_line(text: str, *, brief: bool = False) -> str:
+    """Returns a JSON log line in readable form (`12:00:01 info  ready model=minilm`), any other text unchanged.
 
-    `brief` leaves out time and level.
+    `brief` omits time and level.
     """
     try:
         event = json.loads(text)
@@ -37,43 +39,49 @@ def readable(text: str, *, brief: bool = False) -> str:
     return f"{line}\n{trace}" if trace else line
 
 
-class PatientConsole(Console):
-    """A console whose reader may leave (`redbatch up | head`): it falls silent, where rich would end the process."""
+class PipeSafeConsole(Console):
+    """A console whose reader may close the pipe (`redbatch up | head`): it stops printing.
+
+    Rich would end the process.
+    """
 
     def on_broken_pipe(self) -> None:
         """Prints nothing from now on."""
         self.quiet = True
 
 
-class Screen:
-    """Stdout: on a terminal with colours and a spinner, elsewhere plain lines, the children's exactly as printed."""
+class ClusterConsole:
+    """Stdout of a cluster: colors and a spinner on a terminal, otherwise plain lines.
+
+    Without a terminal, the lines of children appear exactly as printed.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or PatientConsole(highlight=False)
-        self._colours: dict[str, str] = {}
+        self._console = console or PipeSafeConsole(highlight=False)
+        self._colors: dict[str, str] = {}
         self._status: Status | None = None
         self._next_progress_s = 0.0
 
-    def line(self, name: str, text: str) -> None:
-        """Prints a line of a child."""
-        colour = self._colours.setdefault(name, COLOURS[len(self._colours) % len(COLOURS)])
+    def print_child_line(self, name: str, text: str) -> None:
+        """Prints a line of a child, prefixed with its name."""
+        color = self._colors.setdefault(name, COLORS[len(self._colors) % len(COLORS)])
         prefix = f"{name:<{NAME_WIDTH}} | "
         if self._console.is_terminal:
-            # What a log line quotes must not steer the terminal.
-            text = CONTROL.sub("", readable(text))
-        for each in text.split("\n"):
-            self._print(Text.assemble((prefix, colour), each))
+            # Log lines may quote user input: control sequences in them must not reach the terminal.
+            text = CONTROL.sub("", format_log_line(text))
+        for line in text.split("\n"):
+            self._print(Text.assemble((prefix, color), line))
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Prints a line of `up` itself."""
-        self.line("up", text)
+        self.print_child_line("up", text)
 
-    def progress(self, text: str, elapsed_s: float) -> None:
-        """Shows what is waited for: in the spinner, or now and then as a line."""
+    def show_progress(self, text: str, elapsed_s: float) -> None:
+        """Shows the current step of the start: in the spinner, or as a line every PLAIN_PROGRESS_S."""
         if not self._console.is_terminal:
             if elapsed_s >= self._next_progress_s:
                 self._next_progress_s = elapsed_s + PLAIN_PROGRESS_S
-                self.say(f"{text} ({elapsed_s:.0f} s)")
+                self.print_line(f"{text} ({elapsed_s:.0f} s)")
             return
         message = f"{text} ({elapsed_s:.0f} s)"
         if self._status is None:
@@ -81,23 +89,23 @@ class Screen:
             self._status.start()
         self._status.update(message)
 
-    def end_progress(self) -> None:
-        """Takes the spinner away."""
+    def clear_progress(self) -> None:
+        """Removes the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
-    def facts(self, title: str, facts: Sequence[tuple[str, str]]) -> None:
-        """Prints a title and labelled lines. No frame around them: each line is there to be copied."""
-        self.end_progress()
+    def print_facts(self, title: str, facts: Sequence[tuple[str, str]]) -> None:
+        """Prints a title and labelled lines, without a frame, so that each line can be copied."""
+        self.clear_progress()
         width = max(len(label) for label, _ in facts)
         self._print(Text(""))
         self._print(Text(title, style="bold green"))
         for label, value in facts:
-            self._print(Text.assemble((f"  {label:<{width}}  ", "bold"), value))
+            self._print(labelled_line(label, value, width))
         self._print(Text(""))
 
     def _print(self, text: Text) -> None:
-        with contextlib.suppress(OSError):  # a full disk is no reason to stop serving
+        with contextlib.suppress(OSError):  # a full disk must not stop the cluster
             self._console.print(text, soft_wrap=True)
             self._console.file.flush()

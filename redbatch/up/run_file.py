@@ -1,4 +1,4 @@
-"""Where `redbatch up` says that it runs, so that other commands of the same user find it."""
+"""The file in which `redbatch up` announces itself, so that other commands of the same user find it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FILE_NAME = "up.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A running `redbatch up`: its process, the URL of its API, its Redis and its queue."""
+class RunFile:
+    """Content of the run file: process id of a `redbatch up`, URL of its API, URL of its Redis, name of its queue."""
 
     pid: int
     url: str
@@ -24,10 +24,12 @@ class Running:
 
 
 def _private_directory() -> Path:
-    """Returns the folder for this user's run files. Raises FileNotFoundError when there is none.
+    """Returns the folder for this user's run files.
 
-    Raises PermissionError when it belongs to somebody else or is open to others: in a shared temporary folder anybody
-    could have put it there, and what it says would be believed.
+    Raises:
+        FileNotFoundError: there is no such folder.
+        PermissionError: it belongs to another user or is open to others. In a shared temporary folder anyone could
+            have created it, and commands would trust its content.
     """
     directory = _directory()
     status = directory.lstat()
@@ -41,41 +43,41 @@ def _directory() -> Path:
     return Path(base) / f"redbatch-{os.getuid()}"
 
 
-def announce(running: Running) -> None:
-    """Writes the run file, in place of that of another `up`. Raises OSError when the folder cannot be used."""
+def write_run_file(run_file: RunFile) -> None:
+    """Writes the run file; replaces that of another `up`. Raises OSError if the folder cannot be used."""
     _directory().mkdir(mode=0o700, exist_ok=True)
     path = _private_directory() / FILE_NAME
-    partial = path.with_suffix(f".{running.pid}")
-    # Mode 0600 from the start: the URL of Redis may hold a password.
+    partial = path.with_suffix(f".{run_file.pid}")
+    # Mode 0600 from the start: the URL of Redis may contain a password.
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(asdict(running), file)
+        json.dump(asdict(run_file), file)
     partial.replace(path)
 
 
-def withdraw(pid: int) -> None:
-    """Removes the run file if it is that process' own, and the folder when nothing else is in it."""
-    running = _read()
-    if running is not None and running.pid == pid:
+def remove_run_file(pid: int) -> None:
+    """Removes the run file if process `pid` wrote it, and then the folder if it is empty."""
+    run_file = _read()
+    if run_file is not None and run_file.pid == pid:
         path = _private_directory() / FILE_NAME
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             path.parent.rmdir()
 
 
-def find_running() -> Running | None:
-    """Returns this user's running `redbatch up`, or None. What a killed one left behind does not count."""
-    running = _read()
-    return running if running is not None and _alive(running.pid) else None
+def find_running_up() -> RunFile | None:
+    """Returns the run file of this user's running `redbatch up`, or None. The run file of a killed one is ignored."""
+    run_file = _read()
+    return run_file if run_file is not None and _is_alive(run_file.pid) else None
 
 
-def _read() -> Running | None:
+def _read() -> RunFile | None:
     try:
-        return Running(**json.loads((_private_directory() / FILE_NAME).read_text()))
+        return RunFile(**json.loads((_private_directory() / FILE_NAME).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

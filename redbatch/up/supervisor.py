@@ -1,4 +1,4 @@
-"""Keeps one child process running, relays what it prints, and ends it when asked."""
+"""Keeps one child process running, relays its output, and ends it on request."""
 
 from __future__ import annotations
 
@@ -9,58 +9,61 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
-from redbatch.up.cluster import ChildSpec
-from redbatch.up.restarts import GiveUp, after_death
-from shared.process.parent_death import wrapped
+from redbatch.up.child_spec import ChildSpec
+from redbatch.up.restarts import GiveUp, decide_restart
+from shared.process.parent_death import wrap_command
 
-LONGEST_LINE_BYTES = 1 << 20
-LAST_LINES_S = 0.5
+MAX_LINE_BYTES = 1 << 20
+FINISH_TIMEOUT_S = 0.5
 
 
-class Watch(Protocol):
-    """What a child tells its cluster, and asks it."""
+class SupervisorCallbacks(Protocol):
+    """Reports of a supervisor to its cluster, and its one question."""
 
-    def line(self, name: str, text: str) -> None:
-        """Takes a line that the child printed."""
+    def on_line(self, name: str, text: str) -> None:
+        """Receives a line of the child's output."""
 
-    def note(self, name: str, text: str) -> None:
-        """Takes a line about the child: that it died, that it starts again."""
+    def on_event(self, name: str, text: str) -> None:
+        """Receives a message about the child: its death, its restart."""
 
-    def give_up(self, name: str, last_line: str) -> None:
-        """Learns that the child cannot run at all."""
+    def on_give_up(self, name: str, last_line: str) -> None:
+        """Is called when the child cannot run at all; `last_line` is the last line of its output, or the error."""
 
-    def ever_ready(self) -> bool:
-        """Says whether the cluster has served."""
+    def was_ready(self) -> bool:
+        """Returns whether the cluster has been ready to serve."""
 
 
 class LineReader:
-    """Hands on each line written to a pipe. `descriptor` is the end to write to; close it with `close_writer`."""
+    """Passes each line written to a pipe to `on_line`.
 
-    def __init__(self, take: Callable[[str], None]) -> None:
-        self._take = take
+    `descriptor` is the write end of the pipe; close it with `close_writer`.
+    """
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
         self._read, self.descriptor = os.pipe()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Reads from now on."""
+        """Starts to read in a task."""
         self._task = asyncio.get_running_loop().create_task(self._relay())
 
     def close_writer(self) -> None:
-        """Closes this process' copy of the end to write to. Reading ends when all others have closed theirs."""
+        """Closes this process' copy of the write end. Reading ends when all other processes have closed theirs."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
     async def finish(self) -> None:
-        """Reads what is left. Does not wait for a grandchild that still holds the pipe."""
+        """Reads the rest, for at most FINISH_TIMEOUT_S: a grandchild may still hold the pipe open."""
         self.close_writer()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=LAST_LINES_S)
+            await asyncio.wait([self._task], timeout=FINISH_TIMEOUT_S)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _relay(self) -> None:
-        reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
+        reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._read, "rb")
         )
@@ -68,21 +71,21 @@ class LineReader:
             while True:
                 try:
                     line = await reader.readline()
-                except ValueError:  # longer than any log line; the reader has thrown it away
+                except ValueError:  # longer than MAX_LINE_BYTES; the reader has discarded it
                     continue
                 if not line:
                     return
-                self._take(line.decode(errors="replace").rstrip())
+                self._on_line(line.decode(errors="replace").rstrip())
         finally:
             transport.close()
 
 
-class Child:
-    """One supervised process, in a session of its own so that the terminal's Ctrl-C reaches only `up`."""
+class Supervisor:
+    """Supervises one child process, in a separate session so that the terminal's Ctrl-C reaches only `up`."""
 
-    def __init__(self, spec: ChildSpec, watch: Watch) -> None:
+    def __init__(self, spec: ChildSpec, callbacks: SupervisorCallbacks) -> None:
         self.spec = spec
-        self._watch = watch
+        self._callbacks = callbacks
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._last_line = ""
@@ -90,34 +93,34 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """The process id while the child runs, else None."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     def start(self) -> None:
-        """Starts the process, and again whenever it dies, until `stop`."""
+        """Starts the process, and restarts it when it dies, until `stop`."""
         self._task = asyncio.get_running_loop().create_task(self._keep_running())
-        self._task.add_done_callback(self._report)
+        self._task.add_done_callback(self._report_error)
 
-    def _report(self, task: asyncio.Task[None]) -> None:
-        """Tells the cluster when the supervision itself failed: no memory, say, for another process."""
+    def _report_error(self, task: asyncio.Task[None]) -> None:
+        """Reports a failure of the supervision itself: no memory for another process, for example."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._watch.give_up(self.spec.name, str(error))
+            self._callbacks.on_give_up(self.spec.name, str(error))
 
     async def stop(self, grace_s: float) -> None:
-        """Ends the process with SIGTERM and waits; after the grace time kills it with all of its children."""
+        """Ends the process with SIGTERM and waits. After `grace_s`, kills it and all of its children."""
         self._stopping.set()
         self._signal(signal.SIGTERM, group=False)
         if self._task is None:
             return
         done, _ = await asyncio.wait([self._task], timeout=grace_s)
         if not done:
-            self._watch.note(self.spec.name, f"did not stop within {grace_s:.0f} s; killing it")
+            self._callbacks.on_event(self.spec.name, f"did not stop within {grace_s:.0f} s; killing it")
             self.kill()
             await asyncio.wait([self._task])
 
     def kill(self) -> None:
-        """Kills the process and its children at once, and does not start it again."""
+        """Kills the process and its children at once; it is not restarted."""
         self._stopping.set()
         self._signal(signal.SIGKILL, group=True)
 
@@ -139,46 +142,46 @@ class Child:
             code = await self._run_once()
             if self._stopping.is_set():
                 return
-            decision = after_death(code, clock() - started, quick_deaths, ever_ready=self._watch.ever_ready())
+            decision = decide_restart(code, clock() - started, quick_deaths, was_ready=self._callbacks.was_ready())
             if isinstance(decision, GiveUp):
-                self._watch.give_up(self.spec.name, self._last_line)
+                self._callbacks.on_give_up(self.spec.name, self._last_line)
                 return
             quick_deaths = decision.quick_deaths
             when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
-            self._watch.note(self.spec.name, f"{_how_it_ended(code)}; starting again {when}")
+            self._callbacks.on_event(self.spec.name, f"{_describe_exit(code)}; starting again {when}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), decision.delay_s)
 
     async def _run_once(self) -> int:
-        """Runs the process to its end and returns its exit code; negative: the signal that ended it."""
-        lines = LineReader(self._take_line)
+        """Runs the process to its end and returns its exit code, or the negated number of the signal that ended it."""
+        reader = LineReader(self._take_line)
         self._process = await asyncio.create_subprocess_exec(
-            *wrapped(self.spec.command, signal.SIGTERM),
+            *wrap_command(self.spec.command, signal.SIGTERM),
             stdin=asyncio.subprocess.DEVNULL,
-            # A pipe of our own: asyncio's would make `wait` wait for grandchildren that hold it.
-            stdout=lines.descriptor,
-            stderr=lines.descriptor,
+            # A pipe of this module: with a pipe of asyncio, `wait` would also wait for grandchildren that hold it open.
+            stdout=reader.descriptor,
+            stderr=reader.descriptor,
             env=self.spec.environment,
             pass_fds=self.spec.descriptors,
             start_new_session=True,
         )
-        lines.start()
-        lines.close_writer()
-        if self._stopping.is_set():  # asked to stop while the process was being made
+        reader.start()
+        reader.close_writer()
+        if self._stopping.is_set():  # `stop` was called while the process was being created
             self._signal(signal.SIGTERM, group=False)
         code = await self._process.wait()
-        # What is left of its group (an engine, say) must not outlive it.
+        # The rest of its process group (an engine, for example) must not outlive it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await lines.finish()
+        await reader.finish()
         return code
 
     def _take_line(self, text: str) -> None:
         self._last_line = text or self._last_line
-        self._watch.line(self.spec.name, text)
+        self._callbacks.on_line(self.spec.name, text)
 
 
-def _how_it_ended(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:

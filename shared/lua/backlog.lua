@@ -1,9 +1,9 @@
--- Stands before the text of each script that adds entries or takes them away, and counts these for the backlog hash.
--- Its fields: inputs and tokens of all lanes; bulk_tokens of those behind the first.
+-- Prepended to each script that adds or removes entries: counts these for the backlog hash.
+-- Fields of the hash: inputs and tokens of all lanes; bulk_tokens, the tokens of the lanes behind the first.
 local counted = {inputs = 0, tokens = 0, bulk_tokens = 0}
 
--- Counts an entry of the lane with that index (from 0): one that goes the other way by negative numbers.
-local function count(lane, inputs, tokens)
+-- Counts an entry of the lane with this index (from 0). Pass negative numbers to count in the opposite direction.
+local function count_entry(lane, inputs, tokens)
   counted.inputs = counted.inputs + inputs
   counted.tokens = counted.tokens + tokens
   if tonumber(lane) > 0 then
@@ -11,11 +11,11 @@ local function count(lane, inputs, tokens)
   end
 end
 
--- Adds what was counted (sign 1), or takes it off (sign -1).
-local function write_count(key, sign)
+-- Adds the counts to the hash (sign 1), or subtracts them (sign -1).
+local function write_counts(key, sign)
   for _, name in ipairs({'inputs', 'tokens', 'bulk_tokens'}) do
     if counted[name] ~= 0 and redis.call('HINCRBY', key, name, sign * counted[name]) < 0 then
-      redis.call('DEL', key)  -- somebody added entries by hand, uncounted
+      redis.call('DEL', key)  -- entries were added by hand, uncounted
       return
     end
   end

@@ -1,27 +1,38 @@
--- Cancel: takes back entries that nobody waits for any more.
+-- Cancel: removes entries whose request no longer waits for an answer.
 --
 -- KEYS[1]   backlog hash
 -- KEYS[2 .. 1+L]  the L lanes; after them the reply keys to wake
--- ARGV[1]   group      ARGV[2] number of lanes L      ARGV[3] ms that a wake-up lives
--- ARGV[4]   number of entries; then for each: lane index (from 0), entry id, inputs, cost
+-- ARGV: CancelArguments
+--   group        consumer group
+--   num_lanes    number of lanes L
+--   wake_ttl_ms  lifetime of a wake-up element
+--   num_entries  number of entries that follow
+-- then, num_entries times, RefRow
+--   lane         index of the lane, from 0
+--   entry_id     stream id of the entry
+--   n            inputs
+--   cost         estimated tokens
 --
 -- Returns the number of entries that were still there.
--- A waiter that blocks on its own key is never cancelled: an empty element wakes it, and it is free at once.
-local group, ttl = ARGV[1], ARGV[3]
-local gone = 0
-local at = 5
-for _ = 1, tonumber(ARGV[4]) do
-  local lane, id = KEYS[2 + ARGV[at]], ARGV[at + 1]
-  if redis.call('XDEL', lane, id) == 1 then
-    redis.pcall('XACK', lane, group, id)  -- if it was claimed, its pending record goes too; the group may not exist
-    gone = gone + 1
-    count(ARGV[at], ARGV[at + 2], ARGV[at + 3])
+-- A waiter that blocks on its reply key is never cancelled in the middle of its command: an empty element wakes it, and
+-- it is free at once.
+local group, num_lanes, wake_ttl_ms, num_entries = unpack(ARGV, 1, 4)
+local FIRST_ROW, ROW_SIZE = 5, 4
+local num_removed = 0
+for e = 0, num_entries - 1 do
+  local at = FIRST_ROW + ROW_SIZE * e
+  local lane, entry_id, n, cost = unpack(ARGV, at, at + 3)
+  local lane_key = KEYS[2 + lane]
+  if redis.call('XDEL', lane_key, entry_id) == 1 then
+    -- If the entry was claimed, its pending record goes too. The group may not exist.
+    redis.pcall('XACK', lane_key, group, entry_id)
+    num_removed = num_removed + 1
+    count_entry(lane, n, cost)
   end
-  at = at + 4
 end
-write_count(KEYS[1], -1)
-for i = 2 + ARGV[2], #KEYS do
+write_counts(KEYS[1], -1)
+for i = 2 + num_lanes, #KEYS do
   redis.call('RPUSH', KEYS[i], '')
-  redis.call('PEXPIRE', KEYS[i], ttl)
+  redis.call('PEXPIRE', KEYS[i], wake_ttl_ms)
 end
-return gone
+return num_removed

@@ -1,22 +1,29 @@
 -- Claim: takes unread entries of the lanes in order, without blocking.
 --
 -- KEYS      lanes, in the order of keys.LANES
--- ARGV[1]   group      ARGV[2] consumer
--- ARGV[3]   most entries      ARGV[4] most tokens (estimated cost)
--- ARGV[5]   most entries, ARGV[6] most tokens of the lanes behind the first
--- ARGV[7]   tokens that these are owed: as many go before the first
--- ARGV[8]   live workers      ARGV[9] entries of the first lane that this worker holds, ARGV[10] of those behind it
+-- ARGV: ClaimArguments
+--   group             consumer group
+--   consumer          the worker that claims
+--   max_entries       maximum entries
+--   max_tokens        maximum tokens (estimated cost)
+--   max_bulk_entries  maximum entries of the lanes behind the first
+--   max_bulk_tokens   maximum tokens of the lanes behind the first
+--   bulk_owed         tokens owed to the lanes behind the first: these are claimed before the first lane
+--   num_workers       live workers
+--   held              entries of the first lane that this worker holds
+--   bulk_held         entries of the other lanes that this worker holds
 --
 -- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}, {entries left in lane 0, ...}}, each entry
 -- {id, {field, value, ...}}.
--- A worker holds at most its share of a lane's entries, so that no backlog hides in one while another is idle; one
--- that holds nothing may always take one. COUNT of XREADGROUP is for each stream, so one call over two lanes would give
--- double and no priority.
-local group, consumer = ARGV[1], ARGV[2]
+-- A worker holds at most its share of a lane's entries, so that no backlog piles up in one worker while another is idle.
+-- A worker that holds nothing may always take one. COUNT of XREADGROUP applies to each stream, so one call over two
+-- lanes would return double and without priority.
+local group, consumer, max_entries, max_tokens, max_bulk_entries, max_bulk_tokens, bulk_owed, num_workers, held,
+      bulk_held = unpack(ARGV, 1, 10)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local workers, held, bulk_held = math.max(1, tonumber(ARGV[8])), tonumber(ARGV[9]), tonumber(ARGV[10])
+local workers, num_held, num_bulk_held = math.max(1, tonumber(num_workers)), tonumber(held), tonumber(bulk_held)
 local left, lanes, share = {}, {}, {}
 for i, lane in ipairs(KEYS) do
   local pending = redis.pcall('XPENDING', lane, group)
@@ -26,14 +33,14 @@ for i, lane in ipairs(KEYS) do
   local length = redis.call('XLEN', lane)
   left[i] = math.max(0, length - pending[1])
   lanes[i] = {}
-  share[i] = math.ceil(length / workers) - (i == 1 and held or bulk_held)
-  if held + bulk_held == 0 then
+  share[i] = math.ceil(length / workers) - (i == 1 and num_held or num_bulk_held)
+  if num_held + num_bulk_held == 0 then
     share[i] = math.max(1, share[i])
   end
 end
 
-local entries_left, tokens_left = tonumber(ARGV[3]), tonumber(ARGV[4])
-local bulk_entries_left, bulk_tokens_left = tonumber(ARGV[5]), tonumber(ARGV[6])
+local entries_left, tokens_left = tonumber(max_entries), tonumber(max_tokens)
+local bulk_entries_left, bulk_tokens_left = tonumber(max_bulk_entries), tonumber(max_bulk_tokens)
 
 local function cost_of(fields)
   for f = 1, #fields, 2 do
@@ -44,7 +51,7 @@ local function cost_of(fields)
   return 1
 end
 
--- Reads one entry of a lane at least, if it may have any tokens, then as many as their like have room for.
+-- Reads entries of a lane: first one, if any tokens are left for it, then as many of the same cost as the tokens allow.
 local function take(i, tokens)
   local count = 1
   while tokens > 0 and left[i] > 0 do
@@ -57,7 +64,7 @@ local function take(i, tokens)
     end
     local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', KEYS[i], '>')
     if not read then
-      left[i] = 0  -- what is counted by hand may be more than there is
+      left[i] = 0  -- the computed number may be higher than the real one
       return
     end
     for _, entry in ipairs(read[1][2]) do
@@ -71,9 +78,8 @@ local function take(i, tokens)
   end
 end
 
-local owed = tonumber(ARGV[7])
 for i = 2, #KEYS do
-  take(i, math.min(owed, tokens_left))
+  take(i, math.min(tonumber(bulk_owed), tokens_left))
 end
 take(1, tokens_left)
 for i = 2, #KEYS do

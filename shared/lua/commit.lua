@@ -1,45 +1,61 @@
--- Commit: answers some entries, each by whoever is first.
+-- Commit: answers entries. The first answer to an entry counts.
 --
 -- KEYS[1]   backlog hash      KEYS[2] dead letters
--- KEYS[3]   open jobs      KEYS[4] what jobs are owed      KEYS[5] results stream
--- KEYS[6 .. 5+L]  the L lanes; after them the reply keys and the bells that ARGV names by their index in KEYS
--- ARGV[1]   group      ARGV[2] number of lanes L      ARGV[3] ms that a reply outlives its deadline
--- ARGV[4]   ms that a bell outlives its last ring
--- ARGV[5]   worker that commits      ARGV[6] most dead letters      ARGV[7] most bytes of one's body
--- ARGV[8]   what keys of jobs begin with      ARGV[9] most results kept in the stream
--- ARGV[10]  revision of the model that gave the answers
--- ARGV[11]  number of entries; then for each:
---           lane index (from 0), entry id, inputs, cost, deadline_ms, request id,
---           index of the reply key (0: nobody to answer), index of the bell (0: none), reply,
---           attempts, what it died of ("" for an entry that did not: it is no dead letter),
---           position in its job ("" for one that is of no job), inputs that failed
+-- KEYS[3]   open jobs      KEYS[4] hash of what jobs are owed      KEYS[5] results stream
+-- KEYS[6 .. 5+L]  the L lanes; after them the reply keys and the bells, which rows name by their index in KEYS
+-- ARGV: CommitArguments
+--   group                consumer group
+--   num_lanes            number of lanes L
+--   grace_ms             how long a reply outlives its deadline
+--   bell_ttl_ms          how long a bell outlives its last ring
+--   worker               the worker that commits
+--   max_dead_letters     maximum dead letters kept
+--   max_dead_body_bytes  longest body that a dead letter keeps
+--   job_prefix           prefix of the keys of jobs
+--   max_results          maximum results kept in the results stream
+--   revision             revision of the model that gave the answers
+--   num_entries          number of entries that follow
+-- then, num_entries times, CommitRow
+--   lane                 index of the lane, from 0
+--   entry_id             stream id of the entry
+--   n                    inputs
+--   cost                 estimated tokens
+--   deadline_ms          deadline of the request (Redis' clock)
+--   request_id           id of the request
+--   reply_key            index of the reply key in KEYS; 0: there is no request to answer
+--   bell_key             index of the bell in KEYS; 0: none
+--   reply                the encoded reply
+--   attempts             runs that began and did not end
+--   died_of              error for the dead letter; "": this entry is no dead letter
+--   job_position         position in its job; "": the entry belongs to no job
+--   num_failed           inputs that failed
 --
--- What somebody has done to a job by hand must not keep others from their answers, so an error in it is passed over.
+-- Manual changes to a job must not keep other requests from their answers, so an error in a job is ignored.
 -- Returns {now_ms, {1 or 0 for each entry}}: whether this commit was the one that counted.
--- XDEL says whether the entry is still owed: whoever answers or cancels deletes it. It may be pending with another, or
--- not be delivered at all since the group was made anew: the answer is as good. Where XDEL finds nothing, nothing is
--- touched. XACK comes first because it is allowed when memory is full, after which the push is too; for all entries of a
--- lane at once, which takes a third of the time.
-local group, grace, bell_ttl = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+-- XDEL shows whether the entry is still owed: answering and cancelling both delete it. The entry may be pending with
+-- another worker, or not be delivered at all since the group was created again: the answer is just as good. Where XDEL
+-- finds nothing, nothing is touched. XACK comes first because Redis allows it when memory is full, and after it allows
+-- the push too; one XACK for all entries of a lane takes a third of the time of one for each.
+local group, num_lanes, grace_ms, bell_ttl_ms, worker, max_dead_letters, max_dead_body_bytes, job_prefix, max_results,
+      revision, num_entries = unpack(ARGV, 1, 11)
+local FIRST_LANE, FIRST_ROW, ROW_SIZE = 6, 12, 13
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], prefix = ARGV[8], most = ARGV[9]}
-jobs.revision = ARGV[10]
+local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], prefix = job_prefix, max_results = max_results,
+              revision = revision}
 local rung, bells = {}, {}
 local results = {}
-local LANES, SIZE, FIRST = 6, 13, 12
-local at = FIRST
 
--- Returns the fields of a dead letter: the entry's own behind those that say how it died. A long body is left out.
-local function letter(lane, id, attempts, died_of)
-  local entry = redis.call('XRANGE', lane, id, id)[1]
-  if not entry or ARGV[6] == '0' then
+-- Returns the fields of a dead letter: first how the entry died, then the entry's fields. A long body is left out.
+local function dead_letter(lane_key, entry_id, attempts, died_of)
+  local entry = redis.call('XRANGE', lane_key, entry_id, entry_id)[1]
+  if not entry or max_dead_letters == '0' then
     return nil
   end
-  local fields = {'lane', string.match(lane, '[^:]+$'), 'entry', id, 'attempts', attempts, 'error', died_of,
-                  'worker', ARGV[5]}
+  local fields = {'lane', string.match(lane_key, '[^:]+$'), 'entry', entry_id, 'attempts', attempts, 'error', died_of,
+                  'worker', worker}
   for i = 1, #entry[2], 2 do
-    if entry[2][i] ~= 'body' or #entry[2][i + 1] <= tonumber(ARGV[7]) then
+    if entry[2][i] ~= 'body' or #entry[2][i + 1] <= tonumber(max_dead_body_bytes) then
       fields[#fields + 1] = entry[2][i]
       fields[#fields + 1] = entry[2][i + 1]
     end
@@ -47,51 +63,56 @@ local function letter(lane, id, attempts, died_of)
   return fields
 end
 
-local acked = {}
-for e = 0, ARGV[11] - 1 do
-  local lane = ARGV[FIRST + SIZE * e]
-  acked[lane] = acked[lane] or {}
-  acked[lane][#acked[lane] + 1] = ARGV[FIRST + SIZE * e + 1]
+local ids_by_lane = {}
+for e = 0, num_entries - 1 do
+  local at = FIRST_ROW + ROW_SIZE * e
+  local lane, entry_id = unpack(ARGV, at, at + 1)
+  local ids = ids_by_lane[lane] or {}
+  ids_by_lane[lane] = ids
+  ids[#ids + 1] = entry_id
 end
-for lane, ids in pairs(acked) do
-  redis.call('XACK', KEYS[LANES + lane], group, unpack(ids))
+for lane, ids in pairs(ids_by_lane) do
+  redis.call('XACK', KEYS[FIRST_LANE + lane], group, unpack(ids))
 end
 
-for e = 1, tonumber(ARGV[11]) do
-  local lane, id = KEYS[LANES + ARGV[at]], ARGV[at + 1]
+for e = 1, tonumber(num_entries) do
+  local at = FIRST_ROW + ROW_SIZE * (e - 1)
+  local lane, entry_id, n, cost, deadline_ms, request_id, reply_key, bell_key, reply, attempts, died_of, job_position,
+        num_failed = unpack(ARGV, at, at + 12)
+  local lane_key = KEYS[FIRST_LANE + lane]
   local won = 0
-  local dead = ARGV[at + 10] ~= '' and letter(lane, id, ARGV[at + 9], ARGV[at + 10])
-  if redis.call('XDEL', lane, id) == 1 then
+  local letter = died_of ~= '' and dead_letter(lane_key, entry_id, attempts, died_of)
+  if redis.call('XDEL', lane_key, entry_id) == 1 then
     won = 1
-    if dead then
-      redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[6], '*', unpack(dead))
+    if letter then
+      redis.call('XADD', KEYS[2], 'MAXLEN', max_dead_letters, '*', unpack(letter))
     end
-    count(ARGV[at], ARGV[at + 2], ARGV[at + 3])
-    local reply_at, bell_at = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
-    if ARGV[at + 11] ~= '' then
-      pcall(store, jobs, ARGV[at + 5], id, ARGV[at + 11], tonumber(ARGV[at + 2]), ARGV[at + 3],
-            tonumber(ARGV[at + 12]), ARGV[at + 8], now)
-    elseif reply_at > 0 then
-      local reply = KEYS[reply_at]
-      redis.call('RPUSH', reply, ARGV[at + 8])
-      redis.call('PEXPIRE', reply, string.format('%d', math.max(0, ARGV[at + 4] - now) + grace))
-      if bell_at > 0 then
-        if not rung[bell_at] then
-          rung[bell_at] = {}
-          bells[#bells + 1] = bell_at
+    count_entry(lane, n, cost)
+    if job_position ~= '' then
+      pcall(store_reply, jobs, request_id, entry_id, job_position, tonumber(n), cost, tonumber(num_failed), reply, now)
+    elseif reply_key ~= '0' then
+      local key = KEYS[tonumber(reply_key)]
+      redis.call('RPUSH', key, reply)
+      redis.call('PEXPIRE', key, string.format('%d', math.max(0, deadline_ms - now) + grace_ms))
+      if bell_key ~= '0' then
+        local ids = rung[bell_key]
+        if not ids then
+          ids = {}
+          rung[bell_key] = ids
+          bells[#bells + 1] = bell_key
         end
-        rung[bell_at][#rung[bell_at] + 1] = ARGV[at + 5]
+        ids[#ids + 1] = request_id
       end
     end
   end
   results[e] = won
-  at = at + SIZE
 end
 
--- One element for each gateway, naming all that is ready: one pop wakes it once.
-for _, bell_at in ipairs(bells) do
-  redis.call('RPUSH', KEYS[bell_at], table.concat(rung[bell_at], ' '))
-  redis.call('PEXPIRE', KEYS[bell_at], bell_ttl)
+-- One element for each gateway names all requests that are ready: one pop wakes the gateway once.
+for _, bell_key in ipairs(bells) do
+  local key = KEYS[tonumber(bell_key)]
+  redis.call('RPUSH', key, table.concat(rung[bell_key], ' '))
+  redis.call('PEXPIRE', key, bell_ttl_ms)
 end
-write_count(KEYS[1], -1)
+write_counts(KEYS[1], -1)
 return {now, results}

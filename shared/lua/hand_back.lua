@@ -1,21 +1,30 @@
--- Hand back: gives entries that were claimed and not begun to whoever comes next.
+-- Hand back: releases entries that were claimed and not begun, for the next reclaim.
 --
 -- KEYS      lanes
--- ARGV[1]   group      ARGV[2] consumer that gives      ARGV[3] consumer that keeps them meanwhile
--- ARGV[4]   idle time to show, ms: large, so that the next reclaim takes them
--- ARGV[5]   number of entries; then for each: lane index (from 0), entry id, attempts
+-- ARGV: HandBackArguments
+--   group              consumer group
+--   consumer           the worker that releases them
+--   released_consumer  the consumer that holds them meanwhile
+--   idle_ms            idle time to set: large, so that the next reclaim takes them
+--   num_entries        number of entries that follow
+-- then, num_entries times, HeldRow
+--   lane               index of the lane, from 0
+--   entry_id           stream id of the entry
+--   attempts           runs that began and did not end
 --
--- Returns the number of entries given: what is no longer the giver's is left alone.
-local group, me = ARGV[1], ARGV[2]
-local given = 0
-local at = 6
-for _ = 1, tonumber(ARGV[5]) do
-  local lane, id = KEYS[1 + ARGV[at]], ARGV[at + 1]
-  local mine = redis.pcall('XPENDING', lane, group, id, id, 1, me)
-  if not mine.err and mine[1] then
-    redis.call('XCLAIM', lane, group, ARGV[3], 0, id, 'IDLE', ARGV[4], 'RETRYCOUNT', 1 + ARGV[at + 2], 'JUSTID')
-    given = given + 1
+-- Returns the number of entries released. Entries that this worker no longer owns are not changed.
+local group, consumer, released_consumer, idle_ms, num_entries = unpack(ARGV, 1, 5)
+local FIRST_ROW, ROW_SIZE = 6, 3
+local num_released = 0
+for e = 0, num_entries - 1 do
+  local at = FIRST_ROW + ROW_SIZE * e
+  local lane, entry_id, attempts = unpack(ARGV, at, at + 2)
+  local lane_key = KEYS[1 + lane]
+  local pending = redis.pcall('XPENDING', lane_key, group, entry_id, entry_id, 1, consumer)
+  if not pending.err and pending[1] then
+    redis.call('XCLAIM', lane_key, group, released_consumer, 0, entry_id, 'IDLE', idle_ms, 'RETRYCOUNT', 1 + attempts,
+               'JUSTID')
+    num_released = num_released + 1
   end
-  at = at + 3
 end
-return given
+return num_released

@@ -1,21 +1,26 @@
--- Job cancel: ends a job whose result nobody wants, and takes back what of it waits.
+-- Job cancel: ends a job whose result is no longer wanted, and removes its entries from the lane.
 --
--- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] what jobs are owed      KEYS[4] results stream
+-- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
 -- KEYS[5..] lanes, in the order of keys.LANES
--- ARGV[1]   what keys of jobs begin with      ARGV[2] id      ARGV[3] group      ARGV[4] most results kept in the stream
+-- ARGV: JobCancelArguments
+--   job_prefix   prefix of the keys of jobs
+--   job_id       id of the job
+--   group        consumer group
+--   max_results  maximum results kept in the results stream
 --
--- Returns the job's status before, or nil if there is no such job. One that has ended stays as it is.
+-- Returns the job's previous status, or nil if there is no such job. A job that has ended is not changed.
+local job_prefix, job_id, group, max_results = unpack(ARGV, 1, 4)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local of = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = ARGV[1], group = ARGV[3], most = ARGV[4]}
-of.lanes = {unpack(KEYS, 5)}
-local job = ARGV[1] .. ARGV[2]
-local status = redis.call('HGET', job, 'status')
-redis.call('ZREM', of.open, '')  -- allowed when memory is full, after which the rest is, too
+local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix, group = group,
+              max_results = max_results, lanes = {unpack(KEYS, 5)}}
+local job_key = job_prefix .. job_id
+local status = redis.call('HGET', job_key, 'status')
+redis.call('ZREM', jobs.open, '')  -- Redis allows this when memory is full, and after it allows the other writes
 if status == 'queued' or status == 'running' then
-  withdraw(of, ARGV[2])
-  redis.call('UNLINK', job .. ':out')
-  end_job(of, ARGV[2], 'cancelled', now)
-  write_count(KEYS[1], 1)
+  withdraw(jobs, job_id)
+  redis.call('UNLINK', job_key .. ':out')
+  end_job(jobs, job_id, 'cancelled', now)
+  write_counts(KEYS[1], 1)
 end
 return status

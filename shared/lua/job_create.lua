@@ -1,79 +1,95 @@
--- Job create: makes a job of the inputs that were put, and brings the first of them into its lane.
+-- Job create: creates a job from the uploaded inputs, and moves the first of them into its lane.
 --
--- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] what jobs are owed      KEYS[4] results stream
--- KEYS[5]   epoch      KEYS[6] all jobs      KEYS[7] where the idempotency key is remembered, or the job for none
+-- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
+-- KEYS[5]   epoch      KEYS[6] all jobs      KEYS[7] record of the idempotency key, or the job where there is none
 -- KEYS[8]   tenants hash      KEYS[9..] lanes, in the order of keys.LANES
--- ARGV[1]   what keys of jobs begin with      ARGV[2] id      ARGV[3] entries, ARGV[4] replies that were put
--- ARGV[5]   inputs, of which as many cannot be run as there are replies      ARGV[6] most inputs in an entry
--- ARGV[7]   owner      ARGV[8] tenant or ""      ARGV[9] lane index (from 0)
--- ARGV[10]  ms until it expires      ARGV[11] ms that its results are kept
--- ARGV[12]  ms that its last entries outlive it
--- ARGV[13]  digest of what was asked for, or "" without an idempotency key
--- ARGV[14]  most inputs that may be owed, ARGV[15] bytes of each one's result
--- ARGV[16]  share of maxmemory that may be used, with these
--- ARGV[17]  most entries, ARGV[18] most tokens of jobs in the lanes      ARGV[19] most results kept in the stream
--- ARGV[20]  tokens of all inputs      ARGV[21] the tenant's limits or "" for none (see tenants.lua)
--- ARGV[22]  traceparent or ""
+-- ARGV: JobCreateArguments
+--   job_prefix        prefix of the keys of jobs
+--   job_id            id of the job
+--   num_entries       uploaded entries
+--   num_failed        uploaded replies: one for each input that cannot be run
+--   num_inputs        inputs, including those that cannot be run
+--   per_entry         maximum inputs in an entry
+--   owner             owner
+--   tenant            tenant, or ""
+--   lane              index of the lane, from 0
+--   timeout_ms        how long until the job expires
+--   ttl_ms            how long its results are kept
+--   entry_grace_ms    how long its entries outlive it
+--   digest            digest of the request, or "" without an idempotency key
+--   max_owed_inputs   maximum inputs of all jobs without a result
+--   result_bytes      bytes of the result of each input
+--   memory_ratio      share of maxmemory that may be used, including these results
+--   max_lane_entries  maximum entries of jobs in the lanes
+--   max_lane_tokens   maximum tokens of jobs in the lanes
+--   max_results       maximum results kept in the results stream
+--   cost              tokens of all inputs
+--   limits            limits of the tenant (see tenant_limits.lua), or "" for none
+--   traceparent       traceparent, or ""
 --
--- Returns {"ok"}; {"same", id, "1" or "0": whether the same was asked for} when the idempotency key is known, and its job
--- still is;
--- {"lost"} when not all is there; {"full"} when too much is owed; {"limited", ms} for one that its tenant may have in so
--- long.
--- What was put stays there, but for "same" and "lost". A call that is repeated (its reply was lost) returns "ok" again, and changes nothing.
-local MOST_OPEN = 2000  -- so many jobs may be open: each is looked after once a second
-local id, job = ARGV[2], ARGV[1] .. ARGV[2]
+-- Returns {"ok"}; {"same", id, "1" or "0": whether the requests are equal} if the idempotency key is known and its job
+-- still exists; {"lost"} if not all inputs are there; {"full"} if too much is owed; {"limited", ms} if the tenant may
+-- create this job after that time.
+-- The upload stays, except after "same" and "lost". A call that is repeated (its reply was lost) returns "ok" again, and
+-- changes nothing.
+local job_prefix, job_id, num_entries, num_failed, num_inputs, per_entry, owner, tenant, lane, timeout_ms, ttl_ms,
+      entry_grace_ms, digest, max_owed_inputs, result_bytes, memory_ratio, max_lane_entries, max_lane_tokens,
+      max_results, cost, limits, traceparent = unpack(ARGV, 1, 22)
+local MAX_OPEN_JOBS = 2000  -- each open job is checked once a second
+local job_key = job_prefix .. job_id
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local of = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = ARGV[1], most = ARGV[19]}
-of.lanes = {unpack(KEYS, 9)}
+local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix,
+              max_results = max_results, lanes = {unpack(KEYS, 9)}}
 
 local parts = {'', ':in', ':todo', ':out', ':failed'}
 for i, part in ipairs(parts) do
-  parts[i] = job .. part
+  parts[i] = job_key .. part
 end
 
-local status = redis.call('HGET', job, 'status')
+local status = redis.call('HGET', job_key, 'status')
 if status and status ~= 'uploading' then
   return {'ok'}
 end
-if ARGV[13] ~= '' then
+if digest ~= '' then
   local known = redis.call('HMGET', KEYS[7], 'id', 'digest')
-  if known[1] and redis.call('EXISTS', ARGV[1] .. known[1]) == 1 then
+  if known[1] and redis.call('EXISTS', job_prefix .. known[1]) == 1 then
     redis.call('UNLINK', unpack(parts))
-    return {'same', known[1], known[2] == ARGV[13] and '1' or '0'}
+    return {'same', known[1], known[2] == digest and '1' or '0'}
   end
 end
-if redis.call('HLEN', job .. ':in') ~= tonumber(ARGV[3]) or redis.call('HLEN', job .. ':out') ~= tonumber(ARGV[4]) then
+if redis.call('HLEN', job_key .. ':in') ~= tonumber(num_entries)
+   or redis.call('HLEN', job_key .. ':out') ~= tonumber(num_failed) then
   redis.call('UNLINK', unpack(parts))
   return {'lost'}
 end
 
-local n, failed = tonumber(ARGV[5]), tonumber(ARGV[4])
-local owed = tonumber(redis.call('HGET', KEYS[3], 'inputs') or 0) + n - failed
+local inputs, failed = tonumber(num_inputs), tonumber(num_failed)
+local owed = tonumber(redis.call('HGET', KEYS[3], 'inputs') or 0) + inputs - failed
 local memory = redis.call('INFO', 'memory')
-local used, most = string.match(memory, 'used_memory:(%d+)'), tonumber(string.match(memory, 'maxmemory:(%d+)'))
-local no_memory = most > 0 and used + owed * ARGV[15] > most * ARGV[16]
-if no_memory or owed > tonumber(ARGV[14]) or redis.call('ZCARD', KEYS[2]) >= MOST_OPEN then
+local used, max = string.match(memory, 'used_memory:(%d+)'), tonumber(string.match(memory, 'maxmemory:(%d+)'))
+local no_memory = max > 0 and used + owed * result_bytes > max * memory_ratio
+if no_memory or owed > tonumber(max_owed_inputs) or redis.call('ZCARD', KEYS[2]) >= MAX_OPEN_JOBS then
   return {'full'}
 end
 
-local cost, left, limits = tonumber(ARGV[20]), nil, nil
-if ARGV[21] ~= '' then
-  left, limits = tenant_of(KEYS[8], ARGV[8], ARGV[21], now)
-  local wait = wait_of(left, limits, cost, now)
-  if wait > 0 then
-    return {'limited', wait}
+if limits ~= '' then
+  local account, parsed = load_tenant(KEYS[8], tenant, limits, now)
+  local wait_ms = wait_ms_for(account, parsed, tonumber(cost), now)
+  if wait_ms > 0 then
+    return {'limited', wait_ms}
   end
-  spend(left, limits, cost, false)  -- not of the share of the first lane: what a job has there is paced
+  -- The share of the first lane is not charged: jobs in that lane are paced.
+  charge(account, parsed, tonumber(cost), false)
 end
 
-local expires = now + ARGV[10]
-redis.call('HSET', job, 'status', 'queued', 'owner', ARGV[7], 'tenant', ARGV[8], 'lane', ARGV[9], 'n', n,
-           'per_entry', ARGV[6], 'done', 0, 'failed', failed, 'created_ms', string.format('%d', now),
-           'expires_ms', string.format('%d', expires), 'ttl_ms', ARGV[11],
-           'entry_deadline_ms', string.format('%d', expires + ARGV[12]))
-if ARGV[22] ~= '' then
-  redis.call('HSET', job, 'traceparent', ARGV[22])
+local expires = now + timeout_ms
+redis.call('HSET', job_key, 'status', 'queued', 'owner', owner, 'tenant', tenant, 'lane', lane, 'n', inputs,
+           'per_entry', per_entry, 'done', 0, 'failed', failed, 'created_ms', string.format('%d', now),
+           'expires_ms', string.format('%d', expires), 'ttl_ms', ttl_ms,
+           'entry_deadline_ms', string.format('%d', expires + entry_grace_ms))
+if traceparent ~= '' then
+  redis.call('HSET', job_key, 'traceparent', traceparent)
 end
 for _, key in ipairs(parts) do
   redis.call('PERSIST', key)
@@ -81,20 +97,21 @@ end
 if not redis.call('GET', KEYS[5]) then
   redis.call('SET', KEYS[5], time[1] .. '.' .. time[2])
 end
-if ARGV[13] ~= '' then
-  redis.call('HSET', KEYS[7], 'id', id, 'digest', ARGV[13])
-  redis.call('PEXPIRE', KEYS[7], string.format('%d', ARGV[10] + ARGV[11]))
+if digest ~= '' then
+  redis.call('HSET', KEYS[7], 'id', job_id, 'digest', digest)
+  redis.call('PEXPIRE', KEYS[7], string.format('%d', timeout_ms + ttl_ms))
 end
-redis.call('ZADD', KEYS[6], string.format('%d', now), id)
-redis.call('ZREMRANGEBYRANK', KEYS[6], 0, -MOST_OPEN - 1)  -- it is for people, who look at the last ones
+redis.call('ZADD', KEYS[6], string.format('%d', now), job_id)
+redis.call('ZREMRANGEBYRANK', KEYS[6], 0, -MAX_OPEN_JOBS - 1)  -- this list is for people, who look at the latest jobs
 write_tenants(KEYS[8], now)
-if n == failed then
-  end_job(of, id, 'failed', now)
+if inputs == failed then
+  end_job(jobs, job_id, 'failed', now)
   return {'ok'}
 end
-redis.call('HINCRBY', KEYS[3], 'inputs', n - failed)
-local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')  -- it begins as one that has had as little as any
-redis.call('ZADD', KEYS[2], first[2] and first[2] ~= 'inf' and first[2] or 0, id)
-feed(of, time, tonumber(ARGV[17]), tonumber(ARGV[18]))
-write_count(KEYS[1], 1)
+redis.call('HINCRBY', KEYS[3], 'inputs', inputs - failed)
+-- The job starts level with the job that has received the fewest tokens.
+local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+redis.call('ZADD', KEYS[2], first[2] and first[2] ~= 'inf' and first[2] or 0, job_id)
+feed_lanes(jobs, time, tonumber(max_lane_entries), tonumber(max_lane_tokens))
+write_counts(KEYS[1], 1)
 return {'ok'}

@@ -1,51 +1,51 @@
--- Stands before the text of each script that ends jobs, or brings them their results (see job_lanes.lua).
+-- Prepended to each script that ends jobs, or stores their results (see job_lanes.lua).
 --
--- `of` names what these functions work on: open, owed and results (keys), prefix (of job keys), most (results kept in the
--- stream), and, for `store`, the revision of the model whose results they are.
+-- `jobs` holds what these functions work on: open, owed and results (keys), prefix (of job keys), max_results (kept in
+-- the results stream), and, for `store_reply`, the revision of the model that gave the results.
 
--- Ends a job: says so in the results stream, and lets it go after its time.
-local function end_job(of, id, status, now)
-  local job = of.prefix .. id
-  redis.call('HSET', job, 'status', status, 'finished_ms', now)
-  redis.call('ZREM', of.open, id)
-  local told = redis.call('HMGET', job, 'n', 'done', 'failed', 'ttl_ms')
-  if of.most ~= '0' then
-    redis.call('XADD', of.results, 'MAXLEN', of.most, '*', 'id', id, 'status', status, 'n', told[1], 'done', told[2],
-               'failed', told[3])
+-- Ends a job: adds it to the results stream, and lets its keys expire after its ttl_ms.
+local function end_job(jobs, id, status, now)
+  local key = jobs.prefix .. id
+  redis.call('HSET', key, 'status', status, 'finished_ms', now)
+  redis.call('ZREM', jobs.open, id)
+  local fields = redis.call('HMGET', key, 'n', 'done', 'failed', 'ttl_ms')
+  if jobs.max_results ~= '0' then
+    redis.call('XADD', jobs.results, 'MAXLEN', jobs.max_results, '*', 'id', id, 'status', status, 'n', fields[1],
+               'done', fields[2], 'failed', fields[3])
   end
-  redis.call('UNLINK', job .. ':in', job .. ':todo', job .. ':fed')
-  for _, key in ipairs({job, job .. ':out', job .. ':failed'}) do
-    redis.call('PEXPIRE', key, told[4])
+  redis.call('UNLINK', key .. ':in', key .. ':todo', key .. ':fed')
+  for _, each in ipairs({key, key .. ':out', key .. ':failed'}) do
+    redis.call('PEXPIRE', each, fields[4])
   end
 end
 
--- Stores the reply to an entry of a job. One that is not the job's any more changes nothing.
-local function store(of, id, entry, pos, n, cost, failed, reply, now)
-  local job = of.prefix .. id
-  local status, revisions = unpack(redis.call('HMGET', job, 'status', 'revisions'))
-  if not status or redis.call('HGET', job .. ':fed', pos) ~= entry then
+-- Stores the reply to an entry of a job. An entry that no longer belongs to the job changes nothing.
+local function store_reply(jobs, id, entry, position, n, cost, num_failed, reply, now)
+  local key = jobs.prefix .. id
+  local status, revisions = unpack(redis.call('HMGET', key, 'status', 'revisions'))
+  if not status or redis.call('HGET', key .. ':fed', position) ~= entry then
     return
   end
-  redis.call('HDEL', job .. ':fed', pos)
-  redis.call('HDEL', job .. ':in', pos)
-  redis.call('HSET', job .. ':out', pos, reply)
-  redis.call('HINCRBY', of.owed, 'inputs', -n)
-  redis.call('HINCRBY', of.owed, 'entries', -1)
-  redis.call('HINCRBY', of.owed, 'tokens', -cost)
-  if failed > 0 then
-    redis.call('HINCRBY', job, 'failed', failed)
-    redis.call('RPUSH', job .. ':failed', pos)
+  redis.call('HDEL', key .. ':fed', position)
+  redis.call('HDEL', key .. ':in', position)
+  redis.call('HSET', key .. ':out', position, reply)
+  redis.call('HINCRBY', jobs.owed, 'inputs', -n)
+  redis.call('HINCRBY', jobs.owed, 'entries', -1)
+  redis.call('HINCRBY', jobs.owed, 'tokens', -cost)
+  if num_failed > 0 then
+    redis.call('HINCRBY', key, 'failed', num_failed)
+    redis.call('RPUSH', key .. ':failed', position)
   end
-  redis.call('HINCRBY', job, 'done', n - failed)
-  if failed < n and of.revision ~= '' and not string.find(' ' .. (revisions or '') .. ' ', ' ' .. of.revision .. ' ', 1, true)
-  then
-    redis.call('HSET', job, 'revisions', revisions and revisions .. ' ' .. of.revision or of.revision)
+  redis.call('HINCRBY', key, 'done', n - num_failed)
+  local is_listed = string.find(' ' .. (revisions or '') .. ' ', ' ' .. jobs.revision .. ' ', 1, true)
+  if num_failed < n and jobs.revision ~= '' and not is_listed then
+    redis.call('HSET', key, 'revisions', revisions and revisions .. ' ' .. jobs.revision or jobs.revision)
   end
   if status == 'queued' then
-    redis.call('HSET', job, 'status', 'running', 'started_ms', now)
+    redis.call('HSET', key, 'status', 'running', 'started_ms', now)
   end
-  local told = redis.call('HMGET', job, 'n', 'done', 'failed')
-  if told[2] + told[3] >= tonumber(told[1]) then
-    end_job(of, id, tonumber(told[2]) == 0 and 'failed' or 'done', now)
+  local fields = redis.call('HMGET', key, 'n', 'done', 'failed')
+  if fields[2] + fields[3] >= tonumber(fields[1]) then
+    end_job(jobs, id, tonumber(fields[2]) == 0 and 'failed' or 'done', now)
   end
 end

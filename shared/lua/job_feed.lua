@@ -1,67 +1,74 @@
--- Job feed: brings inputs of jobs into the lanes, as far as there is room for them; and, now and then, looks after jobs:
--- ends those whose time is over, adds again entries that are in no lane any more, and forgets what is long gone.
+-- Job feed: moves inputs of jobs into the lanes while there is room. From time to time it also checks all jobs: it ends
+-- expired jobs, adds entries again that are in no lane any more, and removes old records.
 --
--- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] what jobs are owed      KEYS[4] results stream
+-- KEYS[1]   backlog hash      KEYS[2] open jobs      KEYS[3] hash of what jobs are owed      KEYS[4] results stream
 -- KEYS[5]   all jobs      KEYS[6..] lanes, in the order of keys.LANES
--- ARGV[1]   what keys of jobs begin with      ARGV[2] most entries, ARGV[3] most tokens of jobs in the lanes
--- ARGV[4]   group      ARGV[5] most results kept in the stream      ARGV[6] ms between two looks after jobs
--- ARGV[7]   ms that a result stays in the stream
+-- ARGV: JobFeedArguments
+--   job_prefix         prefix of the keys of jobs
+--   max_lane_entries   maximum entries of jobs in the lanes
+--   max_lane_tokens    maximum tokens of jobs in the lanes
+--   group              consumer group
+--   max_results        maximum results kept in the results stream
+--   check_interval_ms  time between two checks of all jobs
+--   result_ttl_ms      how long a result stays in the results stream
 --
--- Returns {entries brought, entries added again, jobs expired, open jobs}.
+-- Returns {entries added, entries added again, jobs expired, open jobs}.
+local job_prefix, max_lane_entries, max_lane_tokens, group, max_results, check_interval_ms,
+      result_ttl_ms = unpack(ARGV, 1, 7)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local of = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = ARGV[1], group = ARGV[4], most = ARGV[5]}
-of.lanes = {unpack(KEYS, 6)}
-local again, expired = 0, 0
+local jobs = {open = KEYS[2], owed = KEYS[3], results = KEYS[4], prefix = job_prefix, group = group,
+              max_results = max_results, lanes = {unpack(KEYS, 6)}}
+local num_restored, num_expired = 0, 0
 
--- Adds again what of a job's is fed and in no lane: the stream was deleted, or the entry was, by hand. Returns the
--- entries and tokens that are in its lane now.
-local function repair(id)
-  local told = told_of(of, id)
-  local fed = told and redis.call('HGETALL', of.prefix .. id .. ':fed') or {}
+-- Adds entries of a job again that are recorded in `:fed` and in no lane: the stream, or the entry, was deleted by hand.
+-- Returns the entries and tokens of the job that are in its lane now.
+local function restore_entries(id)
+  local job = read_job(jobs, id)
+  local fed = job and redis.call('HGETALL', jobs.prefix .. id .. ':fed') or {}
   local tokens = 0
   for i = 1, #fed, 2 do
-    local n, cost, body = parts_of(redis.call('HGET', of.prefix .. id .. ':in', fed[i]))
+    local n, cost, body = parse_element(redis.call('HGET', jobs.prefix .. id .. ':in', fed[i]))
     tokens = tokens + cost
-    if #redis.call('XRANGE', of.lanes[told.lane + 1], fed[i + 1], fed[i + 1]) == 0 then
-      add_to_lane(of, time, id, told, fed[i], n, cost, body)
-      again = again + 1
+    if #redis.call('XRANGE', jobs.lanes[job.lane + 1], fed[i + 1], fed[i + 1]) == 0 then
+      add_to_lane(jobs, time, id, job, fed[i], n, cost, body)
+      num_restored = num_restored + 1
     end
   end
   return #fed / 2, tokens
 end
 
--- Looks after all open jobs, and counts anew what they are owed: it may have drifted, if keys were deleted by hand.
-local function look_after()
+-- Checks all open jobs, and counts again what they are owed: the counters may have drifted if keys were deleted by hand.
+local function check_jobs()
   local inputs, entries, tokens = 0, 0, 0
-  for _, id in ipairs(redis.call('ZRANGE', of.open, 0, -1)) do
-    local told = redis.call('HMGET', of.prefix .. id, 'expires_ms', 'n', 'done', 'failed')
-    if not told[1] then
-      redis.call('ZREM', of.open, id)
-    elseif now >= tonumber(told[1]) then
-      withdraw(of, id)
-      end_job(of, id, 'expired', now)
-      expired = expired + 1
+  for _, id in ipairs(redis.call('ZRANGE', jobs.open, 0, -1)) do
+    local fields = redis.call('HMGET', jobs.prefix .. id, 'expires_ms', 'n', 'done', 'failed')
+    if not fields[1] then
+      redis.call('ZREM', jobs.open, id)
+    elseif now >= tonumber(fields[1]) then
+      withdraw(jobs, id)
+      end_job(jobs, id, 'expired', now)
+      num_expired = num_expired + 1
     else
-      local in_lane, its_tokens = repair(id)
-      inputs, entries, tokens = inputs + told[2] - told[3] - told[4], entries + in_lane, tokens + its_tokens
+      local job_entries, job_tokens = restore_entries(id)
+      inputs, entries, tokens = inputs + fields[2] - fields[3] - fields[4], entries + job_entries, tokens + job_tokens
     end
   end
-  redis.call('HSET', of.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens,
+  redis.call('HSET', jobs.owed, 'inputs', inputs, 'entries', entries, 'tokens', tokens,
              'looked_ms', string.format('%d', now))
   for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, 63)) do  -- the oldest
-    if redis.call('EXISTS', of.prefix .. id) == 0 then
+    if redis.call('EXISTS', jobs.prefix .. id) == 0 then
       redis.call('ZREM', KEYS[5], id)
     end
   end
-  redis.call('XTRIM', of.results, 'MINID', string.format('%d', math.max(0, now - ARGV[7])))
+  redis.call('XTRIM', jobs.results, 'MINID', string.format('%d', math.max(0, now - result_ttl_ms)))
 end
 
-redis.call('ZREM', of.open, '')  -- allowed when memory is full, after which jobs may end, too
-local looked = tonumber(redis.call('HGET', of.owed, 'looked_ms') or 0)
-if now - looked >= tonumber(ARGV[6]) or now < looked then
-  look_after()
+redis.call('ZREM', jobs.open, '')  -- Redis allows this when memory is full, and after it lets jobs end too
+local checked_ms = tonumber(redis.call('HGET', jobs.owed, 'looked_ms') or 0)
+if now - checked_ms >= tonumber(check_interval_ms) or now < checked_ms then
+  check_jobs()
 end
-local fed = feed(of, time, tonumber(ARGV[2]), tonumber(ARGV[3]))
-write_count(KEYS[1], 1)
-return {fed, again, expired, redis.call('ZCARD', of.open)}
+local num_fed = feed_lanes(jobs, time, tonumber(max_lane_entries), tonumber(max_lane_tokens))
+write_counts(KEYS[1], 1)
+return {num_fed, num_restored, num_expired, redis.call('ZCARD', jobs.open)}

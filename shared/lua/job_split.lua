@@ -1,28 +1,40 @@
--- Job split: makes an entry for each input of an entry of a job that has failed, so that those fail alone that cannot run.
+-- Job split: replaces a failed entry of a job by one entry for each of its inputs, so that only the inputs fail that
+-- cannot be run.
 --
--- KEYS[1]   what jobs are owed      KEYS[2] lane
--- ARGV[1]   what keys of jobs begin with      ARGV[2] id of the job      ARGV[3] group
--- ARGV[4]   entry id      ARGV[5] its position      ARGV[6] number of inputs; then for each: cost, body
+-- KEYS[1]   hash of what jobs are owed      KEYS[2] lane
+-- ARGV: JobSplitArguments
+--   job_prefix  prefix of the keys of jobs
+--   job_id      id of the job
+--   group       consumer group
+--   entry_id    stream id of the entry
+--   position    its position in the job
+--   num_inputs  number of inputs that follow
+-- then, num_inputs times, JobInputRow
+--   cost        estimated tokens
+--   body        the encoded body
 --
--- Returns whether it was done (1 or 0): somebody else may have answered the entry, or cancelled its job. The costs add
--- up to that of the entry, so nothing changes for the backlog.
-local of = {prefix = ARGV[1], lanes = {}}
-local id, entry, pos, n = ARGV[2], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local job = of.prefix .. id
-redis.call('XACK', KEYS[2], ARGV[3], entry)
-if redis.call('XDEL', KEYS[2], entry) ~= 1 or redis.call('HGET', job .. ':fed', pos) ~= entry then
+-- Returns whether it was done (1 or 0): the entry may have been answered, or its job cancelled, meanwhile. The costs add
+-- up to that of the entry, so the backlog does not change.
+local job_prefix, job_id, group, entry_id, position, num_inputs = unpack(ARGV, 1, 6)
+local FIRST_ROW, ROW_SIZE = 7, 2
+local jobs = {prefix = job_prefix, lanes = {}}
+local key = job_prefix .. job_id
+redis.call('XACK', KEYS[2], group, entry_id)
+position = tonumber(position)
+if redis.call('XDEL', KEYS[2], entry_id) ~= 1 or redis.call('HGET', key .. ':fed', position) ~= entry_id then
   return 0
 end
-local told = told_of(of, id)
-if not told then
+local job = read_job(jobs, job_id)
+if not job then
   return 0
 end
-of.lanes[told.lane + 1] = KEYS[2]
+jobs.lanes[job.lane + 1] = KEYS[2]
 local time = redis.call('TIME')
-for i = 0, n - 1 do
-  local cost, body = ARGV[7 + 2 * i], ARGV[8 + 2 * i]
-  redis.call('HSET', job .. ':in', pos + i, '1 ' .. cost .. ' ' .. body)
-  add_to_lane(of, time, id, told, string.format('%d', pos + i), '1', cost, body)
+for i = 0, num_inputs - 1 do
+  local at = FIRST_ROW + ROW_SIZE * i
+  local cost, body = unpack(ARGV, at, at + 1)
+  redis.call('HSET', key .. ':in', position + i, '1 ' .. cost .. ' ' .. body)
+  add_to_lane(jobs, time, job_id, job, string.format('%d', position + i), '1', cost, body)
 end
-redis.call('HINCRBY', KEYS[1], 'entries', n - 1)
+redis.call('HINCRBY', KEYS[1], 'entries', num_inputs - 1)
 return 1

@@ -1,11 +1,15 @@
--- Lease renew: a holder keeps its slot for another while.
+-- Lease renew: a holder extends its lease of a slot.
 --
 -- KEYS[1]   slot
--- ARGV[1]   owner      ARGV[2] fence      ARGV[3] lifetime of the lease, ms
+-- ARGV
+--   owner     the owner
+--   fence     the fence under which it holds the slot
+--   ttl_ms    lifetime of the lease, from now
 --
--- Returns 1, or 0: the slot is not, or no longer, held under this fence, and must be taken anew.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] .. ' ' .. ARGV[2] then
+-- Returns 1, or 0: the slot is not held under this fence, or no longer, and must be acquired again.
+local owner, fence, ttl_ms = unpack(ARGV, 1, 3)
+if redis.call('GET', KEYS[1]) ~= owner .. ' ' .. fence then
   return 0
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ttl_ms)
 return 1

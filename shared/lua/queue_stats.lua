@@ -1,16 +1,22 @@
--- Queue stats: the state of the queue at a glance.
+-- Queue stats: the state of the queue.
 --
 -- KEYS[1]   epoch      KEYS[2] zset of workers      KEYS[3] backlog hash      KEYS[4] tenants hash
--- KEYS[5]   stream of dead letters      KEYS[6] zset of open jobs      KEYS[7] hash of what jobs are owed      KEYS[8..] lanes
--- ARGV[1]   group      ARGV[2] what heartbeat keys begin with      ARGV[3] ms for which a tenant counts as active
+-- KEYS[5]   stream of dead letters      KEYS[6] zset of open jobs      KEYS[7] hash of what jobs are owed
+-- KEYS[8..] lanes
+-- ARGV
+--   group          consumer group
+--   worker_prefix  prefix of the keys of heartbeats
+--   active_ms      how long after its last request a tenant counts as active
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
--- A replica answers READONLY, as it does to every write: a gateway that asks it looks at a queue that nobody serves.
+-- A replica answers READONLY, as it does to every write: a gateway that reads from a replica would see a queue that no
+-- worker serves.
 -- Writes nothing. Returns {now_ms, epoch or "", inputs, tokens, {entries of lane 0, entries of lane 1, ...}, pending,
 --          {id of the oldest entry of lane 0 or "", ...}, time of the last heartbeat of any worker in ms or 0,
 --          {heartbeat of a live worker, ...}, bytes that Redis uses, bytes that it may use or 0, sum of the weights of
 --          active tenants, and of those of them that have a name (as text), dead letters, open jobs, inputs that these
 --          are owed, 1 if Redis failed when it last wrote its append-only file or snapshot}.
+local group, worker_prefix, active_ms = unpack(ARGV, 1, 3)
 if not string.find(redis.call('INFO', 'replication'), 'role:master', 1, true) then
   return redis.error_reply('READONLY this Redis is a replica')
 end
@@ -20,7 +26,7 @@ local epoch = redis.call('GET', KEYS[1]) or ''
 local entries, pending, oldest = {}, 0, {}
 for i = 8, #KEYS do
   entries[#entries + 1] = redis.call('XLEN', KEYS[i])
-  local summary = redis.pcall('XPENDING', KEYS[i], ARGV[1])
+  local summary = redis.pcall('XPENDING', KEYS[i], group)
   if not summary.err then
     pending = pending + summary[1]
   end
@@ -30,7 +36,7 @@ end
 local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 local live = {}
 for _, worker in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-  local heartbeat = redis.call('GET', ARGV[2] .. worker)
+  local heartbeat = redis.call('GET', worker_prefix .. worker)
   if heartbeat then
     live[#live + 1] = heartbeat
   end
@@ -38,11 +44,11 @@ end
 local weights, named = 0, 0
 local tenants = redis.call('HGETALL', KEYS[4])
 for i = 1, #tenants, 2 do
-  local at, weight = string.match(tenants[i + 1], '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
-  local age, part = now - (tonumber(at) or 0), tonumber(weight) or 0
-  if age >= 0 and age <= tonumber(ARGV[3]) and part > 0 and part <= 100 then
-    weights = weights + part
-    named = named + (tenants[i] == '' and 0 or part)
+  local updated_ms, text = string.match(tenants[i + 1], '^%S+ %S+ (%S+) %S+ %S+ (%S+)$')
+  local age, weight = now - (tonumber(updated_ms) or 0), tonumber(text) or 0
+  if age >= 0 and age <= tonumber(active_ms) and weight > 0 and weight <= 100 then
+    weights = weights + weight
+    named = named + (tenants[i] == '' and 0 or weight)
   end
 end
 local memory = redis.call('INFO', 'memory')

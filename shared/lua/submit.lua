@@ -1,32 +1,48 @@
--- Submit: adds the entries of some requests, each request whole or not at all.
+-- Submit: adds the entries of requests, each request whole or not at all.
 --
--- KEYS[1]    backlog hash        KEYS[2] epoch        KEYS[3] record of this gateway's last submit
--- KEYS[4]    tenants hash        KEYS[5..]  lanes, in the order of keys.LANES
--- ARGV[1]    sequence number of this submit, growing for each gateway
--- ARGV[2]    bound of the queue, in inputs      ARGV[3] the same in tokens
--- ARGV[4]    share of these bounds up to which the lanes behind the first may fill the queue
--- ARGV[5]    lifetime of the record, ms
--- ARGV[6]    number of requests; then for each:
---            lane index (from 0), request id, remaining budget in ms, exempt from the bound ("1" or "0"),
---            most tokens in its lane with this request, for it to be answered in time,
---            bell key or "", tenant or "", its limits or "" for none (see tenants.lua), traceparent or "", revision of
---            the model or "", number of entries;
---            then for each entry: position, inputs, cost, body
+-- KEYS[1]   backlog hash      KEYS[2] epoch      KEYS[3] record of this gateway's last submit
+-- KEYS[4]   tenants hash      KEYS[5..] lanes, in the order of keys.LANES
+-- ARGV: SubmitArguments
+--   sequence_number   number of this submit; grows with each submit of a gateway
+--   max_queue_inputs  bound of the queue, in inputs
+--   max_queue_tokens  bound of the queue, in tokens
+--   bulk_share        share of these bounds up to which the lanes behind the first may fill the queue
+--   record_ttl_ms     lifetime of the record
+--   num_requests      number of requests that follow
+-- then, num_requests times, SubmitRequestRow
+--   lane              index of the lane, from 0
+--   request_id        id of the request
+--   budget_ms         time left until its deadline
+--   exempt            "1" if the request is exempt from the bounds, else "0"
+--   max_lane_tokens   maximum tokens in its lane, including this request, for an answer in time
+--   bell              key of the bell, or ""
+--   tenant            tenant, or ""
+--   limits            limits of the tenant (see tenant_limits.lua), or "" for none
+--   traceparent       traceparent, or ""
+--   revision          revision of the model, or ""
+--   num_entries       number of its entries
+-- and, after each of them, num_entries times, SubmitEntryRow
+--   position          position of the entry's first input
+--   n                 inputs
+--   cost              estimated tokens
+--   body              the encoded body
 --
--- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} in the second lane
--- instead of the first, since its tenant has had its share of that; {"late"}; {"full", lane index}; {"slow", lane index,
--- tokens} for a request that so many are before in that lane, too many; {"limited", ms} for one that its tenant may
--- send in so many. One that finds nothing to be done before it is never slow.
--- (What a lane gets done beside the others is known to whoever says how many are the most.)
--- A submit that is repeated (its reply was lost) returns what it returned at first, and adds nothing.
-local seq = ARGV[1]
+-- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} if the request was
+-- added to the second lane instead of the first, because its tenant has used its share of the first; {"late"}; {"full",
+-- lane index}; {"slow", lane index, tokens} if that many tokens are queued ahead in that lane, which is too many;
+-- {"limited", ms} if the tenant may send the request after that time. A request with nothing queued ahead is never slow.
+-- The caller derives max_lane_tokens from the lane's throughput beside the other lanes; the script only compares.
+-- A submit that is repeated (its reply was lost) returns the first result again, and adds nothing.
+local sequence_number, max_queue_inputs, max_queue_tokens, bulk_share, record_ttl_ms,
+      num_requests = unpack(ARGV, 1, 6)
+local REQUEST_SIZE, ENTRY_SIZE = 11, 4
 local record = redis.call('GET', KEYS[3])
 if record then
   local saved = cmsgpack.unpack(record)
-  if saved[1] == seq then
+  if saved[1] == sequence_number then
     return saved[2]
   end
-  if tonumber(saved[1]) > tonumber(seq) then
+  if tonumber(saved[1]) > tonumber(sequence_number) then
     return redis.error_reply('STALE this submit was overtaken by a later one')
   end
 end
@@ -48,48 +64,49 @@ if depth > 0 then
   local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens', 'bulk_tokens')
   inputs, tokens, bulk_tokens = tonumber(load[1] or 0), tonumber(load[2] or 0), tonumber(load[3] or 0)
 end
-local bound, token_bound, bulk_share = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local results = {}
 local at = 7
 
-for r = 1, tonumber(ARGV[6]) do
-  local index, id, budget, exempt = tonumber(ARGV[at]), ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-  local most, bell, tenant, limits_text = tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
-  local traceparent, revision, m = ARGV[at + 8], ARGV[at + 9], tonumber(ARGV[at + 10])
-  at = at + 11
-  local n, cost = 0, 0
-  for e = 0, m - 1 do
-    n = n + ARGV[at + 4 * e + 1]
-    cost = cost + ARGV[at + 4 * e + 2]
+for r = 1, tonumber(num_requests) do
+  local lane, request_id, budget_ms, exempt, max_lane_tokens, bell, tenant, limits, traceparent, revision,
+        num_entries = unpack(ARGV, at, at + 10)
+  local first_entry = at + REQUEST_SIZE
+  at = first_entry + ENTRY_SIZE * num_entries
+  local index, budget, max_tokens = tonumber(lane), tonumber(budget_ms), tonumber(max_lane_tokens)
+  local request_inputs, request_tokens = 0, 0
+  for e = first_entry, at - 1, ENTRY_SIZE do
+    local _, n, cost = unpack(ARGV, e, e + 2)
+    request_inputs = request_inputs + n
+    request_tokens = request_tokens + cost
   end
-  local status, wait, left, limits = 'ok', 0, nil, nil
-  if limits_text ~= '' and exempt ~= '1' then
-    left, limits = tenant_of(KEYS[4], tenant, limits_text, now)
-    wait = wait_of(left, limits, cost, now)
-    if index == 0 and is_over_share(left, limits, cost) then
-      status, index, most = 'behind', 1, limits[6]
+  local status, wait_ms, account, parsed = 'ok', 0, nil, nil
+  if limits ~= '' and exempt ~= '1' then
+    account, parsed = load_tenant(KEYS[4], tenant, limits, now)
+    wait_ms = wait_ms_for(account, parsed, request_tokens, now)
+    if index == 0 and is_over_share(account, parsed, request_tokens) then
+      status, index, max_tokens = 'behind', 1, parsed[6]
     end
   end
   local all, bulk = tokens + counted.tokens, bulk_tokens + counted.bulk_tokens
-  local share, before, idle = bulk_share, bulk, all == 0
+  local share, ahead, is_idle = tonumber(bulk_share), bulk, all == 0
   if index == 0 then
-    share, before, idle = 1, all - bulk, all == bulk
+    share, ahead, is_idle = 1, all - bulk, all == bulk
   end
   if budget <= 0 then
     results[r] = {'late'}
-  elseif wait > 0 then
-    results[r] = {'limited', wait}
-  elseif exempt ~= '1' and (inputs + counted.inputs + n > share * bound
-                            or tokens + counted.tokens + cost > share * token_bound) then
+  elseif wait_ms > 0 then
+    results[r] = {'limited', wait_ms}
+  elseif exempt ~= '1' and (inputs + counted.inputs + request_inputs > share * max_queue_inputs
+                            or tokens + counted.tokens + request_tokens > share * max_queue_tokens) then
     results[r] = {'full', index}
-  elseif exempt ~= '1' and not idle and before + cost > most then
-    results[r] = {'slow', index, before}
+  elseif exempt ~= '1' and not is_idle and ahead + request_tokens > max_tokens then
+    results[r] = {'slow', index, ahead}
   else
     local result = {status}
-    local deadline = string.format('%d', now + budget)
-    for e = 0, m - 1 do
-      local fields = {'id', id, 'v', '1', 'n', ARGV[at + 4 * e + 1], 'pos', ARGV[at + 4 * e],
-                      'cost', ARGV[at + 4 * e + 2], 'deadline_ms', deadline}
+    local deadline_ms = string.format('%d', now + budget)
+    for e = first_entry, at - 1, ENTRY_SIZE do
+      local position, n, cost, body = unpack(ARGV, e, e + 3)
+      local fields = {'id', request_id, 'v', '1', 'n', n, 'pos', position, 'cost', cost, 'deadline_ms', deadline_ms}
       if tenant ~= '' then
         fields[#fields + 1] = 'tenant'
         fields[#fields + 1] = tenant
@@ -107,24 +124,23 @@ for r = 1, tonumber(ARGV[6]) do
         fields[#fields + 1] = bell
       end
       fields[#fields + 1] = 'body'
-      fields[#fields + 1] = ARGV[at + 4 * e + 3]
-      result[#result + 1] = add_entry(KEYS[5 + index], time, id, fields)
+      fields[#fields + 1] = body
+      result[#result + 1] = add_entry(KEYS[5 + index], time, request_id, fields)
     end
-    count(index, n, cost)
-    if left then
-      spend(left, limits, cost, index == 0)
+    count_entry(index, request_inputs, request_tokens)
+    if account then
+      charge(account, parsed, request_tokens, index == 0)
     end
     results[r] = result
   end
-  at = at + 4 * m
 end
 
--- The entries come before this: the first write decides whether a script may run when memory is full.
+-- Entries are added before this: the first write decides whether a script may run when memory is full.
 if depth == 0 then
-  redis.call('DEL', KEYS[1])  -- nothing was there, so whatever the counters said had drifted
+  redis.call('DEL', KEYS[1])  -- the lanes were empty, so the counters had drifted
 end
-write_count(KEYS[1], 1)
+write_counts(KEYS[1], 1)
 write_tenants(KEYS[4], now)
 local reply = {now, epoch, results}
-redis.call('SET', KEYS[3], cmsgpack.pack({seq, reply}), 'PX', ARGV[5])
+redis.call('SET', KEYS[3], cmsgpack.pack({sequence_number, reply}), 'PX', record_ttl_ms)
 return reply

@@ -27,7 +27,7 @@ class PortTakenError(Exception):
 class AdminServer:
     """Serves GET /metrics, /livez and /readyz.
 
-    `ready` returns the names of what is missing (nothing missing: 200, else 503; see `wanted`); `live` says whether the
+    `ready` returns the names of what is missing (nothing missing: 200, else 503; see `without_excluded`); `live` says whether the
     process is healthy. Both are called in a thread of this server, so they must only read. Port 0 takes a free one.
     """
 
@@ -112,14 +112,14 @@ def _application(ready: Callable[[], list[str]], live: Callable[[], bool], metri
         if path == "/livez":
             return _health(start, healthy=live(), detail={})
         if path == "/readyz":
-            missing = wanted(ready(), environ.get("QUERY_STRING", ""))
+            missing = without_excluded(ready(), environ.get("QUERY_STRING", ""))
             return _health(start, healthy=not missing, detail={"missing": missing})
         return _json(start, "404 Not Found", {"status": "not found"})
 
     return answer
 
 
-def wanted(missing: list[str], query: str) -> list[str]:
+def without_excluded(missing: list[str], query: str) -> list[str]:
     """Returns what is missing but for the names that a query excludes: GET /readyz?exclude=worker.
 
     As in Kubernetes' own API server; a probe asks in this way for what its own pod can be blamed for.

@@ -54,7 +54,7 @@ def raise_open_file_limit() -> None:
         return
 
 
-async def missing_parts(host: str, port: int) -> list[str] | None:
+async def fetch_missing_parts(host: str, port: int) -> list[str] | None:
     """Asks GET /readyz what is missing: [] when ready, None when no gateway answers yet."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):

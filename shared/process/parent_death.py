@@ -14,7 +14,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def wrapped(command: list[str], ending: signal.Signals) -> list[str]:
+def wrap_command(command: list[str], ending: signal.Signals) -> list[str]:
     """Returns the command line that runs `command` as a child of this process and ends it with the given signal."""
     return [sys.executable, "-I", "-S", __file__, str(int(ending)), str(os.getpid()), *command]
 

@@ -26,7 +26,7 @@ def flag_of(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def problems(error: ValidationError) -> list[str]:
+def describe_errors(error: ValidationError) -> list[str]:
     """Returns one line for each setting that was refused."""
     lines: list[str] = []
     for detail in error.errors(include_url=False):
@@ -39,12 +39,12 @@ def problems(error: ValidationError) -> list[str]:
     return lines
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Tells the user, on stderr, why something does not work."""
     sys.stderr.write(f"redbatch: {message}\n")
 
 
-def take_in_files(environment: MutableMapping[str, str]) -> None:
+def read_file_variables(environment: MutableMapping[str, str]) -> None:
     """Sets each variable for which another, ending in _FILE, names a file: as secrets come to a container.
 
     Leaves the process with exit code 2 and a line on stderr when a file cannot be read, or both are set.
@@ -52,13 +52,13 @@ def take_in_files(environment: MutableMapping[str, str]) -> None:
     for name in [each for each in environment if each.startswith("REDBATCH_") and each.endswith("_FILE")]:
         plain = name.removesuffix("_FILE")
         if plain in environment:
-            complain(f"{name}: {plain} is set too; take one of them")
+            print_error(f"{name}: {plain} is set too; take one of them")
             raise SystemExit(EXIT_CONFIGURATION)
         path = environment.pop(name)
         try:
             environment[plain] = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            complain(f"{name}: {path} cannot be read ({type(error).__name__})")
+            print_error(f"{name}: {path} cannot be read ({type(error).__name__})")
             raise SystemExit(EXIT_CONFIGURATION) from None
 
 
@@ -67,11 +67,11 @@ def read_settings(kind: type[SettingsT], given: Mapping[str, str] | None = None)
 
     Leaves the process with exit code 2 and one line for each problem on stderr when a value is refused.
     """
-    take_in_files(os.environ)
+    read_file_variables(os.environ)
     values: dict[str, Any] = dict(given or {})
     try:
         return kind(**values)
     except ValidationError as error:
-        for line in problems(error):
-            complain(line)
+        for line in describe_errors(error):
+            print_error(line)
         raise SystemExit(EXIT_CONFIGURATION) from None

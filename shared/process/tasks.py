@@ -21,7 +21,7 @@ async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
         return False
 
 
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancels tasks until all have ended: a wait_for in a library within may swallow a cancellation."""
     everything = pending = set(tasks)
     while pending:

@@ -47,13 +47,13 @@ class Broken:
 VARIANTS = {
     "commit without looking whether the entry is still owed": Broken(
         "shared/lua/commit.lua",
-        "if redis.call('XDEL', lane, id) == 1 then",
-        "redis.call('XDEL', lane, id)\n  if true then",
+        "if redis.call('XDEL', lane_key, entry_id) == 1 then",
+        "redis.call('XDEL', lane_key, entry_id)\n  if true then",
         lambda stage: test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(stage.scene),
     ),
     "what is taken over is never run": Broken(
         "shared/lua/reclaim.lua",
-        "taken[#taken + 1] = {found[1], count, owner == ARGV[12] and 1 or 0}",
+        "taken[#taken + 1] = {found[1], count, holder == released_consumer and 1 or 0}",
         "taken[#taken + 1] = nil",
         lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
     ),
@@ -65,13 +65,13 @@ VARIANTS = {
     ),
     "submit adds anew when it is repeated": Broken(
         "shared/lua/submit.lua",
-        "if saved[1] == seq then",
+        "if saved[1] == sequence_number then",
         "if false then",
         lambda stage: test_network.test_the_reply_to_a_submit_is_lost(stage.scene, stage.proxy),
     ),
-    "settle adds again without looking": Broken(
+    "reconcile adds again without looking": Broken(
         "api/dispatch/reconciler.py",
-        "if not there]",
+        "if not is_present]",
         "if True]",
         lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, 0.3, 0.6),
     ),
@@ -95,19 +95,19 @@ VARIANTS = {
     ),
     "a reclaim obeys however late it comes": Broken(
         "shared/lua/reclaim.lua",
-        "if now - ARGV[6] > tonumber(ARGV[7]) then",
+        "if now - issued_ms > tonumber(max_delay_ms) then",
         "if false then",
         lambda stage: test_redis.tempt(stage.own_scene, stage.own_redis),
     ),
     "nobody asks whether there is time": Broken(
         "api/dispatch/admission.py",
-        "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
+        "return int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS",
         "return MAX_TOKENS",
         lambda stage: test_overload.test_overload_is_refused_and_the_rest_served(stage.scene, 10, stage.folder),
     ),
     "a change of the epoch goes unnoticed": Broken(
         "api/dispatch/monitor.py",
-        "            self._lost.set()\n        self._epoch = epoch\n",
+        "            self._data_lost.set()\n        self._epoch = epoch\n",
         "            pass\n        self._epoch = epoch\n",
         lambda stage: test_redis.take_away(stage.own_scene, "FLUSHALL"),
     ),

@@ -24,7 +24,7 @@ import pytest
 
 from gpuworker.gpu.lease import POLL_S
 from redbatch.up.local_redis import LocalRedis
-from shared.keys import Pool
+from shared.keys import PoolKeys
 from tests import plain_http
 from tests.chaos.scene import Scene, name_of, seconds_until
 from tests.chaos.test_workers import engine_of
@@ -55,9 +55,9 @@ class Sharing:
     mode: str
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> PoolKeys:
         """Of the test's own."""
-        return Pool(self.scene.house.queue)
+        return PoolKeys(self.scene.house.queue)
 
     async def hire(self) -> Program:
         """Starts a worker, which may have to stand by; returns when it says that it lives."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from shared.process.parent_death import wrapped
+from shared.process.parent_death import wrap_command
 from tests.waiting import wait_until
 
 LATE_S = 7.0
@@ -104,7 +104,7 @@ class Balancer:
         self._seen = self._endpoints()
         self._write(self._seen)
         command = [binary, "-p", str(self._folder), "-c", str(self._folder / "nginx.conf")]
-        self._process = subprocess.Popen(wrapped(command, signal.SIGKILL))
+        self._process = subprocess.Popen(wrap_command(command, signal.SIGKILL))
         await wait_until((self._folder / "nginx.pid").exists, "nginx runs")
         self._following = asyncio.create_task(self._follow())
         return self

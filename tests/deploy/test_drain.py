@@ -22,7 +22,7 @@ from api.server import LINGER_S
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.redis_users import k8s
-from redbatch.redis_users.passwords import Redis, new_access
+from redbatch.redis_users.passwords import RedisAddress, new_credentials
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
@@ -127,7 +127,7 @@ def hasty(manifests: list[Manifest]) -> None:
 
 def secrets_for(url: str) -> list[Manifest]:
     """Returns the Secrets that `redbatch k8s secrets` makes, but for where Redis is, and for its passwords."""
-    found = of_kind(objects(k8s.manifests("redbatch", new_access(None), Redis("redis", 6379, tls=False))), "Secret")
+    found = of_kind(objects(k8s.manifests("redbatch", new_credentials(None), RedisAddress("redis", 6379, tls=False))), "Secret")
     for values in (each["stringData"] for each in found):
         if "url" in values:
             values["url"] = as_user(url, str(urlsplit(values["url"]).username))

@@ -19,7 +19,7 @@ import pytest_asyncio
 import redis
 import yaml
 
-from redbatch.up.local_redis import bundled
+from redbatch.up.local_redis import find_bundled
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
@@ -94,7 +94,7 @@ async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], No
         )
         await consumer.join(worker.connection, queue.keys)
         await gateway.add(asked(), asked(), asked())
-        assert await worker.bury(await worker.claim(entries=1)) == [True]
+        assert await worker.give_up(await worker.claim(entries=1)) == [True]
         assert len(await worker.claim(entries=1)) == 1
         yield server
         await queue.close()
@@ -111,7 +111,7 @@ def login(server: Server, command: list[str]) -> list[str]:
 @pytest.mark.redis
 async def test_the_commands_of_the_page_work(server: Server) -> None:
     """Each line of docs/operations.md that asks Redis gets an answer, as who it says, and takes nothing away."""
-    client = bundled("redis-cli")
+    client = find_bundled("redis-cli")
     assert client is not None
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in re.findall(r"^\$ (redis-cli .*)$", page, re.MULTILINE)]

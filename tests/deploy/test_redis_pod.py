@@ -16,8 +16,8 @@ import pytest
 import redis
 import trustme
 
-from redbatch.redis_users.passwords import new_access
-from redbatch.up.local_redis import bundled, free_port
+from redbatch.redis_users.passwords import new_credentials
+from redbatch.up.local_redis import find_bundled, free_port
 from tests.deploy.faults.secrets import made
 from tests.deploy.manifests import (
     RENDERED,
@@ -59,7 +59,7 @@ class Pod:
         workload = named(manifests, "StatefulSet", "redis")
         self._container: Any = pod_of(workload)["containers"][0]
         self._folder = folder
-        self._cli = shutil.which("redis-cli") or str(bundled("redis-cli"))
+        self._cli = shutil.which("redis-cli") or str(find_bundled("redis-cli"))
         mounts = {each["mountPath"]: each for each in self._container["volumeMounts"]}
         self._folders = {path: folder / each["name"] for path, each in mounts.items()}
         files = {
@@ -118,7 +118,7 @@ def seven(server_version: Version) -> None:
 @pytest.mark.usefixtures("seven")
 async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
     """Its probes fail before it is there, pass then, and its settings are those of the manifest."""
-    access = new_access()
+    access = new_credentials()
     pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(access))
     assert not pod.passes("startupProbe")
     with pod.running():
@@ -134,7 +134,7 @@ async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("seven")
 async def test_a_redis_that_lets_the_probe_in_for_nothing_else_is_not_ready(tmp_path: Path) -> None:
     """redis-cli alone would exit with 0 where it is told NOAUTH or WRONGPASS."""
-    access = new_access()
+    access = new_credentials()
     without = [line for line in access.users.splitlines() if not line.startswith("user probe")]
     users = "\n".join(without) + "\n"
     pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(replace(access, users=users)))
@@ -164,7 +164,7 @@ async def test_redis_runs_as_the_component_for_tls_says(tmp_path: Path) -> None:
         "tls.crt": issued.cert_chain_pems[0],
         "tls.key": issued.private_key_pem,
     }
-    secrets = {**made(new_access()), "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()}}
+    secrets = {**made(new_credentials()), "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()}}
     pod = Pod(objects(compose("gpu", ["tls"], kustomization)), tmp_path, secrets)
     with pod.running():
         try:

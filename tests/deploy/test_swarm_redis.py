@@ -17,7 +17,7 @@ import pytest_asyncio
 import redis
 import redis.exceptions
 
-from redbatch.up.local_redis import bundled
+from redbatch.up.local_redis import find_bundled
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.stack import STACK, made_secrets, max_bytes, resolved
 from tests.servers import server_binary
@@ -57,7 +57,7 @@ class Played:
         """Runs the check of its health, as Docker does."""
         kind, line = SERVICE["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
-        cli = f"{shutil.which('redis-cli') or bundled('redis-cli')} -s {self.socket}"
+        cli = f"{shutil.which('redis-cli') or find_bundled('redis-cli')} -s {self.socket}"
         words = ["/bin/sh", "-c", line.replace("redis-cli", cli)]
         return subprocess.run(words, check=False, capture_output=True, timeout=10).returncode == 0
 

@@ -35,7 +35,7 @@ async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number:
         new_entries = (NewEntry(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
         gateway = Gateway(queue.connection("submit"), queue.keys)
         await gateway.add(*(Submission(f"request-{i}", new_entries, BUDGET_MS) for i in range(number)))
-        await worker.bury([each._replace(attempts=3) for each in await worker.claim()], most=100)
+        await worker.give_up([each._replace(attempts=3) for each in await worker.claim()], max_dead_letters=100)
         await worker.leave()
     finally:
         await queue.close()
@@ -106,7 +106,7 @@ def test_without_a_worker_requeue_says_that_nobody_answers(dead: Dead) -> None:
     result = dead("requeue", letter_id, "7-7", "--timeout-s", "0.2")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
-        f"{letter_id}: no answer in time: does a worker live? See `redbatch queue`",
+        f"{letter_id}: no answer in time: check with `redbatch queue` that a worker is alive",
         "7-7: there is no such dead letter",
     ]
     assert len(listed(dead)) == 3

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from shared.api_keys import digest_of
-from shared.keys import ACCESS_KEYS
+from shared.keys import API_KEYS
 from tests.users import as_user
 
 pytestmark = pytest.mark.redis
@@ -26,7 +26,7 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("REDBATCH_REDIS_URL", as_user(redis_url, "admin"))
     monkeypatch.setenv("COLUMNS", "160")
     with redis.Redis.from_url(redis_url, protocol=2) as client:
-        client.delete(ACCESS_KEYS)
+        client.delete(API_KEYS)
     return lambda *arguments: CliRunner().invoke(app, ["keys", *arguments])
 
 
@@ -42,7 +42,7 @@ def test_a_key_is_shown_once(run: Run, redis_url: str) -> None:
     key_id, _, secret = made.stdout.strip().partition(".")
     assert "not shown again" in made.stderr
     with redis.Redis.from_url(redis_url, protocol=2) as client:
-        raw = client.hget(ACCESS_KEYS, key_id)
+        raw = client.hget(API_KEYS, key_id)
     assert isinstance(raw, bytes)
     assert json.loads(raw)["digest"] == digest_of(secret)
     [found] = listed(run)
@@ -59,7 +59,7 @@ def test_keys_are_listed_in_the_order_of_their_making_and_revoked(run: Run) -> N
     assert made[0]["scopes"] == ["embed", "jobs"]
     result = run("revoke", made[0]["key"], made[1]["id"], "nothing")
     assert (result.exit_code, result.output.count("revoked")) == (1, 2)
-    assert "nothing: there is no such key" in result.output
+    assert "nothing: there is no such API key" in result.output
     assert [each["id"] for each in listed(run)] == [made[2]["id"]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from shared.process.settings import EXIT_CONFIGURATION, complain, flag_of, variable_of
+from shared.process.settings import EXIT_CONFIGURATION, flag_of, print_error, variable_of
 from shared.process.version import __version__
 
 if TYPE_CHECKING:
@@ -43,17 +43,17 @@ def start_tracing(tracing: str, process: str) -> Tracing | None:
     if tracing == "off":
         return None
     try:
-        from shared.process.tracing.provider import provider_of  # noqa: PLC0415 - it imports OpenTelemetry, an extra
+        from shared.process.tracing.provider import create_provider  # noqa: PLC0415 - it imports OpenTelemetry, an extra
     except ModuleNotFoundError as error:
-        complain(MISSING.format(error.name))
+        print_error(MISSING.format(error.name))
         raise SystemExit(EXIT_CONFIGURATION) from None
     try:
-        return tracing_of(provider_of(process))
+        return create_tracing(create_provider(process))
     except ValueError as error:
-        complain(f"OTEL_* variables: {error}")
+        print_error(f"OTEL_* variables: {error}")
         raise SystemExit(EXIT_CONFIGURATION) from None
 
 
-def tracing_of(provider: TracerProvider) -> Tracing:
+def create_tracing(provider: TracerProvider) -> Tracing:
     """Returns what makes spans by a provider."""
     return Tracing(provider.get_tracer("redbatch", __version__), provider)

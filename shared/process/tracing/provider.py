@@ -22,7 +22,7 @@ SAMPLERS = tuple(
 )
 
 
-class Quiet(SpanExporter):
+class QuietExporter(SpanExporter):
     """An exporter that tells once when it cannot send, and once when it can again."""
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -68,7 +68,7 @@ class _Heard(logging.Handler):
         self.last = record.getMessage()
 
 
-def provider_of(process: str) -> TracerProvider:
+def create_provider(process: str) -> TracerProvider:
     """Returns what makes the spans of a gateway or a worker, and sends them. What has no room in its queue is lost.
 
     Raises:
@@ -76,14 +76,14 @@ def provider_of(process: str) -> TracerProvider:
     """
     if process == "gateway":
         _check_sampler()
-    provider = bare_provider(process)
-    quiet = Quiet(OTLPSpanExporter())
+    provider = create_bare_provider(process)
+    quiet = QuietExporter(OTLPSpanExporter())
     provider.add_span_processor(BatchSpanProcessor(quiet))
     quiet.listen()  # now that it has read all variables, and warned of those that make no sense
     return provider
 
 
-def bare_provider(process: str) -> TracerProvider:
+def create_bare_provider(process: str) -> TracerProvider:
     """Returns what makes the spans, and sends them nowhere. The OTEL_* variables win over what it is called here.
 
     A worker has nothing to choose: it makes spans of what gateways have chosen alone, in traces of which the ids were

@@ -15,7 +15,7 @@ _W3C = TraceContextTextMapPropagator()
 _NOTHING = Context()
 
 
-def traceparent_of(span: Span) -> str:
+def format_traceparent(span: Span) -> str:
     """Returns what says of which span something is part; "" of one that is not sampled, as nobody will tell of it."""
     carrier: dict[str, str] = {}
     if span.get_span_context().trace_flags.sampled:
@@ -23,17 +23,17 @@ def traceparent_of(span: Span) -> str:
     return carrier.get("traceparent", "")
 
 
-def parent_in(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> Context:
+def parse_parent(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> Context:
     """Returns what the headers of these names say; nothing, if they are not what W3C has said, as of two parents."""
     if len(traceparent) != 1 or not SHORTEST <= len(traceparent[0]) <= LONGEST:
         return _NOTHING
     return _W3C.extract({"traceparent": traceparent, "tracestate": tracestate}, _NOTHING)
 
 
-def context_of(traceparent: str) -> SpanContext | None:
+def parse_span_context(traceparent: str) -> SpanContext | None:
     """Returns the span that an entry names; None for text that names none, or one that is not sampled.
 
     Anybody may write to Redis.
     """
-    found = get_current_span(parent_in([traceparent])).get_span_context()
+    found = get_current_span(parse_parent([traceparent])).get_span_context()
     return found if found.trace_flags.sampled else None

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from redbatch.redis_users import k8s
-from redbatch.redis_users.passwords import Access, Redis, new_access
+from redbatch.redis_users.passwords import Credentials, RedisAddress, new_credentials
 from tests.deploy.manifests import Manifest, config_of, containers, label, objects, of_kind, pod_of, workloads
 
 MOUNTED = "/run/secrets/"
 OF_CERTIFICATES = {"ca.crt", "tls.crt", "tls.key"}
 
 
-def made(access: Access) -> dict[str, dict[str, str]]:
+def made(access: Credentials) -> dict[str, dict[str, str]]:
     """Returns what is in the secrets that `redbatch k8s secrets --tls` makes, by their names."""
-    found = objects(k8s.manifests("redbatch", access, Redis("redis", 6379, tls=True)))
+    found = objects(k8s.manifests("redbatch", access, RedisAddress("redis", 6379, tls=True)))
     return {each["metadata"]["name"]: each["stringData"] for each in of_kind(found, "Secret")}
 
 
-MADE_BEFORE: Mapping[str, Mapping[str, str]] = made(new_access())
+MADE_BEFORE: Mapping[str, Mapping[str, str]] = made(new_credentials())
 
 
 def secrets_of(manifests: list[Manifest]) -> dict[str, set[str]]:

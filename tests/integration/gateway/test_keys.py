@@ -23,7 +23,7 @@ from api.http.auth import (
 from api.settings import GatewaySettings
 from redbatch.up.local_redis import LocalRedis
 from shared import api_keys
-from shared.api_keys import AccessKey, Scope, digest_of, new_id, new_secret
+from shared.api_keys import ApiKey, Scope, digest_of, new_id, new_secret
 from shared.connection import QueueConnections, RedisConnection
 from shared.settings import QueueSettings
 from tests import plain_http
@@ -48,7 +48,7 @@ async def connection(own_redis: LocalRedis) -> AsyncIterator[RedisConnection]:
 async def make(connection: RedisConnection, *scopes: Scope, expires_ms: int | None = None) -> str:
     """Makes a key and returns it."""
     secret = new_secret()
-    key = AccessKey(new_id(), digest_of(secret), scopes or ("embed",), "", "", 0, expires_ms)
+    key = ApiKey(new_id(), digest_of(secret), scopes or ("embed",), "", "", 0, expires_ms)
     await api_keys.add(connection, key)
     return f"{key.key_id}.{secret}"
 

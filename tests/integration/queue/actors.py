@@ -112,20 +112,20 @@ class Worker:
         how = CommitOptions(self.name, grace_ms)
         return await consumer.commit(self.connection, self.keys, [answer(entry, said) for entry in entries], how)
 
-    async def bury(
-        self, entries: Sequence[Entry], died_of: str = "input_failed: it kills", most: int = 10
+    async def give_up(
+        self, entries: Sequence[Entry], died_of: str = "input_failed: it kills", max_dead_letters: int = 10
     ) -> list[bool]:
         """Gives entries up; returns for each whether this was the answer that counted."""
-        how = CommitOptions(self.name, GRACE_MS, most)
+        how = CommitOptions(self.name, GRACE_MS, max_dead_letters)
         return await consumer.commit(
             self.connection, self.keys, [answer(entry, died_of=died_of) for entry in entries], how
         )
 
     async def reclaim(
-        self, idle_ms: int = 0, owner: str = "", most: int = 256, revision: str = ""
+        self, idle_ms: int = 0, owner: str = "", max_entries: int = 256, revision: str = ""
     ) -> tuple[Entry, ...]:
         """Reclaims as of now."""
-        search = consumer.ReclaimQuery(idle_ms, owner, most, revision=revision)
+        search = consumer.ReclaimQuery(idle_ms, owner, max_entries, revision=revision)
         claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), search)
         assert claimed is not None
         return claimed.entries

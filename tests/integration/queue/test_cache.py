@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared.cache import CacheBound, CachedVector, keep, lookup
+from shared.cache import CacheBound, CachedVector, lookup, store
 from shared.connection import QueueConnections, RedisConnection
 from shared.keys import Keys
 
@@ -42,7 +42,7 @@ async def found(
 async def test_what_is_kept_is_found_as_it_was(queue: QueueConnections) -> None:
     """In the order asked for, and nothing for a name that is not there."""
     connection, some = queue.connection("cache"), values(1, 2, 3)
-    await keep(connection, queue.keys, BOUND, some)
+    await store(connection, queue.keys, BOUND, some)
     now_ms, kept = await lookup(connection, queue.keys, BOUND, [b"name-3", b"name-9", b"name-1"])
     assert kept == [some[b"name-3"], None, some[b"name-1"]]
     assert abs(now_ms - time.time() * 1000) < 60_000
@@ -53,7 +53,7 @@ async def test_a_vector_passes_its_time(queue: QueueConnections, raw: redis.asyn
     connection = queue.connection("cache")
     now_ms = int(time.time() * 1000)
     some = {b"young": value(1), b"old": value(2, now_ms - BOUND.ttl_ms - 1_000)}
-    await keep(connection, queue.keys, BOUND, some)
+    await store(connection, queue.keys, BOUND, some)
     assert await found(connection, queue.keys, BOUND, some) == [1, None]
     times = [await raw.pttl(name) for name in queue.keys.cache]
     assert 0 < times[1] <= 2 * BOUND.ttl_ms
@@ -66,9 +66,9 @@ async def test_it_takes_no_more_bytes_than_it_may(queue: QueueConnections, raw: 
     """As Redis itself counts them; what is asked for again and again stays."""
     connection, bound = queue.connection("cache"), CacheBound(1_000 * size, 60_000)
     favourite = values(0, size=size)
-    await keep(connection, queue.keys, bound, favourite)
+    await store(connection, queue.keys, bound, favourite)
     for start in range(1, 5_001, 50):
-        await keep(connection, queue.keys, bound, values(*range(start, start + 50), size=size))
+        await store(connection, queue.keys, bound, values(*range(start, start + 50), size=size))
         assert await found(connection, queue.keys, bound, favourite) == [0]
         sizes: list[Any] = [await raw.memory_usage(name, samples=0) or 0 for name in queue.keys.cache]
         assert sum(sizes) <= bound.max_bytes
@@ -80,9 +80,9 @@ async def test_it_takes_no_more_bytes_than_it_may(queue: QueueConnections, raw: 
 async def test_a_generation_that_passed_its_time_begins_anew(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
     """Its bytes are not counted twice."""
     connection = queue.connection("cache")
-    await keep(connection, queue.keys, BOUND, values(1, 2, 3))
+    await store(connection, queue.keys, BOUND, values(1, 2, 3))
     await raw.delete(queue.keys.cache[1])
-    await keep(connection, queue.keys, BOUND, values(4))
+    await store(connection, queue.keys, BOUND, values(4))
     counted = int(await raw.hget(queue.keys.cache[0], "bytes") or 0)
     assert SIZE < counted < 2 * SIZE
     assert await raw.pttl(queue.keys.cache[1]) > 0
@@ -99,7 +99,7 @@ async def test_what_is_no_vector_was_not_found(queue: QueueConnections, raw: red
 async def test_keeping_again_counts_once(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
     """Two gateways may compute the same at the same time."""
     connection = queue.connection("cache")
-    await keep(connection, queue.keys, BOUND, values(1))
+    await store(connection, queue.keys, BOUND, values(1))
     before = await raw.hget(queue.keys.cache[0], "bytes")
-    await keep(connection, queue.keys, BOUND, values(1))
+    await store(connection, queue.keys, BOUND, values(1))
     assert await raw.hget(queue.keys.cache[0], "bytes") == before

@@ -34,7 +34,7 @@ async def test_a_worker_that_holds_its_share_leaves_the_rest(gateway: Gateway, w
     await gateway.add(*(request() for _ in range(10)))
     first = await worker.claim(workers=2)
     again = await consumer.claim(worker.connection, worker.keys, worker.name, ClaimBudget(100, 10**6, 2, len(first)))
-    assert (len(first), again.entries, again.left) == (5, (), (5, 0))
+    assert (len(first), again.entries, again.remaining) == (5, (), (5, 0))
     await worker.commit((*first, *await worker.claim()))
 
 

@@ -35,7 +35,7 @@ async def test_an_entry_given_up_is_answered_and_kept(
     await gateway.add(asked)
     before = await worker.now_ms()
     (entry,) = [each._replace(attempts=3) for each in await worker.claim()]
-    assert await worker.bury([entry]) == [True]
+    assert await worker.give_up([entry]) == [True]
     (letter,) = await dead(queue)
     assert (letter.request_id, letter.inputs, letter.attempts) == (asked.request_id, 2, 3)
     assert (letter.worker, letter.error, letter.lane) == ("worker-1", ERROR, "interactive")
@@ -55,10 +55,10 @@ async def test_only_the_commit_that_counts_writes_a_letter(
     await gateway.add(request(), request())
     mine = await worker.claim()
     theirs = await other.reclaim()
-    won = await asyncio.gather(worker.bury(mine[:1]), other.bury(theirs[:1]))
+    won = await asyncio.gather(worker.give_up(mine[:1]), other.give_up(theirs[:1]))
     assert sorted(flags[0] for flags in won) == [False, True]
     assert await worker.commit(mine[1:]) == [True]
-    assert await other.bury(theirs[1:]) == [False]
+    assert await other.give_up(theirs[1:]) == [False]
     assert [letter.entry_id.encode() for letter in await dead(queue)] == [mine[0].ref.entry_id]
 
 
@@ -76,7 +76,7 @@ async def test_the_last_letters_are_kept(queue: QueueConnections, gateway: Gatew
     """So many as the worker's setting says; with 0 none."""
     await gateway.add(*(request() for _ in range(5)))
     entries = await worker.claim()
-    await worker.bury(entries, most=most)
+    await worker.give_up(entries, max_dead_letters=most)
     kept = [letter.entry_id.encode() for letter in await dead(queue)]
     assert kept == [entry.ref.entry_id for entry in reversed(entries)][:most]
     assert await dead_letters.count(queue.connection("count"), queue.keys) == most
@@ -90,7 +90,7 @@ async def test_giving_up_works_when_memory_is_full(
     entries = await worker.claim()
     await raw.config_set("maxmemory", 1)
     try:
-        assert await worker.bury(entries) == [True]
+        assert await worker.give_up(entries) == [True]
     finally:
         await raw.config_set("maxmemory", 0)
     assert len(await dead(queue)) == 1
@@ -100,7 +100,7 @@ async def test_a_long_body_is_not_kept(queue: QueueConnections, gateway: Gateway
     """The letter says so by having none, and cannot be run again."""
     body = encode_body(Body(EMBED, ("x" * consumer.MAX_DEAD_BODY_BYTES,)))
     await gateway.add(Submission("long", (NewEntry(0, 1, 10, body),), BUDGET_MS))
-    await worker.bury(await worker.claim())
+    await worker.give_up(await worker.claim())
     (letter,) = await dead(queue)
     assert (letter.request_id, letter.body) == ("long", None)
     outcome = await dead_letters.requeue(queue.connection("dead"), queue.keys, letter.letter_id, "again", 1_000)
@@ -115,7 +115,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
     asked = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme", traceparent="of its trace")
     await gateway.add(asked)
     (entry,) = await worker.claim()
-    await worker.bury([entry._replace(attempts=3)])
+    await worker.give_up([entry._replace(attempts=3)])
     (letter,) = await dead(queue)
     outcome, ref = await dead_letters.requeue(queue.connection("dead"), queue.keys, letter.letter_id, "again", 5_000)
     assert outcome == "ok"
@@ -144,7 +144,7 @@ async def test_what_is_not_there_is_neither_found_nor_run_nor_deleted(queue: Que
 async def test_letters_are_purged_by_id(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
     """Those that are named, and no others."""
     await gateway.add(*(request() for _ in range(3)))
-    await worker.bury(await worker.claim())
+    await worker.give_up(await worker.claim())
     connection, letters = queue.connection("dead"), await dead(queue)
     assert await dead_letters.purge(connection, queue.keys, [letters[0].letter_id, letters[2].letter_id, "7-7"]) == 2
     assert await dead(queue) == [letters[1]]

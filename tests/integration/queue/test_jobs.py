@@ -19,7 +19,7 @@ from shared.codec import decode_body, encode_body, encode_reply
 from shared.connection import QueueConnections, RedisConnection
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
 from shared.errors import RedisUnreachableError
-from shared.jobs import CreateResult, FeedResult, Job, JobCapacity, JobSpec, Window
+from shared.jobs import CreateResult, FeedResult, FeedWindow, Job, JobCapacity, JobSpec
 from shared.keys import BULK, INTERACTIVE, Keys
 from shared.messages import EMBED, Body, Entry, Failure, NewEntry, Vectors
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.redis
 
 ROOM = JobCapacity(10_000, 1_600, 0.9)
-WIDE = Window(1_024, 10**9)
+WIDE = FeedWindow(1_024, 10**9)
 PER_ENTRY = 4
 
 
@@ -56,24 +56,24 @@ class Office:
         """Brings the inputs of a job; each text names its index."""
         job_id = job_id or secrets.token_hex(16)
         new_entries = [self.new_entry(start, min(PER_ENTRY, inputs - start)) for start in range(0, inputs, PER_ENTRY)]
-        await jobs.put(self.connection, self.keys, job_id, new_entries)
+        await jobs.upload(self.connection, self.keys, job_id, new_entries)
         return JobSpec(job_id, len(new_entries), 0, inputs, PER_ENTRY, "ann", "ann")
 
     def new_entry(self, start: int, n: int) -> NewEntry:
         """Returns an entry of a job; an input counts for ten tokens."""
         return NewEntry(start, n, 10 * n, encode_body(Body(EMBED, tuple(f"text {start + i}" for i in range(n)))))
 
-    async def made(self, inputs: int, wide: Window = WIDE, **how: Any) -> str:  # noqa: ANN401 - fields of Making
+    async def made(self, inputs: int, wide: FeedWindow = WIDE, **how: Any) -> str:  # noqa: ANN401 - fields of Making
         """Makes a job that must be taken; returns its id."""
         making = replace(await self.upload(inputs), **how)
         assert await self.make(making, wide) == CreateResult("ok", making.job_id)
         return making.job_id
 
-    async def make(self, making: JobSpec, wide: Window = WIDE, room: JobCapacity = ROOM) -> CreateResult:
+    async def make(self, making: JobSpec, wide: FeedWindow = WIDE, room: JobCapacity = ROOM) -> CreateResult:
         """Makes a job of what was uploaded."""
         return await jobs.create(self.connection, self.keys, making, room, wide)
 
-    async def feed(self, wide: Window = WIDE) -> FeedResult:
+    async def feed(self, wide: FeedWindow = WIDE) -> FeedResult:
         """Feeds the lanes."""
         return await jobs.feed(self.floor, self.keys, wide)
 
@@ -197,7 +197,7 @@ async def test_a_commit_counts_once(office: Office, worker: Worker, other: Worke
 
 async def test_no_more_is_in_the_lanes_than_fits(office: Office, worker: Worker, bulk_lane: Lane) -> None:
     """The rest waits beside them, and comes as answers make room."""
-    narrow = Window(1_024, 100)
+    narrow = FeedWindow(1_024, 100)
     job_id = await office.made(40, narrow)
     assert await bulk_lane.length() == 3  # 120 tokens: the first that is not under the bound is the last
     done = 0
@@ -213,14 +213,14 @@ async def test_no_more_is_in_the_lanes_than_fits(office: Office, worker: Worker,
 
 async def test_a_large_entry_passes_alone(office: Office, bulk_lane: Lane) -> None:
     """What is over the bound by itself comes when nothing else of jobs is there."""
-    await office.made(8, Window(1_024, 1))
+    await office.made(8, FeedWindow(1_024, 1))
     assert await bulk_lane.length() == 1
-    assert (await office.feed(Window(1_024, 1))).entries == 0
+    assert (await office.feed(FeedWindow(1_024, 1))).entries == 0
 
 
 async def test_jobs_take_turns(office: Office, worker: Worker) -> None:
     """A small job does not wait for a large one that came before: that of the least tokens goes first."""
-    narrow = Window(4, 10**9)
+    narrow = FeedWindow(4, 10**9)
     large, small = await office.made(200, narrow), await office.made(16, narrow)
     order: list[str] = []
     for _ in range(5):
@@ -254,7 +254,7 @@ async def test_inputs_that_cannot_be_run(office: Office, worker: Worker) -> None
     new_entries = [office.new_entry(0, 2), office.new_entry(3, 1), office.new_entry(4, 4)]
     bad = Failure(job_id, 2, 1, "invalid_request", "The text is empty.")
     for _ in range(2):  # the answer to the first was lost
-        await jobs.put(office.connection, office.keys, job_id, new_entries, [bad])
+        await jobs.upload(office.connection, office.keys, job_id, new_entries, [bad])
     assert await office.make(JobSpec(job_id, 3, 1, 8, PER_ENTRY)) == CreateResult("ok", job_id)
     assert (await office.job(job_id)).failed == 1
     assert (await office.owed())["inputs"] == 7
@@ -267,7 +267,7 @@ async def test_inputs_that_cannot_be_run(office: Office, worker: Worker) -> None
     found = await jobs.replies(office.connection, office.keys, job, 2, 4)
     assert [(each.position, each.n, type(each)) for each in found] == [(2, 1, Failure), (3, 1, Vectors)]
     none = secrets.token_hex(16)
-    await jobs.put(office.connection, office.keys, none, [], [bad._replace(position=0)])
+    await jobs.upload(office.connection, office.keys, none, [], [bad._replace(position=0)])
     assert (await office.make(JobSpec(none, 0, 1, 1, PER_ENTRY))).status == "ok"
     assert (await office.job(none)).status == "failed"
     assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
@@ -284,8 +284,8 @@ async def test_a_repeated_make_changes_nothing(office: Office, bulk_lane: Lane) 
 async def test_what_was_made_is_not_forgotten(office: Office, bulk_lane: Lane) -> None:
     """Whoever made it may not have heard of it, and another who sent the same has: only an upload goes."""
     job_id, unmade = await office.made(8), (await office.upload(8)).job_id
-    await jobs.forget(office.connection, office.keys, job_id)
-    await jobs.forget(office.connection, office.keys, unmade)
+    await jobs.discard_upload(office.connection, office.keys, job_id)
+    await jobs.discard_upload(office.connection, office.keys, unmade)
     assert (await office.job(job_id)).status == "queued"
     assert await bulk_lane.length() == 2
     parts = [f"{office.keys.job(unmade)}{part}" for part in ("", ":in", ":todo", ":out", ":failed")]
@@ -314,7 +314,7 @@ async def test_what_is_not_whole_is_no_job(office: Office) -> None:
     unmade = await office.upload(8)
     assert await jobs.find(office.connection, office.keys, unmade.job_id) is None
     assert 0 < await office.floor.call("PTTL", office.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
-    await jobs.forget(office.connection, office.keys, unmade.job_id)
+    await jobs.discard_upload(office.connection, office.keys, unmade.job_id)
     assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
@@ -359,10 +359,10 @@ async def test_results_are_stored_when_memory_is_full(office: Office, worker: Wo
 
 async def test_a_cancelled_job_takes_its_entries_along(office: Office, worker: Worker, bulk_lane: Lane) -> None:
     """Those that wait and those that run; an answer that comes later changes nothing."""
-    job_id = await office.made(12, Window(2, 10**9))
+    job_id = await office.made(12, FeedWindow(2, 10**9))
     entries = await claim(worker)
     await answer(worker, entries[:1])
-    await office.feed(Window(2, 10**9))
+    await office.feed(FeedWindow(2, 10**9))
     assert await jobs.cancel(office.connection, office.keys, job_id) == "running"
     assert await bulk_lane.length() == 0
     assert await bulk_lane.owners() == {}
@@ -422,8 +422,8 @@ async def test_an_entry_that_fails_is_split(office: Office, worker: Worker, bulk
     job_id = await office.made(10, traceparent="00-1-2-01")
     entries = await claim(worker)
     bodies = [encode_body(Body(EMBED, (text,))) for text in decode_body(entries[1].body).inputs]
-    assert await jobs.split(office.floor, office.keys, entries[1], bodies)
-    assert not await jobs.split(office.floor, office.keys, entries[1], bodies)
+    assert await jobs.split_entry(office.floor, office.keys, entries[1], bodies)
+    assert not await jobs.split_entry(office.floor, office.keys, entries[1], bodies)
     assert await bulk_lane.backlog() == (10, 100)
     assert await office.owed() == {"inputs": 10, "entries": 6, "tokens": 100}
     single = await claim(worker)
@@ -448,8 +448,8 @@ async def test_entries_that_went_are_added_again(office: Office, worker: Worker,
     await bulk_lane.client.delete(bulk_lane.name)
     await consumer.join(worker.connection, worker.keys)
     await office.connection.call("HDEL", office.keys.owed, "looked_ms")
-    assert (await office.feed()).again == 3
-    assert (await office.feed()).again == 0
+    assert (await office.feed()).restored == 3
+    assert (await office.feed()).restored == 0
     assert await answer(worker, entries) == [False] * 3
     await answer(worker, await claim(worker))
     job = await office.job(job_id)

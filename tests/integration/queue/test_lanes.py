@@ -33,9 +33,9 @@ async def test_interactive_entries_go_before_bulk(gateway: Gateway, worker: Work
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(5)))
     first = await claim(worker, FREE._replace(entries=4))
-    assert (lanes_of(first.entries), first.left) == ((4, 0), (1, 10))
+    assert (lanes_of(first.entries), first.remaining) == ((4, 0), (1, 10))
     second = await claim(worker, FREE._replace(tokens=40))
-    assert (lanes_of(second.entries), second.left) == ((1, 3), (0, 7))
+    assert (lanes_of(second.entries), second.remaining) == ((1, 3), (0, 7))
     await worker.commit((*first.entries, *second.entries, *await worker.claim()))
 
 
@@ -44,11 +44,11 @@ async def test_bulk_has_bounds_of_its_own(gateway: Gateway, worker: Worker) -> N
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(5)))
     none = await claim(worker, FREE._replace(bulk_entries=0))
-    assert (lanes_of(none.entries), none.left) == ((5, 0), (0, 10))
+    assert (lanes_of(none.entries), none.remaining) == ((5, 0), (0, 10))
     few = await claim(worker, FREE._replace(bulk_entries=3))
-    assert (lanes_of(few.entries), few.left) == ((0, 3), (0, 7))
+    assert (lanes_of(few.entries), few.remaining) == ((0, 3), (0, 7))
     little = await claim(worker, FREE._replace(bulk_tokens=20))
-    assert (lanes_of(little.entries), little.left) == ((0, 2), (0, 5))
+    assert (lanes_of(little.entries), little.remaining) == ((0, 2), (0, 5))
     await worker.commit((*none.entries, *few.entries, *little.entries, *await worker.claim()))
 
 
@@ -138,7 +138,7 @@ async def test_the_attempt_of_a_dead_worker_that_held_bulk_alone_counts(
     await gateway.add(*(request(lane=BULK) for _ in range(2)))
     held = await worker.claim()
     await worker.mark_begun(held)
-    first, second = await other.reclaim(most=1), await other.reclaim(owner=worker.name)
+    first, second = await other.reclaim(max_entries=1), await other.reclaim(owner=worker.name)
     assert [entry.attempts for entry in (*first, *second)] == [1, 1]
     await other.commit((*first, *second))
 
@@ -147,7 +147,7 @@ async def test_a_reclaim_is_bounded_over_both_lanes(gateway: Gateway, worker: Wo
     """Interactive entries first."""
     await gateway.add(*(request() for _ in range(3)), *(request(lane=BULK) for _ in range(3)))
     await worker.claim()
-    some = await other.reclaim(most=4, owner=worker.name)
+    some = await other.reclaim(max_entries=4, owner=worker.name)
     assert lanes_of(some) == (3, 1)
     await other.commit((*some, *await other.reclaim(owner=worker.name)))
 
@@ -169,7 +169,7 @@ async def test_a_dead_letter_goes_back_into_its_lane(
     """And is counted there."""
     connection = job_store.connection("dead")
     await gateway.add(request(lane=BULK, n=2, cost=9))
-    await worker.bury(await worker.claim())
+    await worker.give_up(await worker.claim())
     (letter,) = await dead_letters.read(connection, job_store.keys, 10)
     assert letter.lane == "bulk"
     outcome, ref = await dead_letters.requeue(connection, job_store.keys, letter.letter_id, "again", 60_000)

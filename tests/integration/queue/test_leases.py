@@ -11,7 +11,7 @@ import redis.asyncio
 
 from shared import leases
 from shared.connection import QueueConnections, RedisConnection
-from shared.keys import Pool
+from shared.keys import PoolKeys
 from shared.leases import Lease
 
 pytestmark = pytest.mark.redis
@@ -22,9 +22,9 @@ PATIENCE_MS = 5_000
 
 
 @pytest.fixture
-def pool(queue_name: str) -> Pool:
+def pool(queue_name: str) -> PoolKeys:
     """A pool of the test's own."""
-    return Pool(queue_name)
+    return PoolKeys(queue_name)
 
 
 @pytest_asyncio.fixture
@@ -34,22 +34,22 @@ async def connection(queue: QueueConnections) -> RedisConnection:
 
 
 async def taken(
-    connection: RedisConnection, pool: Pool, owner: str, *slots: str, ttl_ms: int = TTL_MS, patience_ms: int = 0
+    connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, ttl_ms: int = TTL_MS, waiter_ttl_ms: int = 0
 ) -> Lease:
     """Takes a lease, which must be free."""
-    lease = await leases.take(connection, pool, slots or ("0.0",), owner, ttl_ms, patience_ms=patience_ms)
+    lease = await leases.acquire(connection, pool, slots or ("0.0",), owner, ttl_ms, waiter_ttl_ms=waiter_ttl_ms)
     assert isinstance(lease, Lease)
     return lease
 
 
-async def refused(connection: RedisConnection, pool: Pool, owner: str, *slots: str, patience_ms: int = 0) -> int:
+async def refused(connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, waiter_ttl_ms: int = 0) -> int:
     """Asks for a lease that must not be free; returns in how many ms it is at the latest."""
-    answer = await leases.take(connection, pool, slots or ("0.0",), owner, TTL_MS, patience_ms=patience_ms)
+    answer = await leases.acquire(connection, pool, slots or ("0.0",), owner, TTL_MS, waiter_ttl_ms=waiter_ttl_ms)
     assert isinstance(answer, int)
     return answer
 
 
-async def test_each_slot_has_one_holder(connection: RedisConnection, pool: Pool) -> None:
+async def test_each_slot_has_one_holder(connection: RedisConnection, pool: PoolKeys) -> None:
     """Whoever comes first has the first that is free; when all are taken, the next is told how long at most."""
     slots = ("0.0", "1.0")
     first, second = await taken(connection, pool, "a", *slots), await taken(connection, pool, "b", *slots)
@@ -60,12 +60,12 @@ async def test_each_slot_has_one_holder(connection: RedisConnection, pool: Pool)
     assert (await taken(connection, pool, "c", *slots)).slot == "0.0"
 
 
-async def test_a_reply_that_was_lost_costs_nothing(connection: RedisConnection, pool: Pool) -> None:
+async def test_a_reply_that_was_lost_costs_nothing(connection: RedisConnection, pool: PoolKeys) -> None:
     """The holder that asks again has the same slot under the same fence."""
     assert await taken(connection, pool, "a", "0.0", "1.0") == await taken(connection, pool, "a", "1.0", "0.0")
 
 
-async def test_only_the_holder_renews_and_releases(connection: RedisConnection, pool: Pool) -> None:
+async def test_only_the_holder_renews_and_releases(connection: RedisConnection, pool: PoolKeys) -> None:
     """Neither another, nor the same under an old fence."""
     old = await taken(connection, pool, "a")
     assert await leases.release(connection, pool, ["0.0"], "a") == 1
@@ -76,21 +76,21 @@ async def test_only_the_holder_renews_and_releases(connection: RedisConnection, 
     assert await leases.renew(connection, pool, lease, "a", TTL_MS)
 
 
-async def test_whoever_leaves_gives_back_what_it_does_not_know_of(connection: RedisConnection, pool: Pool) -> None:
+async def test_whoever_leaves_gives_back_what_it_does_not_know_of(connection: RedisConnection, pool: PoolKeys) -> None:
     """All its slots, and its place among those who wait: the next need not wait until it is taken for dead."""
     await taken(connection, pool, "a", "0.0")
     await taken(connection, pool, "a", "1.0")
     assert await leases.release(connection, pool, ["0.0", "1.0"], "a") == 2
-    await taken(connection, pool, "b", patience_ms=TTL_MS)
+    await taken(connection, pool, "b", waiter_ttl_ms=TTL_MS)
     for waiting in ("c", "d"):
-        await refused(connection, pool, waiting, patience_ms=TTL_MS)
+        await refused(connection, pool, waiting, waiter_ttl_ms=TTL_MS)
         await asyncio.sleep(0.002)
     assert await leases.release(connection, pool, ["0.0"], "c") == 0
     assert await leases.release(connection, pool, ["0.0"], "b") == 1
-    await taken(connection, pool, "d", patience_ms=TTL_MS)
+    await taken(connection, pool, "d", waiter_ttl_ms=TTL_MS)
 
 
-async def test_a_lease_that_is_not_renewed_runs_out(connection: RedisConnection, pool: Pool) -> None:
+async def test_a_lease_that_is_not_renewed_runs_out(connection: RedisConnection, pool: PoolKeys) -> None:
     """And one that is renewed does not."""
     lost, kept = (
         await taken(connection, pool, "a", "0.0", ttl_ms=200),
@@ -105,7 +105,7 @@ async def test_a_lease_that_is_not_renewed_runs_out(connection: RedisConnection,
 
 
 async def test_fences_grow_even_when_redis_has_lost_them(
-    connection: RedisConnection, pool: Pool, raw: redis.asyncio.Redis
+    connection: RedisConnection, pool: PoolKeys, raw: redis.asyncio.Redis
 ) -> None:
     """What was written under an old one can be told from what was written since."""
     fences = []
@@ -116,40 +116,40 @@ async def test_fences_grow_even_when_redis_has_lost_them(
     assert fences == sorted(set(fences))
 
 
-async def test_turns_are_had_in_the_order_of_asking(connection: RedisConnection, pool: Pool) -> None:
+async def test_turns_are_had_in_the_order_of_asking(connection: RedisConnection, pool: PoolKeys) -> None:
     """The holder that asks again at once comes after those who wait, and each of them is woken by the one before."""
     holder = "a"
-    await taken(connection, pool, holder, patience_ms=PATIENCE_MS)
+    await taken(connection, pool, holder, waiter_ttl_ms=PATIENCE_MS)
     for waiting in ("b", "c", "d"):
-        await refused(connection, pool, waiting, patience_ms=PATIENCE_MS)
+        await refused(connection, pool, waiting, waiter_ttl_ms=PATIENCE_MS)
         await asyncio.sleep(0.002)  # the order is that of milliseconds
     for following in ("b", "c", "d", "a"):
         await leases.release(connection, pool, ["0.0"], holder)
-        await refused(connection, pool, holder, patience_ms=PATIENCE_MS)
+        await refused(connection, pool, holder, waiter_ttl_ms=PATIENCE_MS)
         began = time.monotonic()
         await leases.wait(connection, pool, following, 1.5)
         assert time.monotonic() - began < 1
-        await taken(connection, pool, following, patience_ms=PATIENCE_MS)
+        await taken(connection, pool, following, waiter_ttl_ms=PATIENCE_MS)
         holder = following
 
 
-async def test_who_has_died_waiting_holds_nobody_up(connection: RedisConnection, pool: Pool) -> None:
+async def test_who_has_died_waiting_holds_nobody_up(connection: RedisConnection, pool: PoolKeys) -> None:
     """Whoever has not asked for a while does not count as waiting any more."""
-    await taken(connection, pool, "a", patience_ms=500)
-    await refused(connection, pool, "dead", patience_ms=500)
+    await taken(connection, pool, "a", waiter_ttl_ms=500)
+    await refused(connection, pool, "dead", waiter_ttl_ms=500)
     await asyncio.sleep(0.01)  # whoever asks in the same ms goes by name
     await leases.release(connection, pool, ["0.0"], "a")
-    await refused(connection, pool, "b", patience_ms=500)
+    await refused(connection, pool, "b", waiter_ttl_ms=500)
     await asyncio.sleep(0.55)
-    assert await taken(connection, pool, "b", patience_ms=500)
+    assert await taken(connection, pool, "b", waiter_ttl_ms=500)
 
 
-async def test_nothing_stays_behind(connection: RedisConnection, pool: Pool, raw: redis.asyncio.Redis) -> None:
+async def test_nothing_stays_behind(connection: RedisConnection, pool: PoolKeys, raw: redis.asyncio.Redis) -> None:
     """Of a pool that nobody uses any more only the fence is left."""
-    await taken(connection, pool, "a", patience_ms=PATIENCE_MS)
-    await refused(connection, pool, "b", patience_ms=PATIENCE_MS)
+    await taken(connection, pool, "a", waiter_ttl_ms=PATIENCE_MS)
+    await refused(connection, pool, "b", waiter_ttl_ms=PATIENCE_MS)
     await leases.release(connection, pool, ["0.0"], "a")
-    await taken(connection, pool, "b", patience_ms=PATIENCE_MS)
+    await taken(connection, pool, "b", waiter_ttl_ms=PATIENCE_MS)
     await leases.wait(connection, pool, "b", 0.1)
     await leases.release(connection, pool, ["0.0"], "b")
     assert [key.decode() async for key in raw.scan_iter(match=pool.prefix.replace("{", "\\{") + "*")] == [pool.fence]

@@ -12,7 +12,7 @@ import redis.asyncio
 from redbatch.up.local_redis import LocalRedis
 from shared import consumer, jobs, producer
 from shared.connection import QueueConnections
-from shared.jobs import JobCapacity, JobSpec, Window
+from shared.jobs import FeedWindow, JobCapacity, JobSpec
 from shared.keys import BULK, Keys
 from shared.messages import NewEntry
 from shared.settings import QueueSettings
@@ -40,7 +40,7 @@ async def test_each_lane_has_an_oldest_entry(gateway: Gateway, worker: Worker) -
 async def test_dead_letters_are_counted(gateway: Gateway, worker: Worker) -> None:
     """Those that are kept, as `redbatch dead list` shows them."""
     await gateway.add(request(), request())
-    assert await worker.bury(await worker.claim()) == [True, True]
+    assert await worker.give_up(await worker.claim()) == [True, True]
     assert (await producer.queue_stats(gateway.connection, gateway.keys)).dead_letters == 2
 
 
@@ -53,9 +53,9 @@ async def test_open_jobs_and_what_they_are_owed(queue: QueueConnections, worker:
     made = []
     for inputs in (2, 3):
         job_id = secrets.token_hex(16)
-        await jobs.put(connection, keys, job_id, [NewEntry(0, inputs, 10, b"body")])
+        await jobs.upload(connection, keys, job_id, [NewEntry(0, inputs, 10, b"body")])
         making = JobSpec(job_id, 1, 0, inputs, 32, "ann", "ann")
-        made.append(await jobs.create(connection, keys, making, JobCapacity(100, 1_600, 0.9), Window(8, 10**9)))
+        made.append(await jobs.create(connection, keys, making, JobCapacity(100, 1_600, 0.9), FeedWindow(8, 10**9)))
     shown = await producer.queue_stats(connection, keys)
     assert (shown.open_jobs, shown.owed_inputs) == (2, 5)
     assert await jobs.cancel(connection, keys, made[0].job_id) == "queued"

@@ -31,7 +31,7 @@ async def test_only_the_owner_renews(gateway: Gateway, worker: Worker, other: Wo
     """A worker is told what it no longer holds, and renewing does not take it back."""
     refs = await gateway.add(*(request() for _ in range(4)))
     entries = await worker.claim()
-    stolen = await other.reclaim(most=2)
+    stolen = await other.reclaim(max_entries=2)
     assert [entry.ref for entry in stolen] == refs[:2]
     assert await worker.renew(entries) == [False, False, True, True]
     assert await other.renew(entries) == [True, True, False, False]
@@ -75,9 +75,9 @@ async def test_abandoned_entries_are_found_behind_many_renewed_ones(
     an_hour = 3_600_000  # as if they had not been renewed for so long
     await lane.client.xclaim(lane.name, GROUP, worker.name, 0, ids, idle=an_hour, retrycount=1, justid=True)
     assert await worker.renew(held) == [True] * 2_000
-    taken = await other.reclaim(idle_ms=1_800_000, most=3)
+    taken = await other.reclaim(idle_ms=1_800_000, max_entries=3)
     assert [entry.ref for entry in taken] == [entry.ref for entry in abandoned[:3]]
-    taken = await other.reclaim(idle_ms=1_800_000, most=3)
+    taken = await other.reclaim(idle_ms=1_800_000, max_entries=3)
     assert [entry.ref for entry in taken] == [entry.ref for entry in abandoned[3:]]
     assert await worker.commit(entries) == [True] * 2_005
 
@@ -90,7 +90,7 @@ async def test_of_many_reclaims_at_once_one_gets_each_entry(
     entries = await worker.claim()
     await idle_for(lane, 1_000, count=60)
     taken = await asyncio.gather(
-        *(each.reclaim(idle_ms=1_000, owner="", most=10) for _ in range(4) for each in (worker, other))
+        *(each.reclaim(idle_ms=1_000, owner="", max_entries=10) for _ in range(4) for each in (worker, other))
     )
     ids = [entry.ref.entry_id for batch in taken for entry in batch]
     assert sorted(ids) == sorted(entry.ref.entry_id for entry in entries)
@@ -118,7 +118,7 @@ async def test_a_reclaim_that_comes_late_takes_nothing(
     await gateway.add(request())
     entries = await worker.claim()
     now = await other.now_ms()
-    assert await other.reclaim_at(now - consumer.RECLAIM_LATE_MS - 100) is None
+    assert await other.reclaim_at(now - consumer.MAX_RECLAIM_DELAY_MS - 100) is None
     assert list((await lane.owners()).values()) == [b"worker-1"]
     assert await other.reclaim_at(now) is not None
     await worker.commit(entries)
@@ -160,10 +160,10 @@ async def test_what_is_for_one_revision_is_left_to_it(gateway: Gateway, worker: 
     assert {entry.revision for entry in entries} == {"b", ""}
     await worker.hand_back(entries)
     await asyncio.sleep(0.06)
-    of_a = await other.reclaim(revision="a", most=10)
+    of_a = await other.reclaim(revision="a", max_entries=10)
     assert [entry.revision for entry in of_a] == ["b", ""]
     await other.commit(of_a)
-    of_b = await worker.reclaim(most=many + 2, revision="b")
+    of_b = await worker.reclaim(max_entries=many + 2, revision="b")
     assert len(of_b) == many
     await worker.commit(of_b)
 
@@ -190,10 +190,10 @@ async def test_a_renewal_tells_whether_what_is_lost_is_still_in_its_lane(
     entries = await worker.claim()
     await producer.cancel(queue.connection("cancel"), queue.keys, refs[:1], [])
     renewed = await consumer.renew(worker.connection, queue.keys, worker.name, entries)
-    assert (renewed.owned, renewed.elsewhere) == ((False, True, True), 0)
-    await other.reclaim(most=1)
+    assert (renewed.owned, renewed.unowned_in_lane) == ((False, True, True), 0)
+    await other.reclaim(max_entries=1)
     renewed = await consumer.renew(worker.connection, queue.keys, worker.name, entries)
-    assert (renewed.owned, renewed.elsewhere) == ((False, False, True), 1)
+    assert (renewed.owned, renewed.unowned_in_lane) == ((False, False, True), 1)
     await worker.commit(entries)
 
 
@@ -326,7 +326,7 @@ async def test_what_was_stolen_is_not_handed_back(gateway: Gateway, worker: Work
     """Entries that another worker took meanwhile, or that are gone, stay as they are."""
     await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim()
-    stolen = await other.reclaim(most=1)
+    stolen = await other.reclaim(max_entries=1)
     assert await other.commit(entries[1:2]) == [True]
     assert await worker.hand_back(entries) == 1
     assert list((await lane.owners()).values()) == [b"worker-2", RELEASED.encode()]

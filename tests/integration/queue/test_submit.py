@@ -9,7 +9,7 @@ import time
 import pytest
 import redis.asyncio
 
-from redbatch.up.local_redis import bundled
+from redbatch.up.local_redis import find_bundled
 from shared import producer
 from shared.codec import decode_body
 from shared.connection import QueueConnections, ScriptRefusedError
@@ -38,7 +38,7 @@ async def test_redis_cli_shows_text_fields_first_and_the_body_last(
         tenant="acme", traceparent="00-1-2-01"
     )
     await gateway.add(asked)
-    cli = bundled("redis-cli")
+    cli = find_bundled("redis-cli")
     assert cli is not None
     command = [str(cli), "--no-auth-warning", "-u", as_user(redis_url, "ops"), "XRANGE", lane.name, "-", "+"]
     shown = (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)).stdout.split(b"\n", 22)

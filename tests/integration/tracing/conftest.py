@@ -26,8 +26,8 @@ from gpuworker.worker import Worker
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.messages import Heartbeat
-from shared.process.tracing import tracing_of
-from shared.process.tracing.provider import bare_provider
+from shared.process.tracing import create_tracing
+from shared.process.tracing.provider import create_bare_provider
 from tests import plain_http
 from tests.integration.gateway.house import House as Separate
 from tests.integration.queue.actors import Gateway as Actor
@@ -63,7 +63,7 @@ class Stage:
 
     def provider(self, process: str) -> TracerProvider:
         """Returns what makes the spans of a process."""
-        provider = bare_provider(process)
+        provider = create_bare_provider(process)
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         return provider
 
@@ -75,7 +75,7 @@ Played = Callable[..., Awaitable[Stage]]
 async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Serves on a socket for as long as the block takes."""
     own = QueueConnections(settings, settings.queue, "gateway:traced")
-    _, app = build_gateway(settings, own, None, tracing_of(stage.provider("gateway")))
+    _, app = build_gateway(settings, own, None, create_tracing(stage.provider("gateway")))
     server = uvicorn.Server(uvicorn.Config(app, http=GatewayProtocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:
@@ -90,7 +90,7 @@ async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings
 async def worker(stage: Stage, settings: WorkerSettings) -> AsyncIterator[None]:
     """Works for as long as the block takes."""
     stop = asyncio.Event()
-    tracing = tracing_of(stage.provider("worker"))
+    tracing = create_tracing(stage.provider("worker"))
     working = asyncio.create_task(Worker(settings, "worker-traced", [], stop, tracing).run())
     try:
         yield

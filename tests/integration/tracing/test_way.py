@@ -157,7 +157,7 @@ async def test_inputs_of_a_job_that_fail_are_followed(played: Played, house: Hou
     """An entry that fails is told, with its code, though it has no answer: it is taken apart, and each part is told."""
     stage = await played()
     body = encode_body(Body(EMBED, ("a", "b"), Options(prompt_name="none")))
-    await jobs.put(house.connection, house.keys, "a" * 32, [NewEntry(0, 2, 4, body)])
+    await jobs.upload(house.connection, house.keys, "a" * 32, [NewEntry(0, 2, 4, body)])
     making = JobSpec("a" * 32, 1, 0, 2, 2, traceparent=f"00-{TRACE}-{CLIENT}-01")
     assert (await jobs.create(house.connection, house.keys, making, JobCapacity(100, 100, 1.0))).status == "ok"
     await wait_until(lambda: sum(len(each.links) for each in stage.named("process {}")) == 3, "all parts are told")

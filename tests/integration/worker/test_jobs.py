@@ -11,7 +11,7 @@ import pytest
 
 from shared import jobs
 from shared.codec import encode_body
-from shared.jobs import Job, JobCapacity, JobSpec, Window
+from shared.jobs import FeedWindow, Job, JobCapacity, JobSpec
 from shared.messages import EMBED, Body, NewEntry, Options, Vectors
 from tests.integration.worker.house import House, hash_vectors
 from tests.waiting import wait_until
@@ -32,9 +32,9 @@ async def made(house: House, texts: list[str], options: dict[int, Options] | Non
         body = Body(EMBED, part, (options or {}).get(start, Options()))
         new_entries.append(NewEntry(start, len(part), 4 * len(part), encode_body(body)))
     for start in range(0, len(new_entries), 200):
-        await jobs.put(house.connection, house.keys, job_id, new_entries[start : start + 200])
+        await jobs.upload(house.connection, house.keys, job_id, new_entries[start : start + 200])
     making = JobSpec(job_id, len(new_entries), 0, len(texts), PER_ENTRY)
-    assert (await jobs.create(house.connection, house.keys, making, ROOM, Window(4, 10**9))).status == "ok"
+    assert (await jobs.create(house.connection, house.keys, making, ROOM, FeedWindow(4, 10**9))).status == "ok"
     return job_id
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from api.dialects.base import BaseDialect
-from api.dialects.openapi import PAGES
+from api.dialects.openapi import OPERATIONS
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
 from shared.errors import (
@@ -79,7 +79,7 @@ def test_the_documented_statuses_are_those_that_can_be_answered(dialect: BaseDia
     spoken = {dialect, dialect.for_body(b'{"inputs": "a"}')}
     errors = [cls("") for cls in set(error_tree()) - ELSEWHERE]
     possible = {each.encode_error(error, "")[0] for each in spoken for error in errors}
-    assert set(PAGES[dialect.route].answers) == {200} | possible
+    assert set(OPERATIONS[dialect.route].answers) == {200} | possible
 
 
 def test_an_error_is_told_in_one_shape() -> None:

@@ -39,9 +39,9 @@ def app(calls: Calls) -> typer.Typer:
 
     @app.command()
     @with_flags(Panel("Example", settings_of(Example)))
-    def command(given: dict[str, str], own: Annotated[int, typer.Option()] = 1) -> int:
+    def command(overrides: dict[str, str], own: Annotated[int, typer.Option()] = 1) -> int:
         """Does nothing."""
-        calls.append({**given, "own": str(own)})
+        calls.append({**overrides, "own": str(own)})
         return 3
 
     return app

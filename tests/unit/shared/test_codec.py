@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared import codec
 from shared.codec import CodecError, decode_body, decode_ids, decode_reply, encode_body, encode_ids, encode_reply
-from shared.messages import EMBED, PLAIN, Body, Failure, Options, Timing, Values, Vectors
+from shared.messages import DEFAULT_OPTIONS, EMBED, Body, Failure, Options, Timing, Values, Vectors
 
 TEXTS = st.text()  # every code point but surrogates
 TOKEN_IDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8)
@@ -29,7 +29,7 @@ BODIES = st.builds(
     Body,
     op=st.text(min_size=1),
     inputs=st.lists(TEXTS | TOKEN_IDS.map(encode_ids), min_size=1, max_size=32).map(tuple),
-    options=st.just(PLAIN) | OPTIONS,
+    options=st.just(DEFAULT_OPTIONS) | OPTIONS,
 )
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
 POSITIONS = st.integers(0, 2**31)

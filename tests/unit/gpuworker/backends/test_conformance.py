@@ -18,7 +18,7 @@ from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.backends.load import load_backend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
-from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 pytestmark = pytest.mark.model
@@ -146,7 +146,7 @@ def test_answers_are_not_written_over(backend: Backend) -> None:
 
 def test_token_ids_are_taken_for_texts(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
     """Those of a text have its vector."""
-    ids = [token["id"] for token in backend.show_tokens([TEXTS[2]], PLAIN)[0]]
+    ids = [token["id"] for token in backend.show_tokens([TEXTS[2]], DEFAULT_OPTIONS)[0]]
     assert np.abs(vectors(backend, [encode_ids(ids)])[0] - expected[2]).max() <= kind.tolerance
     with pytest.raises(InputRefusedError, match="Token ids of this model are below"):
         backend.tokenize([encode_ids([10**6])])

@@ -32,7 +32,7 @@ from gpuworker.backends.sentence import SentenceBackend, Whole
 from gpuworker.backends.tokenizer import Tokenized
 from gpuworker.models import ModelLoadError, parse_model
 from shared.codec import encode_ids
-from shared.messages import EMBED_ALL, PLAIN
+from shared.messages import DEFAULT_OPTIONS, EMBED_ALL
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 pytestmark = pytest.mark.model
@@ -53,7 +53,7 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
         backend.run(backend.collate(inputs), EMBED_ALL, alone=True)
     for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
         with pytest.raises(InputRefusedError, match="shows no tokens"):
-            ask([given], PLAIN)
+            ask([given], DEFAULT_OPTIONS)
     assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
 
 

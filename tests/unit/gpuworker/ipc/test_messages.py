@@ -26,7 +26,7 @@ from gpuworker.ipc.messages import (
     decode_message,
     encode_message,
 )
-from shared.messages import PLAIN, Options
+from shared.messages import DEFAULT_OPTIONS, Options
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False)
@@ -86,7 +86,7 @@ def test_lists_come_back_as_tuples() -> None:
 
 def test_options_come_back_as_options() -> None:
     """Rows hold named tuples at every depth."""
-    sent = AddEntries((ENTRY, ENTRY._replace(options=PLAIN._replace(dimensions=8))))
+    sent = AddEntries((ENTRY, ENTRY._replace(options=DEFAULT_OPTIONS._replace(dimensions=8))))
     decoded = decode_message(encode_message(sent))
     assert isinstance(decoded, AddEntries)
     assert [type(each.options) for each in decoded.entries] == [type(None), Options]
@@ -173,7 +173,16 @@ def test_a_malformed_row_is_refused(rows: object) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [1, "right", [], PLAIN[:-1], (*PLAIN, 1), (1, *PLAIN[1:]), (*PLAIN[:-1], None), (*PLAIN[:2], 8.0, *PLAIN[3:])],
+    [
+        1,
+        "right",
+        [],
+        DEFAULT_OPTIONS[:-1],
+        (*DEFAULT_OPTIONS, 1),
+        (1, *DEFAULT_OPTIONS[1:]),
+        (*DEFAULT_OPTIONS[:-1], None),
+        (*DEFAULT_OPTIONS[:2], 8.0, *DEFAULT_OPTIONS[3:]),
+    ],
 )
 def test_malformed_options_are_refused(options: object) -> None:
     """They are checked field by field."""

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from redbatch.queue.command import show_queue
-from redbatch.queue.view import as_json, as_text, watching
-from redbatch.up.run_file import Running, announce
+from redbatch.queue.view import as_json, as_text, stats_printer
+from redbatch.up.run_file import RunFile, write_run_file
 from shared.messages import Heartbeat
 from shared.producer import QueueStats
 from tests.users import as_user
@@ -72,14 +72,14 @@ def test_text_shows_numbers_and_workers() -> None:
 def test_an_empty_queue_without_workers_says_so() -> None:
     """Nothing waits, and the user reads how to start a worker."""
     text = text_of(EMPTY)
-    assert "none waits" in text
+    assert "no entries" in text
     assert "redbatch worker" in text
 
 
 @pytest.mark.parametrize("in_json", [True, False])
 def test_without_a_terminal_states_follow_each_other(in_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Piped, each look is printed below the last."""
-    with watching(Console(), "minilm", in_json=in_json) as show:
+    with stats_printer(Console(), "minilm", in_json=in_json) as show:
         show(EMPTY)
         show(BUSY)
     output = capsys.readouterr().out
@@ -97,8 +97,8 @@ def test_the_running_up_is_found(
 ) -> None:
     """Without a URL the queue of this user's `up` is shown, from a real Redis."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    announce(Running(os.getpid(), "http://127.0.0.1:1", as_user(redis_url, "ops"), queue_name))
-    assert show_queue(None, None, in_json=True, keep=False) == 0
+    write_run_file(RunFile(os.getpid(), "http://127.0.0.1:1", as_user(redis_url, "ops"), queue_name))
+    assert show_queue(None, None, in_json=True, watch=False) == 0
     state = json.loads(capsys.readouterr().out)
     assert (state["queue"], state["waiting_entries"], state["workers"]) == (queue_name, 0, [])
 
@@ -108,14 +108,14 @@ def test_without_anything_to_look_at_it_says_what_to_do(
 ) -> None:
     """No running `up` and no URL: exit code 1 and one line."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert show_queue(None, None, in_json=False, keep=False) == 1
+    assert show_queue(None, None, in_json=False, watch=False) == 1
     assert "--redis-url" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "http://:secret@host"])
 def test_a_redis_out_of_reach_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The URL is named, without its password."""
-    assert show_queue(url, "minilm", in_json=False, keep=False) == 1
+    assert show_queue(url, "minilm", in_json=False, watch=False) == 1
     error = capsys.readouterr().err
     assert "secret" not in error
     assert len(error.splitlines()) == 1

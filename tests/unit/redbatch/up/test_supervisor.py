@@ -1,4 +1,4 @@
-"""Supervised children, with real processes."""
+"""Supervision of children, with real processes."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from redbatch.up.cluster import ChildSpec
-from redbatch.up.supervisor import Child
+from redbatch.up.child_spec import ChildSpec
+from redbatch.up.supervisor import Supervisor
 from tests.waiting import wait_until
 
 
 @dataclass
-class Record:
-    """A cluster that writes down what its children tell it."""
+class CallbackRecorder:
+    """Records the reports of supervisors, in place of a cluster."""
 
     lines: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     ready: bool = False
 
-    def line(self, _name: str, text: str) -> None:
-        """Takes a line."""
+    def on_line(self, _name: str, text: str) -> None:
+        """Records a line."""
         self.lines.append(text)
 
-    def note(self, _name: str, text: str) -> None:
-        """Takes a note."""
-        self.notes.append(text)
+    def on_event(self, _name: str, text: str) -> None:
+        """Records an event."""
+        self.events.append(text)
 
-    def give_up(self, _name: str, last_line: str) -> None:
-        """Takes last words."""
+    def on_give_up(self, _name: str, last_line: str) -> None:
+        """Records the last line of a child that cannot run."""
         self.given_up.append(last_line)
 
-    def ever_ready(self) -> bool:
-        """Says what the test wants."""
+    def was_ready(self) -> bool:
+        """Returns the answer that the test has set."""
         return self.ready
 
 
 WAIT = "import signal; signal.pause()"
 
 
-def child(program: str, record: Record) -> Child:
-    """A child that runs some Python."""
-    return Child(ChildSpec("child", [sys.executable, "-c", program], dict(os.environ)), record)
+def supervisor_of(program: str, recorder: CallbackRecorder) -> Supervisor:
+    """Returns a supervisor of a child that runs a Python program."""
+    return Supervisor(ChildSpec("child", [sys.executable, "-c", program], dict(os.environ)), recorder)
 
 
 def gone(pid: int) -> bool:
-    """Says whether a process has ended; one that nobody has waited for yet has."""
+    """Returns whether a process has ended; a zombie has."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -57,110 +57,110 @@ def gone(pid: int) -> bool:
 
 
 async def test_lines_of_both_outputs_come_in_order() -> None:
-    """Stdout and stderr are one stream of lines, the last one whole even without its end."""
-    record = Record()
+    """Stdout and stderr are one stream of lines; the last line is passed on even without a newline."""
+    recorder = CallbackRecorder()
     program = "import os; os.write(1, b'one\\n'); os.write(2, b'two\\nthree'); "
-    running = child(program + WAIT, record)
-    running.start()
-    await wait_until(lambda: len(record.lines) == 2, "both lines are there")
-    await running.stop(5)
-    assert record.lines == ["one", "two", "three"]
+    supervisor = supervisor_of(program + WAIT, recorder)
+    supervisor.start()
+    await wait_until(lambda: len(recorder.lines) == 2, "both lines are there")
+    await supervisor.stop(5)
+    assert recorder.lines == ["one", "two", "three"]
 
 
-async def test_what_dies_starts_again() -> None:
-    """A killed child has a successor at once, and the user reads why."""
-    record = Record()
-    running = child("print('up', flush=True); " + WAIT, record)
-    running.start()
-    await wait_until(lambda: len(record.lines) == 1, "it runs")
-    first = running.pid
+async def test_a_killed_child_is_restarted() -> None:
+    """A killed child is restarted at once, and the event names the signal."""
+    recorder = CallbackRecorder()
+    supervisor = supervisor_of("print('up', flush=True); " + WAIT, recorder)
+    supervisor.start()
+    await wait_until(lambda: len(recorder.lines) == 1, "it runs")
+    first = supervisor.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    await wait_until(lambda: len(record.lines) == 2, "it runs again")
-    assert running.pid != first
-    assert record.notes == ["was ended by SIGKILL; starting again now"]
-    await running.stop(5)
-    assert running.pid is None
+    await wait_until(lambda: len(recorder.lines) == 2, "it runs again")
+    assert supervisor.pid != first
+    assert recorder.events == ["was ended by SIGKILL; starting again now"]
+    await supervisor.stop(5)
+    assert supervisor.pid is None
 
 
-async def test_a_child_that_cannot_run_is_given_up_with_its_last_words() -> None:
-    """Exit code 2 before the cluster ever served: no second start."""
-    record = Record()
-    running = child("print('no such model'); raise SystemExit(2)", record)
-    running.start()
-    await wait_until(lambda: bool(record.given_up), "it is given up")
-    assert record.given_up == ["no such model"]
-    assert record.notes == []
-    await running.stop(5)
+async def test_a_child_that_cannot_run_is_given_up_with_its_last_line() -> None:
+    """After exit code 2 in a cluster that was never ready, the child's last line is reported; it is not restarted."""
+    recorder = CallbackRecorder()
+    supervisor = supervisor_of("print('no such model'); raise SystemExit(2)", recorder)
+    supervisor.start()
+    await wait_until(lambda: bool(recorder.given_up), "it is given up")
+    assert recorder.given_up == ["no such model"]
+    assert recorder.events == []
+    await supervisor.stop(5)
 
 
-async def test_stop_during_a_delay_is_at_once() -> None:
-    """A child that keeps dying is not started again once it should stop."""
-    record = Record(ready=True)
-    running = child("raise SystemExit(1)", record)
-    running.start()
-    await wait_until(lambda: len(record.notes) >= 3, "it died three times")
-    await running.stop(5)
-    count = len(record.notes)
+async def test_stop_ends_a_restart_delay() -> None:
+    """`stop` during the delay before a restart returns at once, and the child is not restarted."""
+    recorder = CallbackRecorder(ready=True)
+    supervisor = supervisor_of("raise SystemExit(1)", recorder)
+    supervisor.start()
+    await wait_until(lambda: len(recorder.events) >= 3, "it died three times")
+    await supervisor.stop(5)
+    count = len(recorder.events)
     assert count < 6
-    assert running.pid is None
+    assert supervisor.pid is None
 
 
-async def test_a_deaf_child_is_killed_with_its_children() -> None:
-    """After the grace time nothing of its group is left."""
-    record = Record()
+async def test_a_child_that_ignores_sigterm_is_killed_with_its_children() -> None:
+    """After the grace time, no process of its group is left."""
+    recorder = CallbackRecorder()
     program = (
         "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); pid = os.fork()\n"
         "if pid: print(pid, flush=True)\n"
         "while True: signal.pause()"
     )
-    running = child(program, record)
-    running.start()
-    await wait_until(lambda: bool(record.lines), "it ignores the signal")
-    await running.stop(0.05)
-    assert "killing it" in record.notes[0]
-    await wait_until(lambda: gone(int(record.lines[0])), "its child is gone")
+    supervisor = supervisor_of(program, recorder)
+    supervisor.start()
+    await wait_until(lambda: bool(recorder.lines), "it ignores the signal")
+    await supervisor.stop(0.05)
+    assert "killing it" in recorder.events[0]
+    await wait_until(lambda: gone(int(recorder.lines[0])), "its child is gone")
 
 
 async def test_grandchildren_do_not_outlive_a_killed_child() -> None:
-    """What a killed child leaves in its group goes before the next one starts, and holds nobody up."""
-    record = Record()
+    """The process group of a killed child is killed before the restart, and does not delay it."""
+    recorder = CallbackRecorder()
     program = "import os, signal; pid = os.fork()\nif pid: print(pid, flush=True)\nsignal.pause()"
-    running = child(program, record)
-    running.start()
-    await wait_until(lambda: bool(record.lines), "it has a child")
-    assert running.pid is not None
-    os.kill(running.pid, signal.SIGKILL)
-    await wait_until(lambda: len(record.lines) == 2, "it runs again")
-    await wait_until(lambda: gone(int(record.lines[0])), "the first one's child is gone")
-    await running.stop(5)
+    supervisor = supervisor_of(program, recorder)
+    supervisor.start()
+    await wait_until(lambda: bool(recorder.lines), "it has a child")
+    assert supervisor.pid is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    await wait_until(lambda: len(recorder.lines) == 2, "it runs again")
+    await wait_until(lambda: gone(int(recorder.lines[0])), "the first one's child is gone")
+    await supervisor.stop(5)
 
 
-async def test_a_child_has_a_session_of_its_own() -> None:
-    """The terminal's Ctrl-C reaches the supervisor alone."""
-    record = Record()
-    running = child("import os; print(os.getsid(0) == os.getpid(), flush=True); " + WAIT, record)
-    running.start()
-    await wait_until(lambda: bool(record.lines), "it runs")
-    assert record.lines == ["True"]
-    await running.stop(5)
+async def test_a_child_runs_in_a_separate_session() -> None:
+    """A child leads its session, so the terminal's Ctrl-C reaches only the supervisor."""
+    recorder = CallbackRecorder()
+    supervisor = supervisor_of("import os; print(os.getsid(0) == os.getpid(), flush=True); " + WAIT, recorder)
+    supervisor.start()
+    await wait_until(lambda: bool(recorder.lines), "it runs")
+    assert recorder.lines == ["True"]
+    await supervisor.stop(5)
 
 
 async def test_an_endless_line_is_dropped() -> None:
-    """A line longer than any log's does not end the relay."""
-    record = Record()
-    running = child(
-        "import sys; sys.stdout.write('x' * 3_000_000 + '\\nafter\\n'); sys.stdout.flush(); " + WAIT, record
+    """A line longer than MAX_LINE_BYTES is dropped, and the next line is passed on."""
+    recorder = CallbackRecorder()
+    supervisor = supervisor_of(
+        "import sys; sys.stdout.write('x' * 3_000_000 + '\\nafter\\n'); sys.stdout.flush(); " + WAIT, recorder
     )
-    running.start()
-    await wait_until(lambda: "after" in record.lines, "the next line is there")
-    await running.stop(5)
+    supervisor.start()
+    await wait_until(lambda: "after" in recorder.lines, "the next line is there")
+    await supervisor.stop(5)
 
 
-async def test_a_program_that_cannot_be_started_is_not_forgotten() -> None:
-    """When not even a process can be made, the cluster learns why."""
-    record = Record()
-    running = Child(ChildSpec("child", [sys.executable], {"bad=name": "\0"}), record)
-    running.start()
-    await wait_until(lambda: bool(record.given_up), "it is given up")
-    await running.stop(5)
+async def test_a_program_that_cannot_be_started_is_reported() -> None:
+    """If no process can be created, the cluster gives up with the error."""
+    recorder = CallbackRecorder()
+    supervisor = Supervisor(ChildSpec("child", [sys.executable], {"bad=name": "\0"}), recorder)
+    supervisor.start()
+    await wait_until(lambda: bool(recorder.given_up), "it is given up")
+    await supervisor.stop(5)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.process.listener import ListenError, listen, missing_parts, raise_open_file_limit
+from shared.process.listener import ListenError, fetch_missing_parts, listen, raise_open_file_limit
 
 
 @asynccontextmanager
@@ -80,11 +80,11 @@ def test_the_limit_of_open_files_is_raised() -> None:
 async def test_missing_parts_are_read(answer: bytes, missing: list[str] | None) -> None:
     """Ready is an empty list; what cannot be understood counts as no answer."""
     async with answering(answer) as port:
-        assert await missing_parts("127.0.0.1", port) == missing
+        assert await fetch_missing_parts("127.0.0.1", port) == missing
 
 
 async def test_nobody_there_is_no_answer() -> None:
     """Before the first gateway accepts, there is nothing to know."""
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-    assert await missing_parts("0.0.0.0", port) is None  # noqa: S104 - asked, not listened on
+    assert await fetch_missing_parts("0.0.0.0", port) is None  # noqa: S104 - asked, not listened on

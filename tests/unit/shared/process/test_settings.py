@@ -8,7 +8,7 @@ import pytest
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from shared.process.settings import EXIT_CONFIGURATION, read_settings, take_in_files
+from shared.process.settings import EXIT_CONFIGURATION, read_file_variables, read_settings
 
 
 def test_given_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +57,6 @@ def test_a_file_that_cannot_be_taken_is_told(
 ) -> None:
     """In a line, and without what is in it."""
     with pytest.raises(SystemExit) as left:
-        take_in_files(environment)
+        read_file_variables(environment)
     assert left.value.code == EXIT_CONFIGURATION
     assert words in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.process.tasks import end, wait_for_event
+from shared.process.tasks import cancel_and_wait, wait_for_event
 
 
 async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:
@@ -21,7 +21,7 @@ async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:
 
     tasks = [asyncio.create_task(stubborn()), asyncio.create_task(asyncio.Event().wait())]
     await asyncio.wait(tasks, timeout=0.01)
-    await end(tasks)
+    await cancel_and_wait(tasks)
     assert all(task.done() for task in tasks)
 
 

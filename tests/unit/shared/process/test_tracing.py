@@ -20,10 +20,10 @@ from opentelemetry.trace import NonRecordingSpan
 from structlog.testing import capture_logs
 
 from shared.process import tracing
-from shared.process.tracing import Tracing, start_tracing, tracing_of
+from shared.process.tracing import Tracing, create_tracing, start_tracing
 from shared.process.tracing.harmless import harmless
-from shared.process.tracing.provider import Quiet, bare_provider
-from shared.process.tracing.traceparent import context_of, parent_in, traceparent_of
+from shared.process.tracing.provider import QuietExporter, create_bare_provider
+from shared.process.tracing.traceparent import format_traceparent, parse_parent, parse_span_context
 from shared.process.version import __version__
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -40,10 +40,10 @@ def loggers_as_they_were() -> Iterator[None]:
 
 def test_a_traceparent_is_read_as_it_was_written() -> None:
     """Trace, span and whether it is sampled."""
-    found = context_of(TRACEPARENT)
+    found = parse_span_context(TRACEPARENT)
     assert found is not None
     assert found.is_remote
-    assert traceparent_of(NonRecordingSpan(found)) == TRACEPARENT
+    assert format_traceparent(NonRecordingSpan(found)) == TRACEPARENT
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_traceparent_is_read_as_it_was_written() -> None:
 )
 def test_what_names_no_span_is_none(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """As W3C has it, zeros name none either, nor does version ff. One that nobody tells of is none; no line says so."""
-    assert context_of(text) is None
+    assert parse_span_context(text) is None
     assert caplog.records == []
 
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     """What is in Redis may be anything."""
-    found = context_of(text)
+    found = parse_span_context(text)
     assert found is None or found.is_valid
 
 
@@ -76,9 +76,9 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.parametrize("tracestate", ["a text of somebody's", "a=1,a=2", "a=" + "x" * 1000, "a=\xe9"])
 def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tracestate: str) -> None:
     """OpenTelemetry quotes what it cannot read."""
-    Quiet(Moody()).listen()
+    QuietExporter(Moody()).listen()
     for traceparent in (TRACEPARENT, TRACEPARENT + "-" + "x" * 600):
-        parent_in([traceparent], [tracestate])
+        parse_parent([traceparent], [tracestate])
     assert caplog.records == []
 
 
@@ -86,16 +86,16 @@ def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tra
 def test_gateways_choose(monkeypatch: pytest.MonkeyPatch, process: str, expected: bool) -> None:
     """A worker tells of whatever they have chosen: the traces of its batches have ids of their own."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    assert tracing_of(bare_provider(process)).tracer.start_span("batch").is_recording() == expected
+    assert create_tracing(create_bare_provider(process)).tracer.start_span("batch").is_recording() == expected
 
 
 def test_the_usual_variables_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service is called as they say, or else by its process; it has what else they say."""
-    found = bare_provider("gateway").resource.attributes
+    found = create_bare_provider("gateway").resource.attributes
     assert (found["service.name"], found["service.version"]) == ("redbatch-gateway", __version__)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-    found = bare_provider("gateway").resource.attributes
+    found = create_bare_provider("gateway").resource.attributes
     assert (found["service.name"], found["deployment.environment.name"]) == ("mine", "test")
 
 
@@ -118,7 +118,7 @@ class Moody(SpanExporter):
 def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """However often it is tried; with the reason, and what was lost when it is back."""
     moody = Moody()
-    quiet = Quiet(moody)
+    quiet = QuietExporter(moody)
     quiet.listen()
     spans = cast("list[ReadableSpan]", [None] * 3)
     with capture_logs() as logs:
@@ -139,7 +139,7 @@ def test_an_exporter_that_raises_is_told_once() -> None:
     """By the error's kind: its message may hold what is in a span."""
     moody = Moody()
     moody.to_raise = ValueError("a text")
-    quiet = Quiet(moody)
+    quiet = QuietExporter(moody)
     quiet.listen()
     with capture_logs() as logs:
         results = [quiet.export(cast("list[ReadableSpan]", [None])) for _ in range(3)]

@@ -1,7 +1,7 @@
--- Job forget: removes what was put of a job that is not made. One that was made stays as it is.
+-- Job discard: removes the uploaded inputs of a job that was not created. A job that was created is not changed.
 --
 -- KEYS[1]   the job
--- Also deletes the keys that stand beside it, of the same slot.
+-- Also deletes the keys beside it, of the same slot.
 --
 -- Returns whether there was no such job (1 or 0).
 local status = redis.call('HGET', KEYS[1], 'status')

@@ -16,7 +16,7 @@ READ_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskIdentity:
     """What is to be done: another one has nothing in common with what lies there."""
 
     digest: str
@@ -26,7 +26,7 @@ class Task:
     slice_rows: int
 
     @classmethod
-    def of(cls, path: Path, url: str, column: str, model: str | None, slice_rows: int) -> Task:
+    def of(cls, path: Path, url: str, column: str, model: str | None, slice_rows: int) -> TaskIdentity:
         """Returns the task for a file as it is now. Another gateway may have another model."""
         digest = hashlib.sha256(path.suffix.lower().encode())
         with path.open("rb") as file:
@@ -35,7 +35,7 @@ class Task:
         return cls(digest.hexdigest(), url, column, model, slice_rows)
 
 
-class Parts:
+class Checkpoint:
     """The slices that are done, each in files of its own.
 
     Args:
@@ -43,7 +43,7 @@ class Parts:
         task: what is to be done.
     """
 
-    def __init__(self, out: Path, task: Task) -> None:
+    def __init__(self, out: Path, task: TaskIdentity) -> None:
         self._folder = out.with_name(f"{out.name}.part")
         self._task = json.dumps(asdict(task), sort_keys=True)
 

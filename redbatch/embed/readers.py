@@ -13,7 +13,7 @@ PARQUET_ROWS = 8_192
 LONGEST_FIELD = 2**31 - 1
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """One input: where it stands (line or record, from 1), and its text; or, without one, what is wrong with it."""
 
     line: int
@@ -25,7 +25,7 @@ class UnreadableFileError(Exception):
     """The file cannot be read as what it is; the message says why."""
 
 
-def read_rows(path: Path, column: str) -> Iterator[Row]:
+def read_rows(path: Path, column: str) -> Iterator[InputRow]:
     """Yields the rows of a file, by what its name ends with: .txt, .jsonl, .csv or .parquet.
 
     Raises:
@@ -59,31 +59,31 @@ def _is_sound(text: str) -> bool:
     return True
 
 
-def _text_rows(path: Path, _column: str) -> Iterator[Row]:
+def _text_rows(path: Path, _column: str) -> Iterator[InputRow]:
     with path.open("rb") as file:
         for line, raw in enumerate(file, 1):
             try:
-                yield Row(line, raw.decode("utf-8").rstrip("\r\n"))
+                yield InputRow(line, raw.decode("utf-8").rstrip("\r\n"))
             except UnicodeDecodeError:
-                yield Row(line, None, "not UTF-8")
+                yield InputRow(line, None, "not UTF-8")
 
 
-def _json_rows(path: Path, column: str) -> Iterator[Row]:
+def _json_rows(path: Path, column: str) -> Iterator[InputRow]:
     with path.open("rb") as file:
         for line, raw in enumerate(file, 1):
             try:
                 found = json.loads(raw)
             except (UnicodeDecodeError, ValueError, RecursionError):
-                yield Row(line, None, "not valid JSON")
+                yield InputRow(line, None, "not valid JSON")
                 continue
             text = found.get(column) if isinstance(found, dict) else found
             if isinstance(text, str):
-                yield Row(line, text)
+                yield InputRow(line, text)
             else:
-                yield Row(line, None, f"neither a text nor an object with a text under {column!r}")
+                yield InputRow(line, None, f"neither a text nor an object with a text under {column!r}")
 
 
-def _csv_rows(path: Path, column: str) -> Iterator[Row]:
+def _csv_rows(path: Path, column: str) -> Iterator[InputRow]:
     csv.field_size_limit(min(sys.maxsize, LONGEST_FIELD))
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.DictReader(file)
@@ -92,10 +92,10 @@ def _csv_rows(path: Path, column: str) -> Iterator[Row]:
             raise UnreadableFileError(f"{path} has no column {column!r}: name one with --column. It has {columns}")
         for line, record in enumerate(reader, 1):
             text = record.get(column)
-            yield Row(line, text) if isinstance(text, str) else Row(line, None, "the record has too few fields")
+            yield InputRow(line, text) if isinstance(text, str) else InputRow(line, None, "the record has too few fields")
 
 
-def _parquet_rows(path: Path, column: str) -> Iterator[Row]:
+def _parquet_rows(path: Path, column: str) -> Iterator[InputRow]:
     try:
         import pyarrow.parquet as pq
     except ImportError:
@@ -108,4 +108,4 @@ def _parquet_rows(path: Path, column: str) -> Iterator[Row]:
     for batch in file.iter_batches(PARQUET_ROWS, columns=[column]):
         for text in batch.column(0).to_pylist():
             line += 1
-            yield Row(line, text) if isinstance(text, str) else Row(line, None, "no text")
+            yield InputRow(line, text) if isinstance(text, str) else InputRow(line, None, "no text")

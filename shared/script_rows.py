@@ -1,0 +1,300 @@
+"""Arguments of the Lua scripts as named rows: the fields of each row have the order and the names of its Lua header.
+
+A script has one row of `…Arguments`, and as many of the rows that follow as these say. A flag is 0 or 1, and an absent
+text is empty. Scripts with at most three arguments and no rows have no class here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class SubmitArguments(NamedTuple):
+    """Of `submit`; `num_requests` rows follow, each with its entries."""
+
+    sequence_number: int
+    max_queue_inputs: int
+    max_queue_tokens: int
+    bulk_share: float
+    record_ttl_ms: int
+    num_requests: int
+
+
+class SubmitRequestRow(NamedTuple):
+    """A request; `num_entries` rows follow."""
+
+    lane: int
+    request_id: str
+    budget_ms: int
+    exempt: int
+    max_lane_tokens: int
+    bell: str
+    tenant: str
+    limits: str
+    traceparent: str
+    revision: str
+    num_entries: int
+
+
+class SubmitEntryRow(NamedTuple):
+    """An entry of the request before it."""
+
+    position: int
+    n: int
+    cost: int
+    body: bytes
+
+
+class CancelArguments(NamedTuple):
+    """Of `cancel`; `num_entries` rows follow."""
+
+    group: str
+    num_lanes: int
+    wake_ttl_ms: int
+    num_entries: int
+
+
+class RefRow(NamedTuple):
+    """An entry in its lane, with its inputs and estimated tokens."""
+
+    lane: int
+    entry_id: bytes
+    n: int
+    cost: int
+
+
+class ReconcileArguments(NamedTuple):
+    """Of `reconcile`; `num_requests` rows follow, each with its entries."""
+
+    num_lanes: int
+    num_requests: int
+
+
+class ReconcileRequestRow(NamedTuple):
+    """A request; `num_entries` rows follow."""
+
+    request_id: str
+    num_entries: int
+
+
+class ReconcileEntryRow(NamedTuple):
+    """An entry of the request before it."""
+
+    lane: int
+    entry_id: bytes
+
+
+class ClaimArguments(NamedTuple):
+    """Of `claim`."""
+
+    group: str
+    consumer: str
+    max_entries: int
+    max_tokens: int
+    max_bulk_entries: int
+    max_bulk_tokens: int
+    bulk_owed: int
+    num_workers: int
+    held: int
+    bulk_held: int
+
+
+class CommitArguments(NamedTuple):
+    """Of `commit`; `num_entries` rows follow."""
+
+    group: str
+    num_lanes: int
+    grace_ms: int
+    bell_ttl_ms: int
+    worker: str
+    max_dead_letters: int
+    max_dead_body_bytes: int
+    job_prefix: str
+    max_results: int
+    revision: str
+    num_entries: int
+
+
+class CommitRow(NamedTuple):
+    """An entry and its answer. The defaults remove an entry that names no request."""
+
+    lane: int
+    entry_id: bytes
+    n: int
+    cost: int
+    deadline_ms: int = 0
+    request_id: str = ""
+    reply_key: int = 0
+    bell_key: int = 0
+    reply: bytes = b""
+    attempts: int = 0
+    died_of: str = ""
+    job_position: int | str = ""
+    num_failed: int = 0
+
+
+class RenewArguments(NamedTuple):
+    """Of `renew`; `num_entries` rows follow."""
+
+    group: str
+    consumer: str
+    num_entries: int
+
+
+class HandBackArguments(NamedTuple):
+    """Of `hand_back`; `num_entries` rows follow."""
+
+    group: str
+    consumer: str
+    released_consumer: str
+    idle_ms: int
+    num_entries: int
+
+
+class HeldRow(NamedTuple):
+    """An entry that a worker holds."""
+
+    lane: int
+    entry_id: bytes
+    attempts: int
+
+
+class ReclaimArguments(NamedTuple):
+    """Of `reclaim`."""
+
+    group: str
+    consumer: str
+    min_idle_ms: int
+    max_entries: int
+    owner: str
+    issued_ms: int
+    max_delay_ms: int
+    begun_prefix: str
+    worker_prefix: str
+    restarted: int
+    revision: str
+    released_consumer: str
+
+
+class HeartbeatArguments(NamedTuple):
+    """Of `heartbeat`."""
+
+    worker: str
+    heartbeat: str
+    ttl_ms: int
+    workers_ttl_ms: int
+    standby: int
+
+
+class CacheRow(NamedTuple):
+    """A vector for `cache_store`."""
+
+    name: bytes
+    value: bytes
+
+
+class JobUploadArguments(NamedTuple):
+    """Of `job_upload`; `num_entries` rows of elements follow, then the rows of replies."""
+
+    ttl_ms: int
+    num_entries: int
+
+
+class JobElementRow(NamedTuple):
+    """An entry of a job, as it lies beside the job until it is fed."""
+
+    position: int
+    element: bytes
+
+
+class JobReplyRow(NamedTuple):
+    """The error of an input that cannot be run."""
+
+    position: int
+    reply: bytes
+
+
+class JobCreateArguments(NamedTuple):
+    """Of `job_create`."""
+
+    job_prefix: str
+    job_id: str
+    num_entries: int
+    num_failed: int
+    num_inputs: int
+    per_entry: int
+    owner: str
+    tenant: str
+    lane: int
+    timeout_ms: int
+    ttl_ms: int
+    entry_grace_ms: int
+    digest: str
+    max_owed_inputs: int
+    result_bytes: int
+    memory_ratio: float
+    max_lane_entries: int
+    max_lane_tokens: int
+    max_results: int
+    cost: int
+    limits: str
+    traceparent: str
+
+
+class JobFeedArguments(NamedTuple):
+    """Of `job_feed`."""
+
+    job_prefix: str
+    max_lane_entries: int
+    max_lane_tokens: int
+    group: str
+    max_results: int
+    check_interval_ms: int
+    result_ttl_ms: int
+
+
+class JobSplitArguments(NamedTuple):
+    """Of `job_split`; `num_inputs` rows follow."""
+
+    job_prefix: str
+    job_id: str
+    group: str
+    entry_id: bytes
+    position: int
+    num_inputs: int
+
+
+class JobInputRow(NamedTuple):
+    """An input of an entry that is split."""
+
+    cost: int
+    body: bytes
+
+
+class JobCancelArguments(NamedTuple):
+    """Of `job_cancel`."""
+
+    job_prefix: str
+    job_id: str
+    group: str
+    max_results: int
+
+
+ROWS: dict[str, tuple[type, ...]] = {
+    "submit": (SubmitArguments, SubmitRequestRow, SubmitEntryRow),
+    "cancel": (CancelArguments, RefRow),
+    "reconcile": (ReconcileArguments, ReconcileRequestRow, ReconcileEntryRow),
+    "claim": (ClaimArguments,),
+    "commit": (CommitArguments, CommitRow),
+    "renew": (RenewArguments, HeldRow),
+    "hand_back": (HandBackArguments, HeldRow),
+    "reclaim": (ReclaimArguments,),
+    "heartbeat": (HeartbeatArguments,),
+    "cache_store": (CacheRow,),
+    "job_upload": (JobUploadArguments, JobElementRow, JobReplyRow),
+    "job_create": (JobCreateArguments,),
+    "job_feed": (JobFeedArguments,),
+    "job_split": (JobSplitArguments, JobInputRow),
+    "job_cancel": (JobCancelArguments,),
+}
+"""The rows of each script, in the order in which its header declares them. A test compares the two."""
