@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from tests.chaos.scene import Figures, Scene
-from tests.chaos.table import FAULT
+from tests.chaos.report import FAULT
+from tests.chaos.scenario import Figures, Scene
 from tests.integration.gateway.house import House
 from tests.processes import Processes
 from tests.proxy import FaultProxy

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from tests.chaos.history import Verdict, judge
-from tests.chaos.scene import LIVELY, MODEL, Scene, whole
+from tests.chaos.scenario import LIVELY, MODEL, Scene, whole
 from tests.chaos.test_redis import HARMS, stall
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import House

@@ -16,7 +16,7 @@ from shared.queue import Queue
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
-from tests.chaos.scene import LIVELY, Scene, metric, seconds_until, whole
+from tests.chaos.scenario import LIVELY, Scene, metric, seconds_until, whole
 from tests.integration.cluster.many import Caller, connect, raise_open_files
 from tests.integration.gateway.house import Gateway
 from tests.waiting import wait_until

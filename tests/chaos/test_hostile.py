@@ -16,7 +16,7 @@ import msgpack
 import psutil
 import pytest
 
-from tests.chaos.scene import Scene, whole
+from tests.chaos.scenario import Scene, whole
 from tests.integration.gateway.house import Gateway
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.alone]
@@ -143,7 +143,7 @@ async def onlooker(gateway: Gateway) -> AsyncIterator[list[float]]:
     """Has another process ask for /livez meanwhile; fills the list with how long each answer took (s)."""
     took: list[float] = []
     pipe = asyncio.subprocess.PIPE
-    command = [sys.executable, "-m", "tests.chaos.onlooker", str(gateway.port)]
+    command = [sys.executable, "-m", "tests.chaos.latency_probe", str(gateway.port)]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
     assert process.stdout is not None
     await process.stdout.readline()  # it looks

@@ -12,7 +12,7 @@ import pytest
 from shared import dead_letters
 from shared.queue import Queue
 from tests import plain_http
-from tests.chaos.scene import Scene, name_of, whole
+from tests.chaos.scenario import Scene, name_of, whole
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import error_of
 from tests.processes import Program

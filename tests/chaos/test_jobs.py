@@ -17,7 +17,7 @@ from shared.queue import Queue
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.job_load import GONE, Submitted, jobs
-from tests.chaos.scene import Scene, whole
+from tests.chaos.scenario import Scene, whole
 from tests.chaos.test_inputs import POISON, SLOW, Executioner
 from tests.chaos.test_network import end_strike, far_gateway, strike
 from tests.chaos.test_redis import DOWN_S, FSYNC, NEVER_MS, destroy_group, log_size, stall

@@ -26,9 +26,9 @@ from gpuworker.lease import POLL_S
 from redbatch.local_redis import LocalRedis
 from shared.keys import Pool
 from tests import plain_http
-from tests.chaos.scene import Scene, name_of, seconds_until
+from tests.chaos.scenario import Scene, name_of, seconds_until
 from tests.chaos.test_workers import engine_of
-from tests.chaos.ticking import overlap_s, stretches
+from tests.chaos.usage_recorder import overlap_s, stretches
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -41,7 +41,7 @@ LOAD_S = 2.5
 
 LOAD_CLIENTS = 8
 TIMEOUT_MS = 20_000
-TICKING = "tests.chaos.ticking:Ticking"
+TICKING = "tests.chaos.usage_recorder:Ticking"
 ROOT = Path(__file__).parents[2]
 GRANTED = "a GPU is this worker's"
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.scene import LIVELY, MODEL, Scene, metric, whole
+from tests.chaos.scenario import LIVELY, MODEL, Scene, metric, whole
 from tests.integration.gateway.house import listens, where
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until

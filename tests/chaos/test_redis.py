@@ -18,7 +18,7 @@ from redbatch.local_redis import LocalRedis
 from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call
-from tests.chaos.scene import Scene, whole
+from tests.chaos.scenario import Scene, whole
 from tests.integration.gateway.house import Gateway, error_of, lines_of
 from tests.waiting import wait_until
 

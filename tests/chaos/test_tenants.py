@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.load import open_loop
-from tests.chaos.scene import Scene
+from tests.chaos.scenario import Scene
 from tests.stillness import Stillness
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.alone]

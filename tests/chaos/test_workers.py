@@ -14,7 +14,7 @@ import pytest
 
 from shared.keys import GROUP
 from tests.chaos.history import Call
-from tests.chaos.scene import LIVELY, MODEL, RECLAIM_BOUND_S, Scene, name_of, seconds_until, whole
+from tests.chaos.scenario import LIVELY, MODEL, RECLAIM_BOUND_S, Scene, name_of, seconds_until, whole
 from tests.processes import Program
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until

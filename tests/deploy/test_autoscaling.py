@@ -10,7 +10,7 @@ import pytest
 from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
 from shared.settings import DEFAULT_MODEL, queue_slug
-from tests.deploy.faults import faults
+from tests.deploy.checks import faults
 from tests.deploy.manifests import compose, named, objects
 
 

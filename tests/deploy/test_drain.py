@@ -27,14 +27,14 @@ from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
-from tests.chaos.scene import whole
-from tests.deploy.clients import MODEL, run_job, slow_load
-from tests.deploy.container import Place, run_of
-from tests.deploy.controller import Deployment
-from tests.deploy.kubelet import Addresses, Pod
+from tests.chaos.scenario import whole
 from tests.deploy.manifests import RENDERED, Manifest, named, objects, of_kind, pod_of
-from tests.deploy.nginx import Balancer, nginx
-from tests.deploy.service import Service
+from tests.deploy.rollout_clients import MODEL, run_job, slow_load
+from tests.deploy.simulated_cluster.container import Place, run_of
+from tests.deploy.simulated_cluster.controller import Deployment
+from tests.deploy.simulated_cluster.kubelet import Addresses, Pod
+from tests.deploy.simulated_cluster.nginx import Balancer, nginx
+from tests.deploy.simulated_cluster.service import Service
 from tests.processes import Processes
 from tests.servers import Server
 from tests.users import as_user

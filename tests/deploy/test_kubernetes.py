@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.deploy.checks import faults, pods, schemas
+from tests.deploy.checks.mutations import OF_BASE, OF_COMPONENTS, OF_SHARED_GPUS, Fault
+from tests.deploy.checks.shapes import ANY, misfits
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.faults import faults, pods, schemas
-from tests.deploy.faults.deliberate import OF_BASE, OF_COMPONENTS, OF_SHARED_GPUS, Fault
-from tests.deploy.faults.shapes import ANY, misfits
 from tests.deploy.manifests import (
     COMPONENTS,
     K8S,

@@ -18,7 +18,7 @@ import trustme
 
 from redbatch.local_redis import bundled, free_port
 from redbatch.redis_users.passwords import new_access
-from tests.deploy.faults.secrets import made
+from tests.deploy.checks.secrets import made
 from tests.deploy.manifests import (
     RENDERED,
     Manifest,

@@ -19,9 +19,9 @@ from api.asked import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
+from tests.deploy.checks.settings import OURS, settings_from
 from tests.deploy.dockerfile import ROOT, environment, stages
-from tests.deploy.faults.settings import OURS, settings_from
-from tests.deploy.stack import RESERVE, STACK, made_secrets, most_bytes, resolved
+from tests.deploy.swarm_stack import RESERVE, STACK, made_secrets, most_bytes, resolved
 from tests.servers import skip, tool
 
 USER = "65532"

@@ -19,7 +19,7 @@ import redis.exceptions
 
 from redbatch.local_redis import bundled
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.stack import STACK, made_secrets, most_bytes, resolved
+from tests.deploy.swarm_stack import STACK, made_secrets, most_bytes, resolved
 from tests.servers import server_binary
 from tests.waiting import wait_until
 

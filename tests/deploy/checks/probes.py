@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.settings import GatewaySettings
-from tests.deploy.faults.settings import settings_of
+from tests.deploy.checks.settings import settings_of
 from tests.deploy.manifests import Manifest, component_of, containers, label, of_kind, pod_of
 
 PARTS = {"gateway": {"redis", "worker", "draining"}, "worker": {"redis", "engine"}}

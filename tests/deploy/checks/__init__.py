@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.deploy.faults import custom, network, numbers, objects, probes, references, schemas, secrets, settings
+from tests.deploy.checks import custom, network, numbers, objects, probes, references, schemas, secrets, settings
 from tests.deploy.manifests import Manifest
 
 Check = Callable[[list[Manifest]], list[str]]

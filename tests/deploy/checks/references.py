@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.deploy.faults.secrets import secrets_of
+from tests.deploy.checks.secrets import secrets_of
 from tests.deploy.manifests import (
     Manifest,
     component_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 
-from tests.deploy.faults.shapes import By, Shape, between, cores, quantity
+from tests.deploy.checks.shapes import By, Shape, between, cores, quantity
 from tests.deploy.manifests import Manifest, component_of, containers, pod_of
 
 OURS, OF_REDIS = 65532, 999

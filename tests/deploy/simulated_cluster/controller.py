@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.deploy.kubelet import Pod
 from tests.deploy.manifests import Manifest
+from tests.deploy.simulated_cluster.kubelet import Pod
 from tests.waiting import wait_until
 
 START_S = 90.0

@@ -13,7 +13,7 @@ import pytest
 from redbatch.local_redis import LocalRedis
 from shared.queue import Queue
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
-from tests.chaos.scene import Figures, Scene
+from tests.chaos.scenario import Figures, Scene
 from tests.proxy import FaultProxy
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.litters]

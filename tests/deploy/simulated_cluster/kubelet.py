@@ -19,9 +19,9 @@ import httpx
 import psutil
 
 from tests import plain_http
-from tests.deploy.container import Place, Run, container_of, known
 from tests.deploy.manifests import Manifest, pod_of
-from tests.deploy.probe import Probe
+from tests.deploy.simulated_cluster.container import Place, Run, container_of, known
+from tests.deploy.simulated_cluster.probe import Probe
 from tests.processes import Processes, Program
 from tests.waiting import wait_until
 

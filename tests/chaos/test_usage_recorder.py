@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.ticking import overlap_s, stretches
+from tests.chaos.usage_recorder import overlap_s, stretches
 
 
 def note(folder: Path, process: str, *batches: tuple[float, float]) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from api.asked import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
-from tests.deploy.faults import custom, pods
-from tests.deploy.faults.shapes import ANY, BEHAVIOR, LABEL, NAME, Holds, Shape, between, misfits, twice
+from tests.deploy.checks import custom, pods
+from tests.deploy.checks.shapes import ANY, BEHAVIOR, LABEL, NAME, Holds, Shape, between, misfits, twice
 from tests.deploy.manifests import Manifest, component_of, label, of_kind
 
 LABELS = Holds(

@@ -12,7 +12,7 @@ from api.asked import MAX_TIMEOUT_MS
 from api.server import LINGER_S
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from tests.deploy.faults.shapes import amount
+from tests.deploy.checks.shapes import amount
 from tests.deploy.manifests import Manifest, component_of, config_of, containers, label, of_kind, pod_of
 
 Ours = GatewaySettings | WorkerSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.deploy.faults.shapes import amount
+from tests.deploy.checks.shapes import amount
 from tests.deploy.manifests import Manifest, component_of, containers, label, pod_of, workloads
 
 STARTS_S = {"gateway": 30, "worker": 600, "redis": 600}

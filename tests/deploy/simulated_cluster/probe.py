@@ -10,8 +10,8 @@ from typing import Self
 
 import httpx
 
-from tests.deploy.container import known, port_of
 from tests.deploy.manifests import Manifest
+from tests.deploy.simulated_cluster.container import known, port_of
 
 TIMES = {"initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold", "failureThreshold"}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from api.asked import MAX_TIMEOUT_MS
 from shared.keys import LANES
-from tests.deploy.faults.shapes import ANY, BEHAVIOR, By, Holds, Shape, between
+from tests.deploy.checks.shapes import ANY, BEHAVIOR, By, Holds, Shape, between
 from tests.deploy.manifests import Manifest, label, of_kind
 
 STREAM = re.compile(rf"rb:\{{([\w.-]+)\}}:q:({'|'.join(LANES)})")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.deploy.container import known, port_of
-from tests.deploy.kubelet import Pod
 from tests.deploy.manifests import Manifest, label, selects
+from tests.deploy.simulated_cluster.container import known, port_of
+from tests.deploy.simulated_cluster.kubelet import Pod
 
 
 class Service:

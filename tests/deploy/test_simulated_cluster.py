@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.deploy.container import Place, container_of, mounted, run_of, words, write_secret
-from tests.deploy.kubelet import Addresses, Pod, see_free
 from tests.deploy.manifests import RENDERED, Manifest, named, objects
-from tests.deploy.nginx import Balancer, nginx
-from tests.deploy.probe import Probe
-from tests.deploy.service import Service
+from tests.deploy.simulated_cluster.container import Place, container_of, mounted, run_of, words, write_secret
+from tests.deploy.simulated_cluster.kubelet import Addresses, Pod, see_free
+from tests.deploy.simulated_cluster.nginx import Balancer, nginx
+from tests.deploy.simulated_cluster.probe import Probe
+from tests.deploy.simulated_cluster.service import Service
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -180,7 +180,7 @@ def test_two_plays_have_addresses_of_their_own() -> None:
 @pytest.mark.skipif(nginx() is None, reason="there is no nginx to balance the load")
 async def test_each_change_reaches_the_proxy_so_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As it was, whatever has changed meanwhile."""
-    monkeypatch.setattr("tests.deploy.nginx.LATE_S", 0.5)
+    monkeypatch.setattr("tests.deploy.simulated_cluster.nginx.LATE_S", 0.5)
     endpoints = ["127.0.0.1:1"]
     async with Balancer(tmp_path, lambda: list(endpoints)) as balancer:
 

@@ -1,0 +1,104 @@
+"""The table of what the faults did, at the end of a run: a plugin, since a run over several processes asks for one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+FAULT = "fault"
+"""The name of the property of a test's report under which a row goes."""
+
+COMMON = ("fault", "calls", "lost", "misrouted", "late", "slowest_s")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
+BLOCK = "chaos"
+RUN = pytest.StashKey[Mapping[str, str]]()
+UNITS = {"s", "ms", "mb"}
+
+Rows = list[tuple[str, dict[str, Any]]]
+"""What was found, each with the name of its test."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that has the table written down."""
+    parser.addoption("--document", action="store_true", help="write what the faults did into docs/reliability.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Notes when it begins, and of which commit. A process that runs a part of the tests knows too little to tell."""
+    if config.getoption("--document") and not hasattr(config, "workerinput"):
+        from bench.machine import when_and_what  # noqa: PLC0415 - takes a second
+
+        config.stash[RUN] = when_and_what()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Prints what the scenes of all tests have found; writes it down if asked to, and if all went well."""
+    rows = _rows(terminalreporter)
+    if not rows:
+        return
+    table = Table(title="What the faults did")
+    for name in (*COMMON, "besides"):
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for _, row in rows:
+        table.add_row(*_cells(row))
+    Console(width=160).print(table)
+    if RUN in config.stash:
+        if exitstatus == pytest.ExitCode.OK:
+            _write(rows, config.stash[RUN])
+        else:
+            terminalreporter.write_line("Not written down, since not all went well.")
+
+
+def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
+    ends = {
+        report.nodeid: report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "teardown"
+    }
+    rows: Rows = [
+        (re.sub(r".*::|\[.*", "", nodeid), row)
+        for nodeid, report in ends.items()
+        for name, row in report.user_properties
+        if name == FAULT and isinstance(row, dict)
+    ]
+    return sorted(rows, key=lambda row: [int(part) if part.isdigit() else part for part in _parts(row[1]["fault"])])
+
+
+def _parts(fault: str) -> list[str]:
+    """Returns "F10 Redis" as F, 10, Redis, so that F10 comes after F2."""
+    return re.split(r"(\d+)", fault)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """Returns what stands in the columns; a dash for what was not judged."""
+    besides = [_told(name, value) for name, value in row.items() if name not in COMMON]
+    return [*(str(row.get(name, "–")) for name in COMMON), ", ".join(besides)]
+
+
+def _told(name: str, value: object) -> str:
+    """Returns "taken over 1.4 s" for `taken_over_s` and 1.4."""
+    *words, last = name.split("_")
+    if isinstance(value, dict):
+        value = ", ".join(f"{code} {count:,}" for code, count in value.items()) or "none"
+    elif isinstance(value, int):
+        value = f"{value:,}"
+    unit = f" {last.replace('mb', 'MB')}" if words and last in UNITS else ""
+    return f"{' '.join(words if unit else [*words, last])} {value}{unit}"
+
+
+def _write(rows: Rows, run: Mapping[str, str]) -> None:
+    from bench.document import with_block  # noqa: PLC0415 - takes a second
+    from bench.tables import markdown  # noqa: PLC0415 - as above
+
+    titles = [name.removesuffix("_s").replace("_", " ") for name in COMMON]
+    titles[-1] = "slowest, s"
+    table = markdown([*titles, "besides", "test"], [[*_cells(row), f"`{test}`"] for test, row in rows])
+    block = f"{run['started']} UTC, commit {run['commit']}.\n\n{table}"
+    DOCUMENT.write_text(with_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")
