@@ -10,14 +10,14 @@ import pytest
 from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
 from shared.settings import DEFAULT_MODEL, queue_slug
-from tests.deploy.checks import faults
+from tests.deploy.checks import find_faults
 from tests.deploy.manifests import compose, named, objects
 
 
 def spec(component: str, folder: Path) -> dict[str, Any]:
     """Returns what a worker's ScaledObject says with a component, in which nothing is wrong."""
     manifests = objects(compose("gpu", [component], folder))
-    assert faults(manifests) == []
+    assert find_faults(manifests) == []
     return dict(named(manifests, "ScaledObject", "worker")["spec"])
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.checks import faults, pods, schemas
-from tests.deploy.checks.mutations import OF_BASE, OF_COMPONENTS, OF_SHARED_GPUS, Fault
-from tests.deploy.checks.shapes import ANY, misfits
+from tests.deploy import checks
+from tests.deploy.checks import find_faults, schemas, security
+from tests.deploy.checks.resources import gpu_of
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.manifests import (
     COMPONENTS,
@@ -30,6 +30,8 @@ from tests.deploy.manifests import (
     pod_of,
     render,
 )
+from tests.deploy.mutations import COMPONENTS as COMPONENTS_SECTION
+from tests.deploy.mutations import MUTATIONS, OF_BASE, SHARED_GPUS, Mutation
 
 OPTIONAL = [each for each in COMPONENTS if each != "gpu"]
 """Components that no overlay has by itself."""
@@ -53,7 +55,7 @@ def test_what_is_committed_is_what_is_rendered() -> None:
 
 def test_nothing_is_wrong_with_what_is_committed(rendered: list[Manifest]) -> None:
     """By schemas and by sense; and a cluster without others' custom resources takes it."""
-    assert faults(rendered) == []
+    assert find_faults(rendered) == []
     assert len(rendered) > 15
     assert {each["apiVersion"] for each in rendered} == {
         "v1", "apps/v1", "policy/v1", "autoscaling/v2", "networking.k8s.io/v1",
@@ -64,13 +66,13 @@ def test_nothing_is_wrong_with_what_is_committed(rendered: list[Manifest]) -> No
 @pytest.mark.parametrize("components", [[], *([each] for each in OPTIONAL), TOGETHER], ids=" ".join)
 def test_nothing_is_wrong_with_what_can_be_made(overlay: str, components: list[str], tmp_path: Path) -> None:
     """Each overlay, with each component and with all of them."""
-    assert faults(objects(compose(overlay, components, tmp_path))) == []
+    assert find_faults(objects(compose(overlay, components, tmp_path))) == []
 
 
 def test_each_overlay_is_for_a_device_and_asks_for_keys() -> None:
     """A GPU, a share of one, or none; and who tries it on a laptop needs no key."""
     made = {overlay: objects(render(K8S / "overlays" / overlay)) for overlay in OVERLAYS}
-    assert {overlay: pods.gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
+    assert {overlay: gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
         "dev-cpu": "", "gpu": "nvidia.com/gpu", "gpu-shared": "nvidia.com/gpu.shared",
     }  # fmt: skip
     gateways = {
@@ -94,10 +96,19 @@ def test_redis_has_the_file_that_was_tried() -> None:
     assert (K8S / "base" / "redis.conf").read_bytes() == (K8S.parent / "swarm" / "redis.conf").read_bytes()
 
 
-@pytest.mark.parametrize("fault", OF_BASE, ids=lambda fault: " ".join(fault[:4]))
-def test_what_is_broken_is_noticed(rendered: list[Manifest], fault: Fault) -> None:
-    """Each deliberate fault, by the check that is for it."""
-    notice(rendered, fault)
+@pytest.mark.parametrize(("check", "mutation"), OF_BASE, ids=str)
+def test_each_deliberate_fault_is_found_by_its_check(rendered: list[Manifest], check: str, mutation: Mutation) -> None:
+    """The check that lists a mutation finds it; the schemas find those in their own section and no others."""
+    mutated = mutation.apply(rendered)
+    violations = schemas.violations(mutated)
+    lines = violations if check == "schemas" else [*getattr(checks, check).check(mutated)]
+    assert (mutation.is_found(lines), violations == []) == (True, check != "schemas"), lines
+
+
+def test_each_check_has_ten_deliberate_find_faults() -> None:
+    """Every check is mutated, so that none of them can go blind unnoticed."""
+    sections = {each.__name__.rpartition(".")[2] for each in (*checks.CHECKS, schemas)}
+    assert {name for name, section in MUTATIONS.items() if len(section) >= 10} >= sections
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +119,11 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     return made
 
 
-@pytest.mark.parametrize("fault", OF_COMPONENTS, ids=lambda fault: " ".join(fault[:4]))
-def test_what_is_broken_in_a_component_is_noticed(everything: list[Manifest], fault: Fault) -> None:
-    """The same of custom resources, of TLS and of what is before the gateways."""
-    notice(everything, fault)
+@pytest.mark.parametrize("mutation", MUTATIONS[COMPONENTS_SECTION], ids=str)
+def test_each_deliberate_fault_in_a_component_is_found(everything: list[Manifest], mutation: Mutation) -> None:
+    """The same for custom resources, TLS, and the proxies in front of the gateways."""
+    lines = find_faults(mutation.apply(everything))
+    assert mutation.is_found(lines), lines
 
 
 @pytest.fixture(scope="module")
@@ -120,24 +132,19 @@ def shared() -> list[Manifest]:
     return objects(render(K8S / "overlays" / "gpu-shared"))
 
 
-@pytest.mark.parametrize("fault", OF_SHARED_GPUS, ids=lambda fault: " ".join(fault[:4]))
-def test_what_is_broken_between_those_who_share_is_noticed(shared: list[Manifest], fault: Fault) -> None:
-    """Whoever takes a GPU without a lease, or by that of another node, takes it from the others."""
-    notice(shared, fault)
-
-
-def notice(manifests: list[Manifest], fault: Fault) -> None:
-    """Has a fault be noticed."""
-    lines = faults(fault.made(manifests))
-    assert fault.is_told(lines), lines
+@pytest.mark.parametrize("mutation", MUTATIONS[SHARED_GPUS], ids=str)
+def test_each_deliberate_fault_of_shared_gpus_is_found(shared: list[Manifest], mutation: Mutation) -> None:
+    """A worker without a lease, or with the lease of another node, would use a GPU that another worker holds."""
+    lines = find_faults(mutation.apply(shared))
+    assert mutation.is_found(lines), lines
 
 
 def test_what_is_missing_or_there_twice_is_noticed(rendered: list[Manifest]) -> None:
     """Each object that is doubled, or taken away: all are needed."""
-    assert "there is nothing in it" in faults([])
+    assert "there are no manifests" in find_faults([])
     for place, each in enumerate(rendered):
-        assert f"{label(each)}: it is there twice" in faults([*rendered, each])
-        assert faults([*rendered[:place], *rendered[place + 1 :]]), label(each)
+        assert f"{label(each)}: it occurs twice" in find_faults([*rendered, each])
+        assert find_faults([*rendered[:place], *rendered[place + 1 :]]), label(each)
 
 
 def page(heading: str) -> str:
@@ -156,7 +163,7 @@ def kustomization(heading: str, folder: Path) -> Path:
 
 def test_the_overlay_of_the_page_is_right(tmp_path: Path) -> None:
     """A user's own, as docs/deploy.md has it."""
-    assert faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
+    assert find_faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
 
 
 @pytest.mark.parametrize("components", [[], ["keda"], ["keda", "monitoring", "tls"]], ids=" ".join)
@@ -165,7 +172,7 @@ def test_the_second_model_of_the_page_is_right(components: list[str], tmp_path: 
     kustomization("A second model", tmp_path / "mpnet")
     (tmp_path / "own").mkdir()
     made = objects(compose("gpu", components, tmp_path / "own", ["../mpnet"]))
-    assert faults(made) == []
+    assert find_faults(made) == []
     names = [each["metadata"]["name"] for each in of_kind(made, "Deployment")]
     assert sorted(names) == ["gateway", "worker", "worker-mpnet"]
 
@@ -177,7 +184,7 @@ def test_the_second_model_goes_into_the_overlay_of_the_page(tmp_path: Path) -> N
     text = path.read_text(encoding="utf-8").replace("resources:\n", "resources:\n  - ../mpnet\n", 1)
     path.write_text(text, encoding="utf-8")
     made = objects(render(path.parent))
-    assert faults(made) == []
+    assert find_faults(made) == []
     configs = [
         config_of(made, pod_of(named(made, "Deployment", name))["containers"][0]) for name in ("worker", "worker-mpnet")
     ]
@@ -188,20 +195,22 @@ def test_the_pod_that_restores_may_no_more_than_redis(rendered: list[Manifest]) 
     """The one of docs/deploy.md: the cluster lets it in, and it finds the data."""
     (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
     pod = yaml.safe_load(text)
-    container = {
-        "name": ANY,
-        "image": next(containers(pod_of(named(rendered, "StatefulSet", "redis"))))["image"],
-        "command": ("sleep", "infinity"),
-        "securityContext": pods.CONTEXT,
-        "volumeMounts": ({"name": "data", "mountPath": "/data"},),
+    (container,) = pod["spec"]["containers"]
+    (redis,) = containers(pod_of(named(rendered, "StatefulSet", "redis")))
+    assert schemas.violations([pod]) == []
+    assert container == {
+        "name": container["name"],
+        "image": redis["image"],
+        "command": ["sleep", "infinity"],
+        "securityContext": security.CONTAINER_CONTEXT,
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
-    spec = {
+    assert pod["spec"] == {
         "automountServiceAccountToken": False,
-        "securityContext": pods.pod_context(pods.OF_REDIS),
-        "containers": (container,),
-        "volumes": ({"name": "data", "persistentVolumeClaim": {"claimName": "data-redis-0"}},),
+        "securityContext": security.pod_context(security.REDIS_USER),
+        "containers": [container],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-redis-0"}}],
     }
-    assert (schemas.refused([pod]), [*misfits(pod["spec"], spec, label(pod))]) == ([], [])
 
 
 FREE = {"annotations", "data", "labels", "limits", "matchLabels", "requests", "selector"}
@@ -235,5 +244,5 @@ def test_schemas_refuse_what_there_is_not(everything: list[Manifest]) -> None:
                 continue
             tried.add((each["kind"], *path))
             assert isinstance(broken, dict)
-            assert schemas.refused([broken]), (label(each), path)
+            assert schemas.violations([broken]), (label(each), path)
     assert len(tried) > 200

@@ -22,7 +22,7 @@ from shared.errors import JobsFull, error_tree
 from shared.keys import LANES, RELEASED
 from shared.messages import STATES
 from tests import plain_http
-from tests.deploy.custom_resources import faults
+from tests.deploy.custom_resources import violations
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.promql import groups_in, joins_in, matchers_in, metrics_in
 from tests.deploy.promtool import check_rules, promtool
@@ -290,8 +290,8 @@ def test_what_is_not_ours_is_in_the_row_that_says_so() -> None:
 )
 def test_custom_resources_have_the_fields_of_their_kind(resource: dict[str, Any]) -> None:
     """And a field that does not exist would be found."""
-    assert faults(resource) == []
-    assert faults(resource | {"spec": resource["spec"] | {"intervall": "15s"}}) != []
+    assert violations(resource) == []
+    assert violations(resource | {"spec": resource["spec"] | {"intervall": "15s"}}) != []
 
 
 def test_gateways_and_workers_are_scraped_as_the_rules_want_it() -> None:

@@ -23,7 +23,7 @@ from redbatch.local_redis import bundled
 from shared import delivery
 from shared.queue import Queue
 from shared.settings import QueueSettings
-from tests.deploy.custom_resources import faults, known
+from tests.deploy.custom_resources import has_schema, violations
 from tests.deploy.dockerfile import ROOT
 from tests.integration.queue.actors import Gateway, Worker
 from tests.integration.queue.actors import request as asked
@@ -72,9 +72,9 @@ def test_an_overlay_gets_all_of_it(rendered: list[dict[str, Any]]) -> None:
     }
     assert {each["metadata"]["namespace"] for each in rendered} == {"elsewhere"}
     for (kind, _), resource in ours.items():
-        assert ("release" in resource["metadata"].get("labels", {})) == known(kind)
-        if known(kind):
-            assert faults(resource) == []
+        assert ("release" in resource["metadata"].get("labels", {})) == has_schema(kind)
+        if has_schema(kind):
+            assert violations(resource) == []
             assert resource["metadata"]["labels"] == {"release": "my-release"}
     dashboard = ours["ConfigMap", "redbatch-dashboard"]
     assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}

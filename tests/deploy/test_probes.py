@@ -8,7 +8,7 @@ import pytest
 
 from redbatch.local_redis import free_port
 from tests import plain_http
-from tests.deploy.checks.probes import PARTS
+from tests.deploy.checks.ports import PARTS
 from tests.deploy.manifests import RENDERED, named, objects, pod_of
 from tests.integration.gateway.house import House
 from tests.processes import Processes

@@ -18,7 +18,7 @@ import trustme
 
 from redbatch.local_redis import bundled, free_port
 from redbatch.redis_users.passwords import new_access
-from tests.deploy.checks.secrets import made
+from tests.deploy.checks.secrets import generated_secrets
 from tests.deploy.manifests import (
     RENDERED,
     Manifest,
@@ -119,7 +119,7 @@ def seven(server_version: Version) -> None:
 async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
     """Its probes fail before it is there, pass then, and its settings are those of the manifest."""
     access = new_access()
-    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(access))
+    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, generated_secrets(access))
     assert not pod.passes("startupProbe")
     with pod.running():
         await wait_until(lambda: pod.passes("startupProbe"), "Redis is there", poll_s=0.1)
@@ -137,7 +137,7 @@ async def test_a_redis_that_lets_the_probe_in_for_nothing_else_is_not_ready(tmp_
     access = new_access()
     without = [line for line in access.users.splitlines() if not line.startswith("user probe")]
     users = "\n".join(without) + "\n"
-    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(replace(access, users=users)))
+    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, generated_secrets(replace(access, users=users)))
     with pod.running():
 
         def listens() -> bool:
@@ -164,7 +164,10 @@ async def test_redis_runs_as_the_component_for_tls_says(tmp_path: Path) -> None:
         "tls.crt": issued.cert_chain_pems[0],
         "tls.key": issued.private_key_pem,
     }
-    secrets = {**made(new_access()), "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()}}
+    secrets = {
+        **generated_secrets(new_access()),
+        "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()},
+    }
     pod = Pod(objects(compose("gpu", ["tls"], kustomization)), tmp_path, secrets)
     with pod.running():
         try:

@@ -19,7 +19,7 @@ from api.asked import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.commands import app
-from tests.deploy.checks.settings import OURS, settings_from
+from tests.deploy.checks.settings import SETTINGS, parse_settings
 from tests.deploy.dockerfile import ROOT, environment, stages
 from tests.deploy.swarm_stack import RESERVE, STACK, made_secrets, most_bytes, resolved
 from tests.servers import skip, tool
@@ -60,7 +60,7 @@ def test_docker_reads_it(files: list[Path]) -> None:
     read = yaml.safe_load(ran.stdout)
     reserved = read["services"]["worker"]["deploy"]["resources"].get("reservations")
     assert (reserved is None) == (files == [STACK])
-    images = [read["services"][name]["image"] for name in OURS]
+    images = [read["services"][name]["image"] for name in SETTINGS]
     assert images == ["here/redbatch-gateway:9.1", "here/redbatch-worker:9.2"]
     assert {each["name"].removesuffix("_7") for each in read["secrets"].values()} == set(read["secrets"])
 
@@ -68,23 +68,23 @@ def test_docker_reads_it(files: list[Path]) -> None:
 def test_images_have_a_version(stack: dict[str, Any]) -> None:
     """And ours that of the package, in a registry that a variable names."""
     images = {name: service["image"] for name, service in stack["services"].items()}
-    ours = {name: f"redbatch-{name}:{version('redbatch')}" for name in OURS}
+    ours = {name: f"redbatch-{name}:{version('redbatch')}" for name in SETTINGS}
     assert images == {"redis": images["redis"], **ours}
     assert re.fullmatch(r"redis:\d+\.\d+\.\d+", images["redis"])
     assert STACK.read_text(encoding="utf-8").count("${REDBATCH_REGISTRY:-}redbatch-") == len(ours)
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_what_is_set_is_a_setting(stack: dict[str, Any], name: str) -> None:
     """Of the process that it is set for, which takes the value; each file that is named is a secret of the service."""
     service = stack["services"][name]
     ours = {key: value for key, value in service["environment"].items() if key.startswith("REDBATCH_")}
     for variable, value in ours.items():
-        assert variable.removeprefix("REDBATCH_").removesuffix("_FILE").lower() in OURS[name].model_fields
+        assert variable.removeprefix("REDBATCH_").removesuffix("_FILE").lower() in SETTINGS[name].model_fields
         if variable.endswith("_FILE"):
             assert value in [f"/run/secrets/{each['source']}" for each in service["secrets"]]
     assert "REDBATCH_REDIS_URL_FILE" in ours
-    settings_from({**ours, "REDBATCH_WORKER_ID": "host-1"}, OURS[name])
+    parse_settings({**ours, "REDBATCH_WORKER_ID": "host-1"}, SETTINGS[name])
     assert [(each["uid"], each["mode"]) for each in service["secrets"]] == [(USER, 0o400)]
     assert not {"command", "entrypoint", "stop_signal", "healthcheck"} & set(service)  # the image's
 
@@ -103,10 +103,10 @@ def test_each_worker_has_a_name_of_its_own(stack: dict[str, Any]) -> None:
 
 def test_there_is_time_to_drain(stack: dict[str, Any]) -> None:
     """Before Swarm kills: longer than each takes by its settings."""
-    given = {name: stack["services"][name]["environment"] for name in OURS}
-    gateway = settings_from(given["gateway"], GatewaySettings)
-    worker = settings_from({**given["worker"], "REDBATCH_WORKER_ID": "host-1"}, WorkerSettings)
-    grace = {name: seconds(stack["services"][name]["stop_grace_period"]) for name in OURS}
+    given = {name: stack["services"][name]["environment"] for name in SETTINGS}
+    gateway = parse_settings(given["gateway"], GatewaySettings)
+    worker = parse_settings({**given["worker"], "REDBATCH_WORKER_ID": "host-1"}, WorkerSettings)
+    grace = {name: seconds(stack["services"][name]["stop_grace_period"]) for name in SETTINGS}
     assert gateway.drain_grace_s * 1000 >= MAX_TIMEOUT_MS
     assert grace["gateway"] > gateway.drain_delay_s + gateway.drain_grace_s
     assert grace["worker"] > worker.drain_grace_s
@@ -218,7 +218,7 @@ def test_compose_reads_it() -> None:
 def test_a_laptop_has_what_it_builds() -> None:
     """compose.yaml: stages that there are, settings that there are, and a port for this machine alone."""
     services = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
-    for name, settings in OURS.items():
+    for name, settings in SETTINGS.items():
         assert services[name]["build"]["target"] in stages()
         for variable in services[name]["environment"]:
             assert variable.removeprefix("REDBATCH_").lower() in settings.model_fields

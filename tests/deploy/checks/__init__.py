@@ -1,36 +1,17 @@
-"""What is wrong with manifests: a function for each kind of fault, which returns a line for each that it finds.
+"""Checks of the manifests. Each yields one line per fault, and is about facts that no schema sees.
 
-Schemas say what Kubernetes takes (`schemas`), shapes what is used of it (`objects`, `pods`, `custom`). The rest is what
-is between objects, and between them and the processes: references, numbers, settings, files, who may talk to whom.
+`schemas` validates every object first. The rest is about references between objects, settings, numbers that must agree,
+ports and probes, network policies, secrets, and the restrictions and rollouts that docs/deploy.md promises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tests.deploy.checks import custom, network, numbers, objects, probes, references, schemas, secrets, settings
+from tests.deploy.checks import network, ports, references, resources, scaling, schemas, secrets, security, settings
 from tests.deploy.manifests import Manifest
 
-Check = Callable[[list[Manifest]], list[str]]
-THEN: tuple[Check, ...] = (
-    schemas.refused,
-    references.elsewhere,
-    references.dangling,
-    references.selectors,
-    numbers.unfit,
-    settings.unknown,
-    settings.too_short,
-    settings.too_large,
-    secrets.astray,
-    probes.unheard,
-    custom.careless,
-    network.uncovered,
-)
+CHECKS = (references, settings, resources, ports, secrets, security, network, scaling)
 
 
-def faults(manifests: list[Manifest]) -> list[str]:
-    """Returns all that is wrong with them; of what has other fields than are expected, that alone.
-
-    The other checks read what the first has seen to be there.
-    """
-    return objects.unexpected(manifests) or [line for check in THEN for line in check(manifests)]
+def find_faults(manifests: list[Manifest]) -> list[str]:
+    """Returns all faults; violations of a schema alone if there are any, because the other checks rely on its types."""
+    return schemas.violations(manifests) or [line for each in CHECKS for line in each.check(manifests)]

@@ -1,4 +1,4 @@
-"""What has to talk to each other and may not, and what may without need: network policies, evaluated."""
+"""Network policies, evaluated: they allow the connections that the processes need, and no others."""
 
 from __future__ import annotations
 
@@ -16,29 +16,24 @@ DNS = (53, 5353)
 REDIS = 6379
 PORTS = (*DNS, 80, 443, REDIS, HTTP, *ADMIN)
 PROTOCOLS = ("TCP", "UDP")
-OTHERS = ("default", "kube-system", "keda", "monitoring", "ingress")
-"""Namespaces that are not ours, in each of which is a pod without a label that anybody knows."""
+NAMESPACES = ("default", "kube-system", "keda", "monitoring", "ingress")
+"""Other namespaces; each has one pod without labels."""
 
 
-class End(NamedTuple):
-    """A pod: a workload's, by its kind of component; a `stranger` in our namespace; or one of another namespace."""
+class Endpoint(NamedTuple):
+    """A pod: of a workload, a `stranger` in the same namespace, or one in another namespace."""
 
     name: str
     component: str
     namespace: dict[str, str]
     labels: dict[str, str]
 
-    @property
-    def ours(self) -> bool:
-        """Whether it is in our namespace, where the policies are."""
-        return self.name not in OTHERS
 
+class Connection(NamedTuple):
+    """A connection from one pod to a port of another."""
 
-class Way(NamedTuple):
-    """Who talks to whom on which port."""
-
-    source: End
-    target: End
+    source: Endpoint
+    target: Endpoint
     port: int
     protocol: str
 
@@ -46,76 +41,72 @@ class Way(NamedTuple):
         return f"{self.source.name} to {self.target.name} at {self.port} ({self.protocol})"
 
 
-def uncovered(manifests: list[Manifest]) -> list[str]:
-    """Returns what is closed at one end and needed, and all else that is open: each end by itself."""
-    found, kinds = [], {each["kind"] for each in manifests}
-    ends = list(_ends(manifests))
-    for own, direction in product([end for end in ends if end.ours], ("Ingress", "Egress")):
-        rules = _rules(manifests, own, direction)
-        for peer, port, protocol in product(ends, PORTS, PROTOCOLS):
-            way = Way(peer, own, port, protocol) if direction == "Ingress" else Way(own, peer, port, protocol)
-            needed = may_enter(way, kinds) if direction == "Ingress" else may_leave(way)
-            if needed != (rules is None or any(_passes(rule, way, direction) for rule in rules)):
-                found.append(f"{direction} {'closed, and' if needed else 'open, and not'} needed: {way}")
-    return found
+def check(manifests: list[Manifest]) -> Iterator[str]:
+    """Yields connections that are needed and closed, and those that are open and not needed, for each end by itself."""
+    kinds, endpoints = {each["kind"] for each in manifests}, list(_endpoints(manifests))
+    own = [each for each in endpoints if each.name not in NAMESPACES]
+    for pod, direction in product(own, ("Ingress", "Egress")):
+        rules = _rules(manifests, pod, direction)
+        for peer, port, protocol in product(endpoints, PORTS, PROTOCOLS):
+            ends = (peer, pod) if direction == "Ingress" else (pod, peer)
+            connection = Connection(*ends, port, protocol)
+            needed = _ingress_needed(connection, kinds) if direction == "Ingress" else _egress_needed(connection)
+            if needed != (rules is None or any(_allows(rule, peer, port, protocol, pod) for rule in rules)):
+                yield f"{direction} {'closed, and' if needed else 'open, and not'} needed: {connection}"
 
 
-def may_leave(way: Way) -> bool:
-    """Whether a pod of ours may ask this. The DNS may be anywhere, on a node for example."""
-    return way.port in DNS or _to_redis(way)
+def _egress_needed(connection: Connection) -> bool:
+    """DNS servers may be anywhere, on a node for example."""
+    return connection.port in DNS or _is_to_redis(connection)
 
 
-def may_enter(way: Way, kinds: set[str]) -> bool:
-    """Whether a pod of ours may be asked this. The clients of gateways are anywhere: the keys are the door."""
-    source, target = way.source.name, way.target.component
-    return way.protocol == "TCP" and (
-        _to_redis(way)
-        or (target == "gateway" and way.port == HTTP)
-        or ("ScaledObject" in kinds and source == "keda" and target == "redis" and way.port == REDIS)
-        or ("PodMonitor" in kinds and source == "monitoring" and target in ("gateway", "worker") and way.port in ADMIN)
+def _ingress_needed(connection: Connection, kinds: set[str]) -> bool:
+    """Clients of gateways are anywhere: API keys protect these."""
+    source, target, port = connection.source.name, connection.target.component, connection.port
+    return connection.protocol == "TCP" and (
+        _is_to_redis(connection)
+        or (target == "gateway" and port == HTTP)
+        or ("ScaledObject" in kinds and (source, target, port) == ("keda", "redis", REDIS))
+        or ("PodMonitor" in kinds and source == "monitoring" and target in ("gateway", "worker") and port in ADMIN)
     )
 
 
-def _to_redis(way: Way) -> bool:
-    source, target = way.source.component, way.target.component
-    return source in ("gateway", "worker") and target == "redis" and (way.port, way.protocol) == (REDIS, "TCP")
+def _is_to_redis(connection: Connection) -> bool:
+    clients = connection.source.component in ("gateway", "worker")
+    return clients and (connection.target.component, *connection[2:]) == ("redis", REDIS, "TCP")
 
 
-def _ends(manifests: list[Manifest]) -> Iterator[End]:
-    ours = {"kubernetes.io/metadata.name": "redbatch"}
+def _endpoints(manifests: list[Manifest]) -> Iterator[Endpoint]:
+    own = {"kubernetes.io/metadata.name": "redbatch"}
     for each in of_kind(manifests, "Namespace"):
-        ours = {**each["metadata"]["labels"], "kubernetes.io/metadata.name": each["metadata"]["name"]}
-    yield End("stranger", "", ours, {"app": "stranger"})
+        own = {**each["metadata"].get("labels", {}), "kubernetes.io/metadata.name": each["metadata"]["name"]}
+    yield Endpoint("stranger", "", own, {"app": "stranger"})
     for each in workloads(manifests):
-        yield End(each["metadata"]["name"], component_of(each), ours, pod_labels(each))
-    yield from (End(name, "", {"kubernetes.io/metadata.name": name}, {}) for name in OTHERS)
+        yield Endpoint(each["metadata"]["name"], component_of(each), own, pod_labels(each))
+    yield from (Endpoint(name, "", {"kubernetes.io/metadata.name": name}, {}) for name in NAMESPACES)
 
 
-def _rules(manifests: list[Manifest], own: End, direction: str) -> list[Manifest] | None:
-    """Returns what lets something pass; None where no policy selects a pod, which may talk to all then."""
+def _rules(manifests: list[Manifest], pod: Endpoint, direction: str) -> list[Manifest] | None:
+    """Returns the rules for a pod; None if no policy selects it, which allows everything."""
     policies = [
         each["spec"]
         for each in of_kind(manifests, "NetworkPolicy")
-        if direction in each["spec"]["policyTypes"] and selects(each["spec"]["podSelector"], own.labels)
+        if direction in each["spec"]["policyTypes"] and selects(each["spec"]["podSelector"], pod.labels)
     ]
     return [rule for each in policies for rule in each.get(direction.lower(), [])] if policies else None
 
 
-def _passes(rule: Manifest, way: Way, direction: str) -> bool:
-    peers, peer = (rule.get("from"), way.source) if direction == "Ingress" else (rule.get("to"), way.target)
-    return _port(rule, way) and _peer(peers, peer)
-
-
-def _port(rule: Manifest, way: Way) -> bool:
-    return any((each["port"], each.get("protocol", "TCP")) == (way.port, way.protocol) for each in rule["ports"])
-
-
-def _peer(peers: list[Manifest] | None, peer: End) -> bool:
-    """Whether a rule is for a peer: for one that each selector of one of its entries takes in."""
-    if not peers:
-        return True
-    for each in peers:
-        there = selects(each["namespaceSelector"], peer.namespace) if "namespaceSelector" in each else peer.ours
-        if there and selects(each.get("podSelector", {}), peer.labels):
-            return True
-    return False
+def _allows(rule: Manifest, peer: Endpoint, port: int, protocol: str, pod: Endpoint) -> bool:
+    """Whether a rule allows a peer (selected by each selector of one entry, in the pod's namespace by default)."""
+    if not any(
+        each["port"] <= port <= each.get("endPort", each["port"]) and each.get("protocol", "TCP") == protocol
+        for each in rule["ports"]
+    ):
+        return False
+    peers = rule.get("from") or rule.get("to") or [{"namespaceSelector": {}}]
+    own = {"matchLabels": pod.namespace}
+    return any(
+        selects(each.get("namespaceSelector", own), peer.namespace)
+        and selects(each.get("podSelector", {}), peer.labels)
+        for each in peers
+    )
