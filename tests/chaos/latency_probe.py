@@ -17,7 +17,7 @@ PERIOD_S = 0.005
 
 
 def main() -> None:
-    """Probe until standard input ends, then print the latencies."""
+    """Probes until standard input ends, then prints the latencies."""
     latencies_s = []
     connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=10)
     print("probing", flush=True)  # noqa: T201 - what the test waits for

@@ -1,4 +1,4 @@
-"""Tests of the tests: with one thing broken on purpose, the scene that is there for it fails."""
+"""Mutation tests of the chaos tests: with one line of the code broken, the scenario that covers it must fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from redbatch.local_redis import LocalRedis
 from shared.queue import Queue
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
-from tests.chaos.scenario import Figures, Scene
+from tests.chaos.scenario import Figures, Scenario
 from tests.proxy import FaultProxy
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.litters]
@@ -23,11 +23,11 @@ PACKAGES = ("api", "gpuworker", "redbatch", "shared")
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What scenes may need."""
+class Fixtures:
+    """All fixtures that the scenarios use."""
 
-    scene: Scene
-    own_scene: Scene
+    scenario: Scenario
+    own_scenario: Scenario
     own_redis: LocalRedis
     proxy: FaultProxy
     queue: Queue
@@ -35,132 +35,134 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A file, what stands there, and what stands there in the broken variant; and the scene that must notice."""
+class Mutation:
+    """A file, a text in it, the broken text that replaces it, and the scenario that must fail then."""
 
     path: str
-    right: str
-    wrong: str
-    notices: Callable[[Stage], Awaitable[None]]
+    original: str
+    replacement: str
+    test: Callable[[Fixtures], Awaitable[None]]
 
 
-VARIANTS = {
-    "commit without looking whether the entry is still owed": Broken(
+MUTATIONS = {
+    "a commit does not check that the entry is still pending": Mutation(
         "shared/lua/commit.lua",
         "if redis.call('XDEL', lane, id) == 1 then",
         "redis.call('XDEL', lane, id)\n  if true then",
-        lambda stage: test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(stage.scene),
+        lambda fixtures: test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(fixtures.scenario),
     ),
-    "what is taken over is never run": Broken(
+    "reclaimed entries are never run": Mutation(
         "shared/lua/reclaim.lua",
         "taken[#taken + 1] = {found[1], count, owner == ARGV[12] and 1 or 0}",
         "taken[#taken + 1] = nil",
-        lambda stage: test_workers.test_calls_survive_the_death_of_their_worker(stage.scene),
+        lambda fixtures: test_workers.test_calls_survive_the_death_of_their_worker(fixtures.scenario),
     ),
-    "one's own pending entries are not read after an error": Broken(
+    "a worker does not read its pending entries after an error": Mutation(
         "gpuworker/claimer.py",
         "            await context.control.kill(link)\n",
         "            return\n",
-        lambda stage: test_network.test_the_reply_to_a_claim_is_lost(stage.scene, stage.proxy),
+        lambda fixtures: test_network.test_the_reply_to_a_claim_is_lost(fixtures.scenario, fixtures.proxy),
     ),
-    "submit adds anew when it is repeated": Broken(
+    "a repeated submit adds the entries again": Mutation(
         "shared/lua/submit.lua",
         "if saved[1] == seq then",
         "if false then",
-        lambda stage: test_network.test_the_reply_to_a_submit_is_lost(stage.scene, stage.proxy),
+        lambda fixtures: test_network.test_the_reply_to_a_submit_is_lost(fixtures.scenario, fixtures.proxy),
     ),
-    "settle adds again without looking": Broken(
+    "reconciliation submits again without checking": Mutation(
         "api/settler.py",
         "if not there]",
         "if True]",
-        lambda stage: test_network.test_all_connections_are_killed_again_and_again(stage.scene, 0.3, 0.6),
+        lambda fixtures: test_network.test_all_connections_are_killed_again_and_again(fixtures.scenario, 0.3, 0.6),
     ),
-    "a commit is not tried again": Broken(
+    "a commit is not retried": Mutation(
         "gpuworker/committer.py",
         '                log.warning("cannot commit", reason=error.message)\n',
         "                self._answers = []\n",
-        lambda stage: test_network.test_a_cut_around_a_commit(stage.scene, stage.proxy, before=True),
+        lambda fixtures: test_network.test_a_cut_around_a_commit(fixtures.scenario, fixtures.proxy, before=True),
     ),
-    "suspects run with others": Broken(
+    "suspects run in a batch with others": Mutation(
         "gpuworker/retries.py",
         "return Retry.ALONE if attempts > 0 else Retry.TOGETHER",
         "return Retry.TOGETHER",
-        lambda stage: test_inputs.test_inputs_that_kill_the_engine_fail_alone(stage.scene, stage.queue),
+        lambda fixtures: test_inputs.test_inputs_that_kill_the_engine_fail_alone(fixtures.scenario, fixtures.queue),
     ),
-    "a hung engine is left alone": Broken(
+    "a hung engine is not killed": Mutation(
         "gpuworker/watchdog.py",
         "                self._engine.kill()\n",
         "",
-        lambda stage: test_workers.test_calls_survive_their_engine(stage.scene, signal.SIGSTOP),
+        lambda fixtures: test_workers.test_calls_survive_their_engine(fixtures.scenario, signal.SIGSTOP),
     ),
-    "a reclaim obeys however late it comes": Broken(
+    "a late reclaim is executed": Mutation(
         "shared/lua/reclaim.lua",
         "if now - ARGV[6] > tonumber(ARGV[7]) then",
         "if false then",
-        lambda stage: test_redis.tempt(stage.own_scene, stage.own_redis),
+        lambda fixtures: test_redis.check_late_reclaim(fixtures.own_scenario, fixtures.own_redis),
     ),
-    "nobody asks whether there is time": Broken(
+    "admission ignores the estimated wait": Mutation(
         "api/admission.py",
         "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
         "return MOST_TOKENS",
-        lambda stage: test_overload.test_overload_is_refused_and_the_rest_served(stage.scene, 10, stage.folder),
+        lambda fixtures: test_overload.test_overload_is_refused_and_the_rest_served(
+            fixtures.scenario, 10, fixtures.folder
+        ),
     ),
-    "a change of the epoch goes unnoticed": Broken(
+    "a change of the epoch is ignored": Mutation(
         "api/monitor.py",
         "            self._lost.set()\n        self._epoch = epoch\n",
         "            pass\n        self._epoch = epoch\n",
-        lambda stage: test_redis.take_away(stage.own_scene, "FLUSHALL"),
+        lambda fixtures: test_redis.check_data_loss(fixtures.own_scenario, "FLUSHALL"),
     ),
 }
 
 
 @pytest.fixture
 def rows() -> list[Figures]:
-    """What a broken variant finds is nobody's to read: it stays out of the table."""
+    """Returns a list that is discarded: the figures of a mutation stay out of the table."""
     return []
 
 
 @pytest.fixture
 def thorough() -> bool:
-    """A broken variant shows in the short form of its scene."""
+    """Returns False: the short form of a scenario is enough to detect a mutation."""
     return False
 
 
 @pytest.fixture
-def stage(
-    scene: Scene, own_scene: Scene, own_redis: LocalRedis, proxy: FaultProxy, queue: Queue, tmp_path: Path
-) -> Stage:
-    """All of it at once."""
-    return Stage(scene, own_scene, own_redis, proxy, queue, tmp_path)
+def fixtures(
+    scenario: Scenario, own_scenario: Scenario, own_redis: LocalRedis, proxy: FaultProxy, queue: Queue, tmp_path: Path
+) -> Fixtures:
+    """Returns all of them."""
+    return Fixtures(scenario, own_scenario, own_redis, proxy, queue, tmp_path)
 
 
-def run_from_a_copy(stage: Stage) -> None:
-    """Has every program run from a copy of the code, which may be changed."""
+def use_copied_code(fixtures: Fixtures) -> None:
+    """Makes every program run from a copy of the code, which a test may change."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, stage.folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for each in (stage.scene, stage.own_scene):
-        each.house.environment |= {"PYTHONPATH": str(stage.folder), "REDBATCH_DRAIN_GRACE_S": "2"}
+        shutil.copytree(ROOT / package, fixtures.folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for each in (fixtures.scenario, fixtures.own_scenario):
+        each.house.environment |= {"PYTHONPATH": str(fixtures.folder), "REDBATCH_DRAIN_GRACE_S": "2"}
 
 
-async def test_a_copy_in_which_nothing_is_broken_passes(stage: Stage) -> None:
-    """The copy is not what fails; and the programs do run from it."""
-    run_from_a_copy(stage)
-    path = stage.folder / "gpuworker" / "crew.py"
+async def test_an_unchanged_copy_passes(fixtures: Fixtures) -> None:
+    """An unchanged copy passes its scenario, and the programs run from the copy."""
+    use_copied_code(fixtures)
+    path = fixtures.folder / "gpuworker" / "crew.py"
     path.write_text(path.read_text(encoding="utf-8").replace('"worker starts"', '"worker starts", copied=True'))
-    await test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(stage.scene)
-    assert all(worker.logged("worker starts")[0]["copied"] for worker in stage.scene.workers)
+    await test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(fixtures.scenario)
+    assert all(worker.logged("worker starts")[0]["copied"] for worker in fixtures.scenario.workers)
 
 
-@pytest.mark.parametrize("broken", VARIANTS.values(), ids=VARIANTS.keys())
-async def test_what_is_broken_is_noticed(broken: Broken, stage: Stage) -> None:
-    """Every program runs from a copy in which one line is changed."""
-    run_from_a_copy(stage)
-    path = stage.folder / broken.path
+@pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS.keys())
+async def test_each_mutation_is_detected(mutation: Mutation, fixtures: Fixtures) -> None:
+    """A scenario fails when every program runs from a copy with one changed line."""
+    use_copied_code(fixtures)
+    path = fixtures.folder / mutation.path
     text = path.read_text(encoding="utf-8")
-    assert text.count(broken.right) == 1
-    path.write_text(text.replace(broken.right, broken.wrong), encoding="utf-8")
-    with pytest.raises(AssertionError) as noticed:
-        await broken.notices(stage)
-    assert "the load runs" not in str(noticed.value), "it fails by the fault, and not without it"
-    workers = [*stage.scene.workers, *stage.own_scene.workers]
-    assert any(worker.logged("engine ready") for worker in workers), "it was no failure to start"
+    assert text.count(mutation.original) == 1
+    path.write_text(text.replace(mutation.original, mutation.replacement), encoding="utf-8")
+    with pytest.raises(AssertionError) as failure:
+        await mutation.test(fixtures)
+    assert "the load runs" not in str(failure.value), "the scenario failed before the mutation had an effect"
+    workers = [*fixtures.scenario.workers, *fixtures.own_scenario.workers]
+    assert any(worker.logged("engine ready") for worker in workers), "no worker started"

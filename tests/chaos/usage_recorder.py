@@ -1,4 +1,4 @@
-"""A function that writes down when it computes, so that a test can see who used the device when."""
+"""A model function that records when it computes, so that a test can see which process used the device when."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 from gpuworker.functions import VectorizedFunction
 
 TICK_S = 0.005
-TORN_S, BREAK_S = 0.1, 0.5
-"""A longer time without a tick is not one in which the device was used: within a batch, and from one to the next."""
+MAX_TICK_GAP_S, MAX_BATCH_GAP_S = 0.1, 0.5
+"""Maximum time without a tick in which the device counts as used: within a batch, and from one batch to the next."""
 
 
-class Ticking(VectorizedFunction):
-    """Gives back what it is given, and takes some time for a batch, of which it notes every few milliseconds.
+class UsageRecorder(VectorizedFunction):
+    """Returns its inputs after the time of a batch, and records a tick every few milliseconds meanwhile.
 
     Args:
-        folder: where each process notes its ticks, in a file of its own.
-        batch_s: how long a batch takes.
-        load_s: how long it takes to be made.
+        folder: where each process writes its ticks, each into a separate file.
+        batch_s: duration of a batch.
+        load_s: time that the constructor takes.
     """
 
     def __init__(self, folder: str, batch_s: float = 0.03, load_s: float = 0.0) -> None:
@@ -30,7 +30,7 @@ class Ticking(VectorizedFunction):
         self._batch_s = batch_s
 
     def transform(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Ticks for the time of a batch."""
+        """Records ticks for the duration of a batch."""
         self._file.write("\n")
         ends = time.monotonic() + self._batch_s
         while (now := time.monotonic()) < ends:
@@ -40,46 +40,47 @@ class Ticking(VectorizedFunction):
         return values
 
 
-class Stretch(NamedTuple):
-    """Time without a break in which a process used the device (monotonic clock)."""
+class UsageInterval(NamedTuple):
+    """An uninterrupted time in which one process used the device (s, monotonic)."""
 
     process: str
     began: float
     ended: float
 
 
-def stretches(folder: Path, *, by_batch: bool) -> list[Stretch]:
-    """Returns who used the device when, by time: batch by batch, or as one from batch to batch."""
+def usage_intervals(folder: Path, *, by_batch: bool) -> list[UsageInterval]:
+    """Returns the intervals of all processes by start: one for each batch, or one for consecutive batches."""
     return sorted(
-        (each for path in folder.glob("*.ticks") for each in _of(path, by_batch=by_batch)), key=lambda each: each.began
+        (each for path in folder.glob("*.ticks") for each in _read_intervals(path, by_batch=by_batch)),
+        key=lambda each: each.began,
     )
 
 
 def overlap_s(folder: Path, *, by_batch: bool) -> float:
-    """Returns the longest time for which two processes used the device side by side.
+    """Returns the longest time in s for which two processes used the device at once.
 
-    `by_batch` says that they take turns batch by batch; otherwise a process that computes again and again uses it in
-    between as well.
+    With `by_batch` processes take turns batch by batch; otherwise a process also uses the device between its batches.
     """
-    used = stretches(folder, by_batch=by_batch)
+    intervals = usage_intervals(folder, by_batch=by_batch)
     shared = [
         min(one.ended, other.ended) - other.began
-        for number, one in enumerate(used)
-        for other in used[number + 1 :]
+        for number, one in enumerate(intervals)
+        for other in intervals[number + 1 :]
         if other.process != one.process and other.began < one.ended
     ]
     return max(shared, default=0.0)
 
 
-def _of(path: Path, *, by_batch: bool) -> list[Stretch]:
+def _read_intervals(path: Path, *, by_batch: bool) -> list[UsageInterval]:
     text = path.read_text()
-    found: list[Stretch] = []
+    intervals: list[UsageInterval] = []
+    max_gap_s = MAX_TICK_GAP_S if by_batch else MAX_BATCH_GAP_S
     for batch in text.split("\n\n") if by_batch else [text]:
         last = 0.0
-        for at in map(float, batch.split()):
-            if at - last > (TORN_S if by_batch else BREAK_S):  # it was stopped meanwhile, or had nothing to do
-                found.append(Stretch(path.stem, at, at))
+        for tick in map(float, batch.split()):
+            if tick - last > max_gap_s:  # the process was stopped meanwhile, or idle
+                intervals.append(UsageInterval(path.stem, tick, tick))
             else:
-                found[-1] = found[-1]._replace(ended=at)
-            last = at
-    return found
+                intervals[-1] = intervals[-1]._replace(ended=tick)
+            last = tick
+    return intervals

@@ -14,7 +14,7 @@ import httpx
 
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
-from tests.chaos.load import crowd
+from tests.chaos.load import concurrent_clients
 from tests.integration.gateway.house import digits, digits_of
 
 MODEL = "slow"
@@ -36,8 +36,8 @@ class Failed(Exception):
 async def slow_load(
     urls: Sequence[str], clients: int, inputs: int, headers: Mapping[str, str]
 ) -> AsyncIterator[list[Call]]:
-    """Has a crowd send requests of so many inputs."""
-    async with crowd(partial(_client, urls, inputs, itertools.count(), headers), clients) as calls:
+    """Has a concurrent_clients send requests of so many inputs."""
+    async with concurrent_clients(partial(_client, urls, inputs, itertools.count(), headers), clients) as calls:
         yield calls
 
 

@@ -27,7 +27,7 @@ from shared.settings import QueueSettings
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
-from tests.chaos.scenario import whole
+from tests.chaos.scenario import all_correct
 from tests.deploy.manifests import RENDERED, Manifest, named, objects, of_kind, pod_of
 from tests.deploy.rollout_clients import MODEL, run_job, slow_load
 from tests.deploy.simulated_cluster.container import Place, run_of
@@ -228,7 +228,7 @@ async def test_rollouts_fail_nobody(cluster: Cluster) -> None:
             rolled = time.monotonic()
         await asyncio.gather(job, *(each.left() for each in cluster.deployments))
     verdicts = told(calls, "quick"), told(slow_calls, "slow"), told([job.result()], "job")
-    assert all(map(whole, verdicts)), verdicts
+    assert all(map(all_correct, verdicts)), verdicts
     codes = {name: end.code for each in cluster.deployments for name, end in each.ended.items()}
     assert codes == dict.fromkeys(codes, 0) | {hung: -signal.SIGKILL}
     assert [each.restarts() for each in cluster.deployments] == [0, 0, 0]
