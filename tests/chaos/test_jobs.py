@@ -71,7 +71,7 @@ async def test_jobs_survive_the_death_of_their_worker(scenario: Scenario) -> Non
 
 @pytest.mark.buries
 async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scenario: Scenario, queue: Queue) -> None:
-    """F4: a poisonous input in the middle of an entry fails alone: its neighbours get their vectors, and the job names it."""
+    """F4: a poisonous input inside an entry fails alone: its neighbours get vectors, and the job names the input."""
     await scenario.start(gateways=1, workers=2, model=SLOW)
     url, stop, size = scenario.gateways[0].url, asyncio.Event(), 10
     inputs = [[f"{job} {i}" for i in range(size)] for job in range(scenario.repeats(1, 4))]

@@ -1,6 +1,6 @@
-"""What Kubernetes has a container run, by its manifest and its image: words, variables, mounted files, and its ports.
+"""The command, variables, mounted files and ports of a container, derived from its manifest and its image.
 
-What is not played raises AssertionError: a manifest that asks for more than the play knows is not to pass by it.
+Unsupported fields raise AssertionError, so that no manifest passes because the simulation ignores a part of it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pathlib import Path
 from tests.deploy.dockerfile import PATH, chain, environment
 from tests.deploy.manifests import Manifest, label, named, pod_labels, pod_of
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - what images listen on
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - the address that images listen on
 INIT = ["tini", "--"]
 PROBES = {"startupProbe", "readinessProbe", "livenessProbe"}
-PLAYED = {"name", "image", "command", "args", "env", "envFrom", "ports", "volumeMounts", "lifecycle"} | PROBES
-ELSEWHERE = {"resources", "securityContext"}
-"""What no process here can be given; other tests look at it."""
+SIMULATED_KEYS = {"name", "image", "command", "args", "env", "envFrom", "ports", "volumeMounts", "lifecycle"} | PROBES
+IGNORED_KEYS = {"resources", "securityContext"}
+"""Fields that do not apply to a process on this machine; other tests check them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What only a pod itself knows of itself: its fields are told by their paths in the API."""
+class PodIdentity:
+    """Fields of one pod, as the downward API provides them by their paths."""
 
     name: str
     namespace: str
@@ -33,14 +33,14 @@ class Place:
     labels: Mapping[str, str]
 
     @classmethod
-    def of(cls, workload: Manifest, number: int, address: str) -> Place:
-        """Returns that of a workload's pod."""
+    def of(cls, workload: Manifest, number: int, address: str) -> PodIdentity:
+        """Returns the identity of a workload's pod."""
         about = workload["metadata"]
         account = pod_of(workload).get("serviceAccountName", "default")
         return cls(f"{about['name']}-{number}", about["namespace"], address, account, pod_labels(workload))
 
     def field(self, path: str) -> str:
-        """Returns one of its fields."""
+        """Returns a field by its path. Raises AssertionError: there is no such field."""
         fields = {
             "metadata.name": self.name,
             "metadata.namespace": self.namespace,
@@ -54,72 +54,74 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What is run: the words of a command, and its variables."""
+class Command:
+    """The words of a command, and its environment variables."""
 
     words: list[str]
     env: Mapping[str, str]
 
 
-def known(given: Manifest, keys: set[str], what: str) -> None:
-    """Raises AssertionError: something has a key that the play does not know."""
-    assert not given.keys() - keys, f"{what}: {sorted(given.keys() - keys)} cannot be played"
+def require_known_keys(given: Manifest, keys: set[str], what: str) -> None:
+    """Raises AssertionError: a mapping has a key that the simulation does not support."""
+    assert not given.keys() - keys, f"{what}: {sorted(given.keys() - keys)} cannot be simulated"
 
 
 def container_of(workload: Manifest) -> Manifest:
-    """Returns the one container of a workload's pods."""
+    """Returns the single container of a workload's pods. Raises AssertionError: a field is not supported."""
     pod = pod_of(workload)
     (found,) = pod["containers"]
-    assert "initContainers" not in pod, f"{label(workload)}: no init is played"
-    known(found, PLAYED | ELSEWHERE, label(workload))
+    assert "initContainers" not in pod, f"{label(workload)}: initContainers are not simulated"
+    require_known_keys(found, SIMULATED_KEYS | IGNORED_KEYS, label(workload))
     result: Manifest = found
     return result
 
 
 def port_of(container: Manifest, port: int | str) -> int | None:
-    """Returns the number of a port, which may be called by its name; None if nothing is called so."""
+    """Returns the number of a port, which may be given by name; None if no port has that name."""
     if isinstance(port, int):
         return port
     ports = {each["name"]: each["containerPort"] for each in container.get("ports", [])}
     return ports.get(port)
 
 
-def run_of(manifests: list[Manifest], workload: Manifest, place: Place, folder: Path, image: Mapping[str, str]) -> Run:
-    """Returns what a pod's container runs.
+def command_of(
+    manifests: list[Manifest], workload: Manifest, identity: PodIdentity, folder: Path, image: Mapping[str, str]
+) -> Command:
+    """Returns the command of a pod's container.
 
     Args:
-        manifests: with ConfigMaps and Secrets.
-        workload: whose pod it is.
-        place: the pod's.
-        folder: an empty one, for the files that it mounts.
-        image: variables that another image would have than that of the Dockerfile.
+        manifests: include ConfigMaps and Secrets.
+        workload: the owner of the pod.
+        identity: the pod's.
+        folder: an empty folder for the mounted files.
+        image: variables of the image that differ from those in the Dockerfile.
     """
-    container, mounts = container_of(workload), mounted(manifests, workload, folder)
+    container, mounts = container_of(workload), mount_secrets(manifests, workload, folder)
 
     def here(text: str) -> str:
-        assert "$(" not in text, f"{text}: no variable is expanded"
+        assert "$(" not in text, f"{text}: variables are not expanded"
         for path, at in mounts.items():
             if text.startswith(f"{path}/"):
                 return text.replace(path, str(at), 1)
-        return text.replace(EVERYWHERE, place.address)
+        return text.replace(EVERYWHERE, identity.address)
 
-    # All else in an image's environment is of its own files: where its Python is, and its models.
+    # The other variables of an image are paths inside the image: of its Python and its models.
     env = {name: value for name, value in environment(stage_of(container)).items() if name.startswith("REDBATCH_")}
-    env |= {**image, **variables(manifests, container, place)}
-    return Run([here(each) for each in words(container)], {name: here(value) for name, value in env.items()})
+    env |= {**image, **variables(manifests, container, identity)}
+    return Command([here(each) for each in words(container)], {name: here(value) for name, value in env.items()})
 
 
 def stage_of(container: Manifest) -> str:
-    """Returns which stage of the Dockerfile a container's image is built from, by the commands in its head."""
+    """Returns the stage of the Dockerfile that builds a container's image, by the commands at the top of the file."""
     built = {tag: stage for stage, tag in re.findall(r"--target (\S+) +-t (\S+)", PATH.read_text(encoding="utf-8"))}
-    assert container["image"] in built, f"{container['image']} is none of {sorted(built)}"
+    assert container["image"] in built, f"{container['image']} is not one of {sorted(built)}"
     return str(built[container["image"]])
 
 
 def words(container: Manifest) -> list[str]:
-    """Returns the words of a container's command, but for the init in front: here it would have one child too.
+    """Returns the words of a container's command without the init in front, which would only have the same child here.
 
-    `command` takes the place of the image's ENTRYPOINT, and of its CMD as well; `args` that of CMD.
+    `command` replaces the image's ENTRYPOINT and its CMD; `args` replaces CMD.
     """
     stages = chain(stage_of(container))
     (entrypoint,) = [json.loads(each) for stage in stages for each in stage.values("ENTRYPOINT")]
@@ -127,37 +129,37 @@ def words(container: Manifest) -> list[str]:
     command, args = container.get("command"), container.get("args")
     found: list[str] = [*(command or entrypoint), *(args or ([] if command else default))]
     found = found[len(INIT) :] if found[: len(INIT)] == INIT else found
-    assert found[0] == "redbatch", f"{found[0]} is not what runs here"
+    assert found[0] == "redbatch", f"{found[0]} is not redbatch"
     assert not any(re.search(r"\s", each) for each in found), found
     return found
 
 
-def variables(manifests: list[Manifest], container: Manifest, place: Place) -> dict[str, str]:
-    """Returns the variables that a container's manifest gives it: of ConfigMaps first, then its own."""
+def variables(manifests: list[Manifest], container: Manifest, identity: PodIdentity) -> dict[str, str]:
+    """Returns the variables of a container's manifest: those of ConfigMaps, overridden by its own."""
     found: dict[str, str] = {}
     for each in container.get("envFrom", []):
-        known(each, {"configMapRef"}, "envFrom")
+        require_known_keys(each, {"configMapRef"}, "envFrom")
         found |= named(manifests, "ConfigMap", each["configMapRef"]["name"])["data"]
     for each in container.get("env", []):
         if "value" in each:
             found[each["name"]] = each["value"]
             continue
-        known(each["valueFrom"], {"fieldRef"}, f"valueFrom of {each['name']}")
-        found[each["name"]] = place.field(each["valueFrom"]["fieldRef"]["fieldPath"])
+        require_known_keys(each["valueFrom"], {"fieldRef"}, f"valueFrom of {each['name']}")
+        found[each["name"]] = identity.field(each["valueFrom"]["fieldRef"]["fieldPath"])
     return found
 
 
-def mounted(manifests: list[Manifest], workload: Manifest, folder: Path) -> dict[str, Path]:
-    """Writes the files that a pod's container has of Secrets; returns their folders by those in the container.
+def mount_secrets(manifests: list[Manifest], workload: Manifest, folder: Path) -> dict[str, Path]:
+    """Writes the files of the Secrets that a pod's container mounts; returns their folders by the mount paths.
 
-    Its empty folders are this machine's.
+    An emptyDir is the same path on this machine.
     """
     volumes = {each["name"]: each for each in pod_of(workload).get("volumes", [])}
     found: dict[str, Path] = {}
     for mount in container_of(workload).get("volumeMounts", []):
-        known(mount, {"name", "mountPath", "readOnly"}, f"mount {mount['name']}")
+        require_known_keys(mount, {"name", "mountPath", "readOnly"}, f"mount {mount['name']}")
         volume = volumes[mount["name"]]
-        known(volume, {"name", "secret", "emptyDir"}, f"volume {mount['name']}")
+        require_known_keys(volume, {"name", "secret", "emptyDir"}, f"volume {mount['name']}")
         if "secret" in volume:
             found[mount["mountPath"]] = at = folder / mount["name"]
             write_secret(manifests, volume["secret"], at)
@@ -165,8 +167,8 @@ def mounted(manifests: list[Manifest], workload: Manifest, folder: Path) -> dict
 
 
 def write_secret(manifests: list[Manifest], volume: Manifest, folder: Path) -> None:
-    """Writes the files of a volume that shows a Secret: all of it, or those that it names."""
-    known(volume, {"secretName", "items", "defaultMode"}, f"secret {volume['secretName']}")
+    """Writes the files of a volume of a Secret: all its keys, or the listed items."""
+    require_known_keys(volume, {"secretName", "items", "defaultMode"}, f"secret {volume['secretName']}")
     values = named(manifests, "Secret", volume["secretName"])["stringData"]
     shown = volume.get("items", [{"key": key, "path": key} for key in values])
     for item in shown:

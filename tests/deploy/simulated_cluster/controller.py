@@ -1,4 +1,4 @@
-"""Plays the controller of Deployments: pods, and their replacement by the rules of the manifest."""
+"""A simulated controller of Deployments: it creates pods, and replaces them by the rules of the manifest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ START_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """How a pod ended: its exit code, and how long after it was deleted."""
+class PodExit:
+    """The end of a pod: its exit code, and the time in s since it was deleted."""
 
     code: int
     after_s: float
@@ -27,31 +27,31 @@ class Deployment:
 
     Args:
         manifest: of the Deployment.
-        make: makes a pod.
+        make: creates a pod.
 
     Attributes:
-        pods: those that have not been told to leave.
-        made: all that there ever were.
-        ended: how those ended that have left, by their names.
+        pods: pods that have not been deleted.
+        created: all pods that were ever created.
+        exits: the ends of deleted pods, by their names.
     """
 
     def __init__(self, manifest: Manifest, make: Callable[[Manifest], Pod]) -> None:
         self._manifest = manifest
         self._make = make
-        self._leaving: list[asyncio.Task[None]] = []
+        self._deletions: list[asyncio.Task[None]] = []
         self.pods: list[Pod] = []
-        self.made: list[Pod] = []
-        self.ended: dict[str, End] = {}
+        self.created: list[Pod] = []
+        self.exits: dict[str, PodExit] = {}
 
     async def scale(self, replicas: int) -> None:
-        """Starts so many pods and waits until all may be counted on."""
+        """Starts this number of pods and waits until all are available."""
         added = [self._add() for _ in range(replicas)]
         await asyncio.gather(*(self._available(pod) for pod in added))
 
     async def roll_out(self) -> None:
-        """Replaces all pods: one more first, or one less first, as the manifest's strategy says.
+        """Replaces all pods, one surge pod or one unavailable pod at a time, by the manifest's strategy.
 
-        Returns when all new ones may be counted on: where there was one more first, old ones are still leaving.
+        Returns when all new pods are available; with a surge pod, old ones may still be terminating.
         """
         rolling = self._manifest["spec"]["strategy"]["rollingUpdate"]
         assert sorted(rolling.values()) == [0, 1]
@@ -60,36 +60,36 @@ class Deployment:
                 await self._available(self._add())
                 self.remove(old)
             else:
-                await self.remove(old)  # whose device the next one needs
+                await self.remove(old)  # the next pod needs its device
                 await self._available(self._add())
 
     def remove(self, pod: Pod, grace_s: float | None = None) -> asyncio.Task[None]:
-        """Deletes a pod; returns what ends when it has left."""
+        """Deletes a pod; returns a task that ends when the pod has ended."""
         self.pods.remove(pod)
-        self._leaving.append(asyncio.create_task(self._remove(pod, grace_s)))
-        return self._leaving[-1]
+        self._deletions.append(asyncio.create_task(self._remove(pod, grace_s)))
+        return self._deletions[-1]
 
-    async def left(self) -> None:
-        """Waits until all have left that were told to."""
-        await asyncio.gather(*self._leaving)
+    async def wait_until_ended(self) -> None:
+        """Waits until all deleted pods have ended."""
+        await asyncio.gather(*self._deletions)
 
     async def kill(self) -> None:
-        """Ends all pods at once."""
+        """Kills all pods at once."""
         await asyncio.gather(*(self.remove(pod, 0) for pod in list(self.pods)))
-        await self.left()
+        await self.wait_until_ended()
 
     def restarts(self) -> int:
-        """Returns how often a container was begun again."""
-        return sum(pod.restarts for pod in self.made)
+        """Returns the number of restarts of all containers."""
+        return sum(pod.restarts for pod in self.created)
 
     async def _remove(self, pod: Pod, grace_s: float | None) -> None:
         began = time.monotonic()
-        self.ended[pod.name] = End(await pod.end(grace_s), time.monotonic() - began)
+        self.exits[pod.name] = PodExit(await pod.delete(grace_s), time.monotonic() - began)
 
     def _add(self) -> Pod:
         pod = self._make(self._manifest)
         self.pods.append(pod)
-        self.made.append(pod)
+        self.created.append(pod)
         pod.start()
         return pod
 
@@ -101,5 +101,5 @@ class Deployment:
             return pod.ready and time.monotonic() - pod.ready_at >= least_s
 
         await wait_until(
-            available, lambda: f"{pod.name} is available\n{pod.last_words()}", timeout_s=START_S, poll_s=0.02
+            available, lambda: f"{pod.name} is available\n{pod.log_tail()}", timeout_s=START_S, poll_s=0.02
         )
