@@ -83,9 +83,9 @@ def confined(command: list[str], root: Path, home: Path) -> list[str]:
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && mount -t tmpfs -o mode=1777,noexec tmpfs "$1"'
     alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{script} && shift 1 && exec "$@"']
     is_reached = all(each.stat().st_mode & stat.S_IXOTH for each in Path(sys.executable).resolve().parents)
-    nobody = ["--reuid=65532", "--regid=65532", "--clear-groups"] if is_reached else []
+    user = ["--reuid=65532", "--regid=65532", "--clear-groups"] if is_reached else []
     rights = ["--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
-    return [*alone, str(root), str(home), "setpriv", *nobody, *rights, *command]
+    return [*alone, str(root), str(home), "setpriv", *user, *rights, *command]
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Scrapes:
     pages: tuple[str, ...]
 
     def names(self) -> set[str]:
-        """Returns the names of all possible series: metrics are exported from the start, some of them without series."""
+        """Returns the names of all possible series: metrics are exported from the start, some without series."""
         found = set()
         for page in self.pages:
             for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE):

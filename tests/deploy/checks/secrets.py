@@ -81,7 +81,7 @@ def _faults(manifests: list[Manifest], workload: Manifest, keys: Mapping[str, se
         mounts = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
         volume = secrets.get(mounts.get(f"{MOUNTED}redis", ""), {})
         if volume.get("secretName") != VOLUMES.get(component_of(workload)):
-            yield f"secretName: {MOUNTED}redis is not the Secret of its own user of Redis"
+            yield f"secretName: {MOUNTED}redis is not the Secret of its Redis user"
         files = {
             f"{path}/{key}"
             for path, name in mounts.items()
