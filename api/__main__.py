@@ -10,8 +10,8 @@ from setproctitle import setproctitle
 
 from api.server import run
 from api.settings import GatewaySettings
-from redbatch.logs import configure_logging
-from redbatch.process import read_settings
+from shared.process.logs import configure_logging
+from shared.process.settings import read_settings
 
 
 def main(given: Mapping[str, str] | None = None, listen: socket.socket | None = None) -> int:

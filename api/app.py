@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.access import Gate
-from api.last_words import LastWords
-from api.openapi import SCHEMAS, SECURITY
+from api.http.auth import Gate
+from api.http.lingering_close import LastWords
+from api.dialects.openapi import SCHEMAS, SECURITY
 from api.routes import SERVED, dialect_of, router
-from api.serving import address_of, error_response, request_id_of, serve
+from api.http.handler import address_of, error_response, request_id_of, serve
 from api.state import State
 from redbatch import __version__
 from shared.errors import InvalidRequest, MethodNotAllowed, NotFound, RedbatchError

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from api import metrics
-from api.asked import Asked
-from api.cache import cached_of
-from api.dispatcher import Answered, Dispatcher
-from api.jobs.desk import Desk
+from api.dialects.request import Asked
+from api.dispatch.cache import cached_of
+from api.dispatch.dispatcher import Answered, Dispatcher
+from api.jobs.store import Desk
 from api.settings import GatewaySettings
-from redbatch.tasks import end
-from shared import submission
+from shared.process.tasks import end
+from shared import producer
 from shared.errors import JobsFull, ModelNotFound, NoWorker, RedisUnreachable
 from shared.messages import Heartbeat
-from shared.queue import Link
+from shared.connection import Link
 from shared.settings import queue_slug
-from shared.submission import MOST_QUEUES
+from shared.producer import MOST_QUEUES
 
 if TYPE_CHECKING:
     from api.tracing import Sends
@@ -184,7 +184,7 @@ class Queues:
     async def _look(self) -> None:
         """Takes up what is announced, and lets go of what is no more."""
         try:
-            names = await submission.queues(self._link)
+            names = await producer.queues(self._link)
         except RedisUnreachable:  # the monitors say so
             return
         now = time.monotonic()

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api import tei
-from api.asked import MODEL_HEADER
+from api.dialects import tei
+from api.dialects.request import MODEL_HEADER
 from api.jobs.routes import router as job_router
-from api.native import Native, NativeBatch
-from api.openai import OpenAI
-from api.openapi import (
+from api.dialects.native import Native, NativeBatch
+from api.dialects.openai import OpenAI
+from api.dialects.openapi import (
     EXCLUDE,
     HEALTH_ANSWERS,
     INFO,
@@ -23,9 +23,9 @@ from api.openapi import (
     PAGES,
     UNHEALTHY_ANSWERS,
 )
-from api.predict import Predict
-from api.serving import Dialect, error_response, request_id_of, respond
-from redbatch.admin import wanted
+from api.dialects.predict import Predict
+from api.http.handler import Dialect, error_response, request_id_of, respond
+from shared.process.admin_server import wanted
 from shared.errors import ModelNotFound, NoWorker, Unavailable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ SERVED: dict[str, Dialect] = {
         tei.Decode("/decode"),
     )
 }
-"""Those that go straight to api.serving.serve; the functions that are made for them here are for the OpenAPI page."""
+"""Those that go straight to api.http.handler.serve; the functions that are made for them here are for the OpenAPI page."""
 
 PING = "Whether requests are served, as TEI tells it"
 

@@ -15,20 +15,20 @@ import structlog
 import uvicorn
 import uvloop
 
-from api.access import Gate, NoKeys, gate_of
+from api.http.auth import Gate, NoKeys, gate_of
 from api.app import OPEN, Front, make_app
-from api.connection import Connection
+from api.http.protocol import Connection
 from api.queues import Queues
 from api.settings import GatewaySettings
 from api.state import State
-from redbatch.admin import AdminServer, PortTaken
-from redbatch.garbage import collect_rarely
-from redbatch.listener import BACKLOG, ListenError
-from redbatch.listener import listen as bind
-from redbatch.open_files import raise_open_file_limit
-from redbatch.process import EXIT_CONFIGURATION
-from redbatch.tracing import Tracing, start_tracing
-from shared.queue import Queue
+from shared.process.admin_server import AdminServer, PortTaken
+from shared.process.gc_tuning import collect_rarely
+from shared.process.listener import BACKLOG, ListenError
+from shared.process.listener import listen as bind
+from shared.process.listener import raise_open_file_limit
+from shared.process.settings import EXIT_CONFIGURATION
+from shared.process.tracing import Tracing, start_tracing
+from shared.connection import Queue
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

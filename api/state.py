@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from api.access import Gate
-from api.body import Room
+from api.http.auth import Gate
+from api.http.body import Room
 from api.queues import Queues, ServedQueue
 from api.settings import GatewaySettings
 from redbatch import __version__

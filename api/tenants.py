@@ -15,7 +15,7 @@ from shared.tenants import NO_QUOTA, TENANT, Active, Limits, Quota
 
 if TYPE_CHECKING:
     from api.settings import GatewaySettings
-    from shared.access import AccessKey
+    from shared.api_keys import AccessKey
 
 HEADER = "x-tenant"
 SHARED = 0.8

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import structlog
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_id, format_trace_id, get_current_span
 
-from api.inflight import InFlight
+from api.dispatch.inflight import InFlight
 from api.routes import SERVED
-from redbatch.tracing.harmless import harmless
-from redbatch.tracing.traceparent import parent_in, traceparent_of
+from shared.process.tracing.harmless import harmless
+from shared.process.tracing.traceparent import parent_in, traceparent_of
 from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply

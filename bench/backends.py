@@ -25,12 +25,12 @@ from bench.figures import Row
 from bench.limit import sorted_batches
 from bench.stage import Extent, Stage, Step
 from gpuworker.backends.base import Backend, load_backend
-from gpuworker.engine_host import engine_environment
-from gpuworker.engine_options import EngineOptions
+from gpuworker.ipc.engine_process import engine_environment
+from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 
 PART = "backends"
 MODEL = "minilm"

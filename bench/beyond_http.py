@@ -20,8 +20,8 @@ from bench.generator import bodies
 from bench.machine import ROOT
 from bench.measure import ClosedLoop, measure
 from bench.stage import MANY_CLIENTS, MANY_LEAD_S, Extent, Stage, Step, figures_of
-from redbatch.die_with_parent import wrapped
-from redbatch.local_redis import free_port
+from shared.process.parent_death import wrapped
+from redbatch.up.local_redis import free_port
 
 PART = "cost"
 TABLE = "http"

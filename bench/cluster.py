@@ -18,9 +18,9 @@ import psutil
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from redbatch.die_with_parent import wrapped
-from redbatch.local_redis import LocalRedis, free_port
-from redbatch.process import variable_of
+from shared.process.parent_death import wrapped
+from redbatch.up.local_redis import LocalRedis, free_port
+from shared.process.settings import variable_of
 
 ROLES = ("gateway", "worker", "engine", "redis")
 HOST = "127.0.0.1"

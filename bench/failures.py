@@ -10,7 +10,7 @@ import redis
 from bench.child import LimitError
 from bench.cluster import ClusterError
 from bench.generator import GeneratorError
-from redbatch.local_redis import LocalRedisError
+from redbatch.up.local_redis import LocalRedisError
 
 FAILURES = (
     *(GeneratorError, ClusterError, LimitError, LocalRedisError),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from redbatch.bench.target import body_of
 from redbatch.bench.texts import built_in
-from redbatch.open_files import raise_open_file_limit
+from shared.process.listener import raise_open_file_limit
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 TIMEOUT_S = 60

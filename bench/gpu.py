@@ -28,9 +28,9 @@ from bench.figures import Row
 from bench.own_block import OwnBlock, begin, publish
 from bench.redbatch_bench import put
 from bench.tables import markdown, number, percent
-from gpuworker import devices
-from gpuworker.engine_host import engine_environment
-from redbatch.logs import configure_logging
+from gpuworker.gpu import devices
+from gpuworker.ipc.engine_process import engine_environment
+from shared.process.logs import configure_logging
 
 BLOCK = "gpu"
 MIXES = ("short", "mixed")

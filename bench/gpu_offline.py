@@ -27,12 +27,12 @@ from transformers import BertConfig, BertModel
 from bench.limit import sorted_batches
 from gpuworker.backends.base import Backend, load_backend
 from gpuworker.backends.loading import DTYPES
-from gpuworker.backends.probe import TOLERANCE, distance
-from gpuworker.engine_options import EngineOptions
+from gpuworker.backends.equivalence import TOLERANCE, distance
+from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 
 MAKE = "--make"
 MAX_BATCH_SIZE = 1_024

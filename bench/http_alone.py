@@ -9,11 +9,11 @@ import sys
 from unittest.mock import patch
 
 from api import server
-from api.dispatcher import Answered
+from api.dispatch.dispatcher import Answered
 from api.settings import GatewaySettings
-from gpuworker.backends.hashing import HashingBackend
+from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 from shared.messages import Timing, Vectors
 
 TEXT = "the same vector for every text"

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.child import output_of
 from bench.cluster import clean_environment
-from gpuworker.engine_host import engine_environment
+from gpuworker.ipc.engine_process import engine_environment
 
 MAX_BATCH_SIZE = 64
 POOL_TEXTS = 1_024

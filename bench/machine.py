@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from redbatch import __version__
-from redbatch.local_redis import find_server
+from redbatch.up.local_redis import find_server
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("*.py", "*.lua", "*requirements*", "pyproject.toml")

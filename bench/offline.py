@@ -22,11 +22,11 @@ from sentence_transformers import SentenceTransformer
 
 from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
 from gpuworker.backends.base import Backend, load_backend
-from gpuworker.engine_options import EngineOptions
+from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in
-from redbatch.logs import configure_logging
+from shared.process.logs import configure_logging
 
 ENCODE_SIZES = (32, 64)
 BATCH_TOKENS = (512, 1_024, 2_048)

@@ -26,7 +26,7 @@ from bench.machine import ROOT, machine, when_and_what
 from bench.progress import Watch
 from bench.rounds import Round
 from bench.stage import QUICK, Extent, Stage, Step
-from redbatch.local_redis import LocalRedisError, find_server
+from redbatch.up.local_redis import LocalRedisError, find_server
 from redbatch.progress import as_time
 
 PARTS = (plumbing.PART, real.PART, redis_cost.PART, backends.PART)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from setproctitle import setproctitle
 
-from gpuworker.crew import run
+from gpuworker.worker_group import run
 from gpuworker.settings import WorkerSettings
-from redbatch.logs import configure_logging
-from redbatch.process import read_settings
+from shared.process.logs import configure_logging
+from shared.process.settings import read_settings
 
 
 def main(given: Mapping[str, str] | None = None) -> int:

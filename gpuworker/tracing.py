@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, StatusCode, Tracer, set_span_in_context
 
-from gpuworker.frames import Header
-from gpuworker.holding import Hands, key_of
-from redbatch.tracing.harmless import harmless
-from redbatch.tracing.traceparent import context_of
+from gpuworker.ipc.frames import Header
+from gpuworker.consumer.inflight import Hands, key_of
+from shared.process.tracing.harmless import harmless
+from shared.process.tracing.traceparent import context_of
 from shared.keys import GROUP
 from shared.messages import Entry
 

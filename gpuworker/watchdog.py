@@ -8,10 +8,10 @@ import time
 import structlog
 
 from gpuworker import metrics
-from gpuworker.context import Context
-from gpuworker.engine_host import EngineHost
-from gpuworker.patience import Patience
-from gpuworker.tenancy import Tenancy
+from gpuworker.consumer.worker_state import Context
+from gpuworker.ipc.engine_process import EngineHost
+from gpuworker.policy.hang_timeout import Patience
+from gpuworker.gpu.sharing import Tenancy
 
 log = structlog.get_logger()
 

@@ -10,28 +10,28 @@ from collections.abc import Sequence
 import structlog
 
 from gpuworker import metrics
-from gpuworker.begun import Begun
-from gpuworker.claimer import Claimer
-from gpuworker.committer import Committer
-from gpuworker.context import Context
-from gpuworker.devices import Gpu
-from gpuworker.engine_host import EngineFailed, EngineHost
-from gpuworker.engine_options import EngineOptions
-from gpuworker.feeder import Feeder
-from gpuworker.frames import Header
-from gpuworker.holding import key_of
-from gpuworker.keeper import Keeper
-from gpuworker.pacemaker import Pacemaker
-from gpuworker.patience import Patience
-from gpuworker.results import Results
+from gpuworker.consumer.in_progress import Begun
+from gpuworker.consumer.claimer import Claimer
+from gpuworker.consumer.committer import Committer
+from gpuworker.consumer.worker_state import Context
+from gpuworker.gpu.devices import Gpu
+from gpuworker.ipc.engine_process import EngineFailed, EngineHost
+from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.consumer.job_feeder import Feeder
+from gpuworker.ipc.frames import Header
+from gpuworker.consumer.inflight import key_of
+from gpuworker.consumer.reclaimer import Keeper
+from gpuworker.consumer.heartbeat import Pacemaker
+from gpuworker.policy.hang_timeout import Patience
+from gpuworker.consumer.result_handler import Results
 from gpuworker.settings import WorkerSettings
-from gpuworker.tenancy import Bound, tenancy_of
+from gpuworker.gpu.sharing import Bound, tenancy_of
 from gpuworker.watchdog import Watchdog
-from redbatch.tasks import end
-from redbatch.tracing import Tracing
-from shared import delivery
+from shared.process.tasks import end
+from shared.process.tracing import Tracing
+from shared import consumer
 from shared.errors import RedisUnreachable
-from shared.queue import Queue
+from shared.connection import Queue
 
 log = structlog.get_logger()
 
@@ -183,8 +183,8 @@ class Worker:
         left = [each.entry for each in context.hands.all()]
         try:
             if left:
-                await delivery.hand_back(link, context.keys, context.worker, left)
-            owed = await delivery.leave(link, context.keys, context.worker)
+                await consumer.hand_back(link, context.keys, context.worker, left)
+            owed = await consumer.leave(link, context.keys, context.worker)
         except RedisUnreachable as error:
             log.warning("cannot leave the group", reason=error.message)
             return

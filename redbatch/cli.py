@@ -14,7 +14,7 @@ def main() -> None:
     import os
 
     from redbatch.commands import app
-    from redbatch.process import take_in_files
+    from shared.process.settings import take_in_files
 
     take_in_files(os.environ)
     app()

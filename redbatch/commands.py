@@ -21,7 +21,7 @@ from redbatch.embed.app import embed
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.app import app as jobs_app
 from redbatch.keys.app import app as keys_app
-from redbatch.process import EXIT_CONFIGURATION, complain
+from shared.process.settings import EXIT_CONFIGURATION, complain
 from redbatch.redis_users.app import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
 
@@ -148,7 +148,7 @@ def up(
 
     redbatch up --model null --gateways 2 --redis-url redis://localhost:6379/0
     """
-    from redbatch.up import Size, run
+    from redbatch.up.command import Size, run
 
     return run(Size(gateways, workers), _with_auth(given, no_auth))
 
@@ -170,7 +170,7 @@ def gateway(
 
     REDBATCH_REDIS_URL=redis://redis:6379/0 redbatch gateway
     """
-    from redbatch.alone import run_gateway
+    from redbatch.single import run_gateway
 
     return run_gateway(_with_auth(given, no_auth), listen_fd)
 
@@ -186,7 +186,7 @@ def worker(given: dict[str, str]) -> int:
 
     redbatch worker --model intfloat/e5-small-v2 --max-batch-tokens 32768
     """
-    from redbatch.alone import run_worker
+    from redbatch.single import run_worker
 
     return run_worker(given)
 
@@ -212,7 +212,7 @@ def queue(
 
     redbatch queue --redis-url redis://redis:6379/0 --queue minilm --json
     """
-    from redbatch.queue_command import show_queue
+    from redbatch.queue.command import show_queue
 
     raise typer.Exit(show_queue(redis_url, name, in_json=in_json, keep=keep))
 

@@ -13,7 +13,7 @@ import typer
 from pydantic_settings import BaseSettings
 from rich.markup import escape
 
-from redbatch.process import flag_of, variable_of
+from shared.process.settings import flag_of, variable_of
 
 METAVARS: dict[type, str] = {int: "INTEGER", float: "NUMBER", bool: "BOOLEAN", str: "TEXT"}
 

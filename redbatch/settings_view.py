@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch.flags import Setting, settings_of
-from redbatch.process import read_settings
+from shared.process.settings import read_settings
 from redbatch.urls import mask_password
 
 UNSET = "-"

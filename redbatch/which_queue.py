@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redbatch.run_file import find_running
+from redbatch.up.run_file import find_running
 from shared.settings import DEFAULT_MODEL, queue_slug
 
 

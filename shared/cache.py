@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shared import scripts
 from shared.keys import Keys
-from shared.queue import Argument, Link
+from shared.connection import Argument, Link
 
 _HEAD = struct.Struct("<QI")
 

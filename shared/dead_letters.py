@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shared import scripts
 from shared.keys import Keys
 from shared.messages import Ref
-from shared.queue import Link
+from shared.connection import Link
 
 _MOST_DIGITS = 19
 _STREAM_ID = re.compile(r"\d{1,19}-\d{1,19}")

@@ -14,7 +14,7 @@ from shared import scripts
 from shared.codec import CodecError, decode_reply, encode_reply
 from shared.keys import BULK, GROUP, LANES, Keys
 from shared.messages import Draft, Entry, Failure, Reply
-from shared.queue import Argument, Link
+from shared.connection import Argument, Link
 from shared.tenants import Limits, told
 
 Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]

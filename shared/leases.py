@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shared import scripts
 from shared.keys import Pool
-from shared.queue import Link
+from shared.connection import Link
 
 WAKE_TTL_MS = 10_000
 

@@ -15,7 +15,7 @@ import redis.asyncio
 from hypothesis import settings
 
 from shared.keys import Keys
-from shared.queue import Queue
+from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.leaks import find_leaks, remove
 from tests.servers import Server, Version, parse_version, require

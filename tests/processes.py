@@ -19,11 +19,11 @@ from typing import Any, Self
 
 import psutil
 
-from redbatch.die_with_parent import wrapped
+from shared.process.parent_death import wrapped
 from shared.keys import Keys
 from shared.messages import Heartbeat
-from shared.queue import Link
-from shared.submission import pulse
+from shared.connection import Link
+from shared.producer import pulse
 from tests.users import in_its_role
 from tests.waiting import wait_until
 

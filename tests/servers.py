@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 import redis
 
-from redbatch.local_redis import LocalRedis, bundled
+from redbatch.up.local_redis import LocalRedis, bundled
 from tests.users import OBSERVER, password_of, suite_acl, users_are_on
 
 SERVER_VARIABLE = "REDBATCH_TEST_REDIS_SERVER"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from api.answer import dump
-from api.jobs.view import Rows, result_url
+from api.dialects.vectors import dump
+from api.jobs.representation import Rows, result_url
 from shared import jobs
 from shared.messages import Vectors
 
 if TYPE_CHECKING:
-    from api.jobs.desk import Desk
+    from api.jobs.store import Desk
     from shared.jobs import Job
 
 MOST_IN_A_PAGE = 1_000

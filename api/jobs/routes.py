@@ -16,15 +16,16 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from api import metrics
-from api.body import BodyUnread
-from api.connection import QUEUE
-from api.jobs import asking, results
-from api.jobs.pages import PAGES
-from api.jobs.view import MOST_ERRORS, accepted, described, parts_of, public_id
-from api.last_words import LastWords
-from api.native import Native
-from api.openapi import JSON
-from api.serving import CLIENT_CLOSED_REQUEST, address_of, counted_error, request_id_of
+from api.http.body import BodyUnread
+from api.http.protocol import QUEUE
+from api.jobs import results
+from api.jobs import creation
+from api.jobs.openapi import PAGES
+from api.jobs.representation import MOST_ERRORS, accepted, described, parts_of, public_id
+from api.http.lingering_close import LastWords
+from api.dialects.native import Native
+from api.dialects.openapi import JSON
+from api.http.handler import CLIENT_CLOSED_REQUEST, address_of, counted_error, request_id_of
 from api.tenants import by_header, by_key
 from shared import jobs
 from shared.errors import (
@@ -39,7 +40,7 @@ from shared.errors import (
 )
 
 if TYPE_CHECKING:
-    from api.jobs.desk import Desk
+    from api.jobs.store import Desk
     from api.state import State
     from api.tenants import Tenant
     from shared.jobs import Job
@@ -98,7 +99,7 @@ async def make(request: Request) -> Response:
         tenant = await _tenant(request, state)
     except RedbatchError as error:
         raise BodyUnread(error) from None
-    queue, job_id = await asking.take(request, state, tenant)
+    queue, job_id = await creation.take(request, state, tenant)
     public = public_id(queue.name, job_id)
     status = "queued"
     with suppress(RedisUnreachable):  # it is taken, whether its status can be told or not

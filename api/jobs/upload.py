@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from api.admission import limited
-from api.drafts import estimate_tokens
+from api.dispatch.admission import limited
+from api.dispatch.splitting import estimate_tokens
 from api.jobs.inputs import Given
 from shared import jobs
 from shared.codec import encode_body
@@ -21,7 +21,7 @@ from shared.jobs import Making, Room
 from shared.messages import EMBED, Body, Draft, Failure
 
 if TYPE_CHECKING:
-    from api.jobs.desk import Desk
+    from api.jobs.store import Desk
     from api.settings import GatewaySettings
     from shared.messages import Heartbeat
     from shared.tenants import Limits

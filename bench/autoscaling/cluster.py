@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from api.admission import most_tokens
+from api.dispatch.admission import most_tokens
 from api.settings import GatewaySettings
 from bench.autoscaling.hpa import SYNC_S, by_utilization
 from bench.autoscaling.keda import Scaler

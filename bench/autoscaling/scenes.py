@@ -14,7 +14,7 @@ from bench.autoscaling.station import measure
 from bench.simulation.comparison import capacity_of
 from bench.simulation.setup import DEVICES, MAX_SIZE, PATHS, Device, Path
 from bench.tables import median
-from gpuworker.costs import Costs
+from gpuworker.policy.costs import Costs
 from redbatch.bench.texts import MIXED_MEAN_TOKENS, SHORT_WORDS, SPECIAL_TOKENS
 
 NIGHT = 0.45

@@ -16,8 +16,8 @@ from typing import Literal
 import httpx
 
 from bench.cluster import HOST, START_S, STOP_S, ClusterError, clean_environment
-from redbatch.die_with_parent import wrapped
-from redbatch.local_redis import LocalRedis, free_port
+from shared.process.parent_death import wrapped
+from redbatch.up.local_redis import LocalRedis, free_port
 
 RUNS = 5
 POLL_S = 0.02

@@ -21,8 +21,8 @@ from bench.machine import ROOT
 from bench.peers import asking
 from bench.peers.asking import Vector
 from bench.peers.catalogue import LOCALHOST, Configuration, Peer
-from redbatch.die_with_parent import wrapped
-from redbatch.local_redis import free_port
+from shared.process.parent_death import wrapped
+from redbatch.up.local_redis import free_port
 
 START_S = 240.0  # a compiled model takes most of a minute, the first time
 ANSWER_S = 10.0

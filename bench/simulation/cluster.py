@@ -12,7 +12,7 @@ from random import Random
 from bench.simulation.setup import Setup
 from bench.simulation.traffic import Traffic, lengths
 from bench.simulation.worker import Ran, Request, Worker
-from gpuworker.batching import Waiting
+from gpuworker.policy.batching import Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from bench.simulation.figures import figures
 from bench.simulation.setup import CLAIM_WINDOW, DEVICES, Device, Setup
 from bench.simulation.setup import Path as Way
 from bench.simulation.traffic import Traffic, at_once, closed_loop
-from gpuworker.costs import Costs
+from gpuworker.policy.costs import Costs
 from redbatch.bench.arrivals import poisson
 
 SEED = 1

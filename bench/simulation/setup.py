@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuworker.batching import Limits
-from gpuworker.costs import Costs
+from gpuworker.policy.batching import Limits
+from gpuworker.policy.costs import Costs
 from gpuworker.settings import WorkerSettings
 
 TIMEOUT_S = 10.05

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from random import Random
 
 from bench.simulation.setup import Setup
-from gpuworker.batching import Limits, Plan, Waiting, plan
-from gpuworker.credits import Held, credit
-from gpuworker.pace import Pace
+from gpuworker.policy.batching import Limits, Plan, Waiting, plan
+from gpuworker.policy.credits import Held, credit
+from gpuworker.policy.adaptive_limits import Pace
 
 RATE_DECAY = 0.9
-"""As gpuworker.results has it."""
+"""As gpuworker.consumer.result_handler has it."""
 
 At = Callable[[float, Callable[[float], None]], None]
 

@@ -24,9 +24,9 @@ from bench.sweep import picture, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
 from redbatch.bench.session import CannotConnect
-from redbatch.local_redis import LocalRedisError
+from redbatch.up.local_redis import LocalRedisError
 from redbatch.progress import as_time
-from redbatch.tune.stand import Stand, StandError
+from redbatch.tune.testbed import Stand, StandError
 
 PATH = ROOT / "bench" / "results" / "sweep.json"
 QUICK_PATH = ROOT / ".bench" / "sweep-quick.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redbatch.tune.space import default_of
+from redbatch.tune.search_space import default_of
 
 BASE_MS = 5.0
 ITEM_MS = 3.0

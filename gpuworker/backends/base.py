@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpuworker.engine_options import EngineOptions
+    from gpuworker.ipc.engine_options import EngineOptions
     from gpuworker.models import Model
 
     Vector: TypeAlias = NDArray[np.float32]
@@ -150,6 +150,6 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
         from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
 
         return FunctionBackend(model, options)
-    from gpuworker.backends.hashing import HashingBackend  # noqa: PLC0415 - imports numpy
+    from gpuworker.backends.simulated import HashingBackend  # noqa: PLC0415 - imports numpy
 
     return HashingBackend(model)

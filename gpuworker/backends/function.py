@@ -19,7 +19,7 @@ from gpuworker.models import Model, ModelError
 from shared.messages import PLAIN, PREDICT, Input, Options
 
 if TYPE_CHECKING:
-    from gpuworker.engine_options import EngineOptions
+    from gpuworker.ipc.engine_options import EngineOptions
     from gpuworker.functions import VectorizedFunction
 
 METHODS = ("preprocess", "transform", "postprocess")

@@ -16,7 +16,7 @@ from transformers.utils import logging as transformers_logging
 from gpuworker.models import Model, ModelError, one_line
 
 if TYPE_CHECKING:
-    from gpuworker.engine_options import EngineOptions
+    from gpuworker.ipc.engine_options import EngineOptions
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -21,9 +21,9 @@ from transformers import PreTrainedTokenizerFast
 
 from gpuworker.backends import buckets, loading, packing, prepacking
 from gpuworker.backends.base import OF_TEXTS, InputRefused, Token
-from gpuworker.backends.graph import Graph, graph_of
-from gpuworker.backends.probe import PROBE, TOLERANCE, distance
-from gpuworker.backends.reading import Reader, Tokenized
+from gpuworker.backends.onnx_graph import Graph, graph_of
+from gpuworker.backends.equivalence import PROBE, TOLERANCE, distance
+from gpuworker.backends.tokenizer import Reader, Tokenized
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.runtimes import RUNTIMES, Cores
 from gpuworker.backends.transfer import transfer_of
@@ -32,7 +32,7 @@ from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
-    from gpuworker.engine_options import EngineOptions
+    from gpuworker.ipc.engine_options import EngineOptions
 
 log = structlog.get_logger()
 

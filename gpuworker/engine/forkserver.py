@@ -24,13 +24,13 @@ import sys
 import structlog
 from setproctitle import setproctitle
 
-from gpuworker import frames
-from gpuworker.arena import Window
-from gpuworker.engine.child import serve
-from gpuworker.engine_options import EngineOptions
+from gpuworker.ipc import frames
+from gpuworker.ipc.shared_memory import Window
+from gpuworker.engine.main import serve
+from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
-from redbatch.die_with_parent import die_with_parent
-from redbatch.logs import configure_logging
+from shared.process.parent_death import die_with_parent
+from shared.process.logs import configure_logging
 
 log = structlog.get_logger()
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from gpuworker import frames
-from gpuworker.arena import Window
+from gpuworker.ipc import frames
+from gpuworker.ipc.shared_memory import Window
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import Work

@@ -7,7 +7,7 @@ import queue
 import socket
 import threading
 
-from gpuworker import frames
+from gpuworker.ipc import frames
 
 _OUTBOX_FRAMES = 64
 """Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""

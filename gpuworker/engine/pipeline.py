@@ -15,15 +15,15 @@ from collections.abc import Iterable
 from queue import SimpleQueue
 
 from gpuworker.backends.base import Backend
-from gpuworker.batching import Limits, Plan
-from gpuworker.engine.faults import failure_of, is_out_of_memory, late_failure_of
-from gpuworker.engine.intake import portions, read_alone, tokenized
-from gpuworker.engine.quarantine import Quarantine
-from gpuworker.engine.run import alike, results_of
-from gpuworker.engine.shelf import Shelf
-from gpuworker.engine.turns import OWN, Turn
+from gpuworker.policy.batching import Limits, Plan
+from gpuworker.engine.failures import failure_of, is_out_of_memory, late_failure_of
+from gpuworker.engine.tokenization import portions, read_alone, tokenized
+from gpuworker.engine.isolation import Quarantine
+from gpuworker.engine.inference import alike, results_of
+from gpuworker.engine.waiting import Shelf
+from gpuworker.engine.gpu_turn import OWN, Turn
 from gpuworker.engine.work import Batch, Failed, Item, Ran, Row, Told, Work
-from gpuworker.pace import Pace
+from gpuworker.policy.adaptive_limits import Pace
 from shared.messages import PREDICT, READING
 
 

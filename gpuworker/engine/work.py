@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuworker.batching import Waiting
+from gpuworker.policy.batching import Waiting
 from shared.messages import EMBED, PLAIN, Input, Options
 
 if TYPE_CHECKING:

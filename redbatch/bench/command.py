@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.target import Target, encode, parse_header, parse_target
 from redbatch.bench.texts import texts_of
-from redbatch.process import EXIT_CONFIGURATION, complain, read_settings
+from shared.process.settings import EXIT_CONFIGURATION, complain, read_settings
 
 if TYPE_CHECKING:
     from redbatch.bench.session import Result

@@ -25,7 +25,7 @@ from redbatch.bench.loops import ClosedLoop, OpenLoop
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary, summarize
 from redbatch.bench.target import Target
-from redbatch.open_files import raise_open_file_limit
+from shared.process.listener import raise_open_file_limit
 
 FIRST_CONNECTIONS = 8
 SECONDS_IN_FLIGHT = 0.1

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from redbatch.process import EXIT_CONFIGURATION, complain
+from shared.process.settings import EXIT_CONFIGURATION, complain
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +46,7 @@ def list_(
 ) -> None:
     """List dead letters, newest first."""
     from redbatch.dead.command import show_all
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     raise typer.Exit(show_all(Where(redis_url, queue), most, in_json=in_json))
 
@@ -61,7 +61,7 @@ def show(
 ) -> None:
     """Show one whole, with the length and digest of each input."""
     from redbatch.dead.command import show_one
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     raise typer.Exit(show_one(Where(redis_url, queue), letter_id, with_text=show_text, in_json=in_json))
 
@@ -80,7 +80,7 @@ def requeue(
     had. What is answered is deleted here; what is not, stays. The exit code is 1 if one was not answered.
     """
     from redbatch.dead.command import requeue as run_requeue
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     _need_ids(letter_ids, every=every)
     raise typer.Exit(run_requeue(Where(redis_url, queue), letter_ids or [], timeout_s, every=every))
@@ -96,7 +96,7 @@ def purge(
 ) -> None:
     """Delete them."""
     from redbatch.dead.command import purge as run_purge
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     _need_ids(letter_ids, every=every)
 

@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from redbatch.dead import view
-from redbatch.queue_link import EXIT_FAILED, Where, failed, on_queue
-from shared import dead_letters, submission
+from redbatch.queue_target import EXIT_FAILED, Where, failed, on_queue
+from shared import dead_letters
+from shared import producer
 from shared.codec import CodecError, decode_reply
 from shared.keys import Keys
 from shared.messages import Failure
-from shared.queue import Link
+from shared.connection import Link
 
 ALL = 1_000_000
 NOBODY_RUNS_IT = "no answer in time: does a worker live? See `redbatch queue`"
@@ -71,7 +72,7 @@ def requeue(where: Where, letter_ids: Sequence[str], timeout_s: float, *, every:
             return False
         problem = await _outcome(link, keys.reply(request_id), timeout_s)
         if problem == NOBODY_RUNS_IT:
-            await submission.cancel(link, keys, [ref], ())
+            await producer.cancel(link, keys, [ref], ())
         newest = await dead_letters.read(link, keys, NEWEST)
         if not problem or any(letter.request_id == request_id for letter in newest):  # it died again, and is a new one
             await dead_letters.purge(link, keys, [letter_id])

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.moments import moment
+from redbatch.timestamps import moment
 from shared.codec import CodecError, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
 from shared.messages import PLAIN

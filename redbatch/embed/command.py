@@ -17,7 +17,7 @@ from redbatch.embed.progress import Watch
 from redbatch.embed.reading import UnreadableFile, read_rows
 from redbatch.embed.session import Session, slices_of
 from redbatch.embed.writing import UnwritableFile, Write, writer_for
-from redbatch.process import EXIT_CONFIGURATION, complain
+from shared.process.settings import EXIT_CONFIGURATION, complain
 from redbatch.progress import as_time
 
 EXIT_FAULTS = 1

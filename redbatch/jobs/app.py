@@ -37,7 +37,7 @@ def list_(
 ) -> None:
     """List jobs, newest first, with how far they are."""
     from redbatch.jobs.command import show_all
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     raise typer.Exit(show_all(Where(redis_url, queue), most, in_json=in_json))
 
@@ -46,7 +46,7 @@ def list_(
 def show(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, in_json: Json = False) -> None:
     """Show one whole, with the inputs that failed."""
     from redbatch.jobs.command import show_one
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     raise typer.Exit(show_one(Where(redis_url, queue), job_id, in_json=in_json))
 
@@ -55,7 +55,7 @@ def show(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None, in_
 def cancel(job_id: JobId, redis_url: RedisUrl = None, queue: QueueName = None) -> None:
     """End a job whose result nobody wants. What it has is deleted."""
     from redbatch.jobs.command import cancel as run_cancel
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     raise typer.Exit(run_cancel(Where(redis_url, queue), job_id))
 
@@ -69,6 +69,6 @@ def results(
 ) -> None:
     """Write the vectors of a job that has ended to a file."""
     from redbatch.jobs.command import write_results
-    from redbatch.queue_link import Where
+    from redbatch.queue_target import Where
 
     raise typer.Exit(write_results(Where(redis_url, queue), job_id, out))

@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from redbatch.jobs import view
-from redbatch.queue_link import Where, failed, on_queue
+from redbatch.queue_target import Where, failed, on_queue
 from shared import jobs
 from shared.jobs import Job
 from shared.keys import Keys
 from shared.messages import Failure, Vectors
-from shared.queue import Link
+from shared.connection import Link
 
 MOST_FAILURES = 20
 PORTION = 2_048

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.moments import moment
+from redbatch.timestamps import moment
 from redbatch.progress import as_time
 from shared.jobs import Job
 from shared.keys import LANES

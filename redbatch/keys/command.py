@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.moments import moment
-from redbatch.process import EXIT_CONFIGURATION, complain
-from redbatch.queue_link import EXIT_FAILED, Where, on_queue
-from shared import access
-from shared.access import SCOPES, AccessKey
+from redbatch.timestamps import moment
+from shared.process.settings import EXIT_CONFIGURATION, complain
+from redbatch.queue_target import EXIT_FAILED, Where, on_queue
+from shared import api_keys
+from shared.api_keys import SCOPES, AccessKey
 from shared.keys import Keys
-from shared.queue import Link
+from shared.connection import Link
 from shared.tenants import NO_QUOTA, TENANT, Quota
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -54,7 +54,7 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
     duration = None if wanted.expires is None else _DURATION.fullmatch(wanted.expires)
     if wanted.expires is not None and duration is None:
         return _misused(f"--expires {wanted.expires}: write 30m, 12h or 90d")
-    key, whole = access.new_key(
+    key, whole = api_keys.new_key(
         (each for each in SCOPES if each in wanted.scopes),
         tenant=wanted.tenant,
         name=wanted.name,
@@ -63,7 +63,7 @@ def create(redis_url: str | None, wanted: Wanted, *, in_json: bool) -> int:
     )
 
     async def work(link: Link, _keys: Keys) -> int:
-        await access.add(link, key)
+        await api_keys.add(link, key)
         if in_json:
             typer.echo(json.dumps({"key": whole, **_as_dict(key)}))
         else:
@@ -78,7 +78,7 @@ def show_all(redis_url: str | None, *, in_json: bool) -> int:
     """Prints all keys, without what is secret about them."""
 
     async def work(link: Link, _keys: Keys) -> int:
-        keys = await access.read_all(link)
+        keys = await api_keys.read_all(link)
         if in_json:
             for key in keys:
                 typer.echo(json.dumps(_as_dict(key)))
@@ -95,7 +95,7 @@ def revoke(redis_url: str | None, ids: Sequence[str]) -> int:
     async def work(link: Link, _keys: Keys) -> int:
         done = []
         for each in dict.fromkeys(given.partition(".")[0] for given in ids):
-            done.append(await access.remove(link, each))
+            done.append(await api_keys.remove(link, each))
             typer.echo(f"{each}: {'revoked' if done[-1] else 'there is no such key'}")
         return 0 if all(done) else EXIT_FAILED
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from redbatch.process import EXIT_CONFIGURATION, complain
+from shared.process.settings import EXIT_CONFIGURATION, complain
 from redbatch.redis_users import k8s, swarm
 from redbatch.redis_users.acl import NoUsers
 from redbatch.redis_users.passwords import Redis, new_access, without_old

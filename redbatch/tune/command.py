@@ -12,10 +12,10 @@ from gpuworker.models import ModelError, parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.command import check_file, missing_module
 from redbatch.bench.texts import BadTexts, texts_of
-from redbatch.local_redis import LocalRedisError
-from redbatch.process import EXIT_CONFIGURATION, complain, read_settings
+from redbatch.up.local_redis import LocalRedisError
+from shared.process.settings import EXIT_CONFIGURATION, complain, read_settings
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.space import Knob, Machine, knobs
+from redbatch.tune.search_space import Knob, Machine, knobs
 
 if TYPE_CHECKING:
     from redbatch.tune.report import Outcome
@@ -51,7 +51,7 @@ def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) ->
     from redbatch.tune.progress import Watch
     from redbatch.tune.report import Outcome, print_outcome
     from redbatch.tune.session import Session
-    from redbatch.tune.stand import Stand, StandError
+    from redbatch.tune.testbed import Stand, StandError
 
     outcome: Outcome | None = None
     code = 0

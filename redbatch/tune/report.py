@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch import __version__
-from redbatch.process import variable_of
-from redbatch.tune.finals import Final, Verdict, by_clients
+from shared.process.settings import variable_of
+from redbatch.tune.confirmation import Final, Verdict, by_clients
 from redbatch.tune.loads import FEW_ANSWERS
 from redbatch.tune.points import MARGIN, Found, Point
 from redbatch.tune.session import Session
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.space import DEFAULTS, Choice, shown
+from redbatch.tune.search_space import DEFAULTS, Choice, shown
 
 FILE_WIDTH = 150
 """Of a file or a pipe, which has no width of its own."""

@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from redbatch.tune import climb as climbing
-from redbatch.tune import finals, ladder
-from redbatch.tune.finals import Verdict
+from redbatch.tune import coordinate_descent as climbing
+from redbatch.tune import confirmation
+from redbatch.tune import load_search
+from redbatch.tune.confirmation import Verdict
 from redbatch.tune.points import Found, Point, found_of
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.space import DEFAULTS, Choice, Knob, shown
-from redbatch.tune.stand import Served
+from redbatch.tune.search_space import DEFAULTS, Choice, Knob, shown
+from redbatch.tune.testbed import Served
 
 MOST_CHALLENGERS = 2
 FIRST_LOADS = 5
@@ -141,9 +142,9 @@ class Session:
         self._viewer.expect(self._left_s())
         return result
 
-    def _ladder(self, asked: climbing.Try) -> ladder.Ladder:
+    def _ladder(self, asked: climbing.Try) -> load_search.Ladder:
         budget_ms, most = self._settings.p95_ms, self._settings.max_clients
-        return ladder.whole(budget_ms, most) if asked.against is None else ladder.near(budget_ms, asked.against, most)
+        return load_search.whole(budget_ms, most) if asked.against is None else load_search.near(budget_ms, asked.against, most)
 
     def _compare(self) -> None:
         """Runs the finals, if there is anybody to run against the defaults."""
@@ -153,16 +154,16 @@ class Session:
         finalists = [each for each in (DEFAULTS, *challengers) if self.found[each].best is not None]
         self._viewer.expect(self._finals_s(len(finalists)))
         for number in range(self._settings.rounds):
-            for choice in finals.turns(finalists, number):
+            for choice in confirmation.turns(finalists, number):
                 self._viewer.say(f"round {number + 1} of {self._settings.rounds}: {shown(choice)}")
                 self._cluster.serve(dict(choice))
-                for clients in finals.loads(self.found[choice], self._settings.max_clients):
+                for clients in confirmation.loads(self.found[choice], self._settings.max_clients):
                     self.rounds.setdefault(choice, []).append(self._load.point(clients))
 
     def _judged(self) -> Verdict:
         """Where nobody challenged the defaults, they win with what the search has found of them."""
         alone = {DEFAULTS: list(self.found[DEFAULTS].points)}
-        return finals.judge(self.rounds or alone, self._settings.p95_ms)
+        return confirmation.judge(self.rounds or alone, self._settings.p95_ms)
 
     def _left_s(self) -> float:
         """How long it will take from now on, about, if nothing more wins."""

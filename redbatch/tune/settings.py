@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from redbatch.bench.settings import Duration, LongerThanNothing, TextSettings, seconds
-from redbatch.tune.ladder import MOST_CLIENTS
+from redbatch.tune.load_search import MOST_CLIENTS
 
 KNOBS = ("max_batch_tokens", "max_batch_size", "max_batch_wait_ms", "runners")
 LEAST_S = 3.0

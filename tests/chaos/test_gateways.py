@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared import delivery
+from shared import consumer
 from shared.messages import Heartbeat
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
@@ -118,12 +118,12 @@ async def test_clients_leave(scenario: Scenario) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: Queue) -> None:
     """F6: the unread entry of a client that disconnects is deleted within MAX_REMOVAL_MS (p99)."""
     raise_open_files(2 * WAVE + 500)
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 600_000)
+    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 600_000)
     await scenario.start(workers=0)
     await scenario.wait_until_worker_seen()
     waves, lags = scenario.repeats(1, 10), []

@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.scenario import Scenario, all_correct
 from tests.integration.gateway.house import Gateway
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.alone]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
 ROOT = Path(__file__).parents[2]
 SLOW_CLIENTS = 200

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from shared import dead_letters
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.chaos.scenario import Scenario, all_correct, worker_name
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import error_of
 from tests.processes import Program
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.buries]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_dead_letters]
 
 POISON = "poison"
 SLOW = "simulated:base_ms=400,item_ms=1"

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared import dead_letters
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.job_load import JOB_LOST, JobHistory, submit_jobs
@@ -53,7 +53,7 @@ async def judge(scenario: Scenario, fault: str, history: JobHistory, **figures: 
 
 
 @pytest.mark.long
-@pytest.mark.longest
+@pytest.mark.starts_first
 async def test_jobs_survive_the_death_of_their_worker(scenario: Scenario) -> None:
     """F1: jobs survive the death of their worker, even between a result and its storage."""
     await scenario.start(workers=3)
@@ -69,7 +69,7 @@ async def test_jobs_survive_the_death_of_their_worker(scenario: Scenario) -> Non
     await judge(scenario, "F1 jobs: worker killed", history, kills=kills)
 
 
-@pytest.mark.buries
+@pytest.mark.leaves_dead_letters
 async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scenario: Scenario, queue: Queue) -> None:
     """F4: a poisonous input inside an entry fails alone: its neighbours get vectors, and the job names the input."""
     await scenario.start(gateways=1, workers=2, model=SLOW)

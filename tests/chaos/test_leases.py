@@ -22,8 +22,8 @@ import httpx
 import psutil
 import pytest
 
-from gpuworker.lease import POLL_S
-from redbatch.local_redis import LocalRedis
+from gpuworker.gpu.lease import POLL_S
+from redbatch.up.local_redis import LocalRedis
 from shared.keys import Pool
 from tests import plain_http
 from tests.chaos.scenario import Scenario, seconds_until, worker_name

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from redbatch.local_redis import LocalRedis
-from shared.queue import Queue
+from redbatch.up.local_redis import LocalRedis
+from shared.connection import Queue
 from tests.chaos import test_inputs, test_network, test_overload, test_redis, test_workers
 from tests.chaos.scenario import Figures, Scenario
 from tests.proxy import FaultProxy
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.litters]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.leaves_anything]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "gpuworker", "redbatch", "shared")
@@ -58,7 +58,7 @@ MUTATIONS = {
         lambda fixtures: test_workers.test_calls_survive_the_death_of_their_worker(fixtures.scenario),
     ),
     "a worker does not read its pending entries after an error": Mutation(
-        "gpuworker/claimer.py",
+        "gpuworker/consumer/claimer.py",
         "            await context.control.kill(link)\n",
         "            return\n",
         lambda fixtures: test_network.test_the_reply_to_a_claim_is_lost(fixtures.scenario, fixtures.proxy),
@@ -70,19 +70,19 @@ MUTATIONS = {
         lambda fixtures: test_network.test_the_reply_to_a_submit_is_lost(fixtures.scenario, fixtures.proxy),
     ),
     "reconciliation submits again without checking": Mutation(
-        "api/settler.py",
+        "api/dispatch/reconciler.py",
         "if not there]",
         "if True]",
         lambda fixtures: test_network.test_all_connections_are_killed_again_and_again(fixtures.scenario, 0.3, 0.6),
     ),
     "a commit is not retried": Mutation(
-        "gpuworker/committer.py",
+        "gpuworker/consumer/committer.py",
         '                log.warning("cannot commit", reason=error.message)\n',
         "                self._answers = []\n",
         lambda fixtures: test_network.test_a_cut_around_a_commit(fixtures.scenario, fixtures.proxy, before=True),
     ),
     "suspects run in a batch with others": Mutation(
-        "gpuworker/retries.py",
+        "gpuworker/policy/retries.py",
         "return Retry.ALONE if attempts > 0 else Retry.TOGETHER",
         "return Retry.TOGETHER",
         lambda fixtures: test_inputs.test_inputs_that_kill_the_engine_fail_alone(fixtures.scenario, fixtures.queue),
@@ -100,7 +100,7 @@ MUTATIONS = {
         lambda fixtures: test_redis.check_late_reclaim(fixtures.own_scenario, fixtures.own_redis),
     ),
     "admission ignores the estimated wait": Mutation(
-        "api/admission.py",
+        "api/dispatch/admission.py",
         "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
         "return MOST_TOKENS",
         lambda fixtures: test_overload.test_overload_is_refused_and_the_rest_served(
@@ -108,7 +108,7 @@ MUTATIONS = {
         ),
     ),
     "a change of the epoch is ignored": Mutation(
-        "api/monitor.py",
+        "api/dispatch/monitor.py",
         "            self._lost.set()\n        self._epoch = epoch\n",
         "            pass\n        self._epoch = epoch\n",
         lambda fixtures: test_redis.check_data_loss(fixtures.own_scenario, "FLUSHALL"),

@@ -12,7 +12,7 @@ from tests.chaos.load import open_loop
 from tests.chaos.scenario import Scenario, metric
 from tests.stillness import Stillness
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.exclusive]
 
 MODEL = "simulated:base_ms=5,item_ms=20"
 BATCH = 8

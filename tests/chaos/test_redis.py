@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call
@@ -259,7 +259,7 @@ async def refusal_s(gateway: Gateway, client: httpx.AsyncClient) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_connections_are_exhausted(own_scenario: Scenario) -> None:
     """F15: without connections to Redis a gateway refuses at once, and serves again when it can connect."""
     scenario = own_scenario

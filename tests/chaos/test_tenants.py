@@ -12,7 +12,7 @@ from tests.chaos.load import open_loop
 from tests.chaos.scenario import Scenario
 from tests.stillness import Stillness
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.alone]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
 MODEL = "simulated:base_ms=100,item_ms=2"
 """As on a GPU, a full batch takes about as long as a small one."""

@@ -26,7 +26,7 @@ HANG_S, BRIEF_HANG_S = 1.0, 2.0
 """Time without progress after which an engine hangs: in `make chaos`, and in the short form."""
 
 
-@pytest.mark.longest
+@pytest.mark.starts_first
 async def test_calls_survive_the_death_of_their_worker(scenario: Scenario) -> None:
     """F1: no call fails when busy workers are killed with SIGKILL repeatedly and others replace them."""
     await scenario.start(workers=3)

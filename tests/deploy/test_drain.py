@@ -43,7 +43,7 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.redis,
     pytest.mark.slow,
-    pytest.mark.longest,
+    pytest.mark.starts_first,
     pytest.mark.skipif(nginx() is None, reason="nginx is not installed"),
 ]
 

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from redbatch.local_redis import free_port
+from redbatch.up.local_redis import free_port
 from tests.deploy.dockerfile import ROOT
 
 SCRIPT = ROOT / "docker" / "healthcheck.py"

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
-from redbatch.local_redis import LocalRedis, free_port
+from redbatch.up.local_redis import LocalRedis, free_port
 from tests import plain_http
 from tests.deploy import dockerfile
 from tests.deploy.dockerfile import ROOT, chain, environment, install, stages

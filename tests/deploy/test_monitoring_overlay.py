@@ -19,9 +19,9 @@ import pytest_asyncio
 import redis
 import yaml
 
-from redbatch.local_redis import bundled
-from shared import delivery
-from shared.queue import Queue
+from redbatch.up.local_redis import bundled
+from shared import consumer
+from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.deploy.custom_resources import has_schema, violations
 from tests.deploy.dockerfile import ROOT
@@ -89,7 +89,7 @@ async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], No
     with Server(users=request.param) as server:
         queue = Queue(QueueSettings(redis_url=server.url), "minilm", "test")
         gateway, worker = Gateway(queue.link("submit"), queue.keys), Worker(queue.link("work"), queue.keys, "worker-1")
-        await delivery.join(worker.link, queue.keys)
+        await consumer.join(worker.link, queue.keys)
         await gateway.add(new_request(), new_request(), new_request())
         assert await worker.bury(await worker.claim(entries=1)) == [True]
         assert len(await worker.claim(entries=1)) == 1

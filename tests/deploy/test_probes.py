@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redbatch.local_redis import free_port
+from redbatch.up.local_redis import free_port
 from tests import plain_http
 from tests.deploy.checks.ports import PARTS
 from tests.deploy.manifests import RENDERED, named, objects, pod_of

@@ -16,7 +16,7 @@ import pytest
 import redis
 import trustme
 
-from redbatch.local_redis import bundled, free_port
+from redbatch.up.local_redis import bundled, free_port
 from redbatch.redis_users.passwords import new_access
 from tests.deploy.checks.secrets import generated_secrets
 from tests.deploy.manifests import (

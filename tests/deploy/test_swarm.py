@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from api.asked import MAX_TIMEOUT_MS
+from api.dialects.request import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.commands import app

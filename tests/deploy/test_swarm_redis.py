@@ -17,7 +17,7 @@ import pytest_asyncio
 import redis
 import redis.exceptions
 
-from redbatch.local_redis import bundled
+from redbatch.up.local_redis import bundled
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.swarm_stack import STACK, generated_secrets, maxmemory_bytes, resolve
 from tests.servers import server_binary

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from redbatch.commands import app
-from shared import delivery
+from shared import consumer
 from shared.codec import encode_body
 from shared.messages import EMBED, Body, Draft
-from shared.queue import Queue
+from shared.connection import Queue
 from shared.settings import QueueSettings
-from shared.submission import Submission
+from shared.producer import Submission
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker
 from tests.users import as_user
 
-pytestmark = [pytest.mark.redis, pytest.mark.buries]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_dead_letters]
 
 TEXTS = ("a secret of somebody", "another one \x1b[31m")
 Dead = Callable[..., Any]
@@ -31,7 +31,7 @@ async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number:
     queue = Queue(QueueSettings(redis_url=redis_url), queue_name, "test")
     try:
         worker = Worker(queue.link("worker"), queue.keys, "gpu-1")
-        await delivery.join(worker.link, queue.keys)
+        await consumer.join(worker.link, queue.keys)
         drafts = (Draft(0, len(texts), 10, encode_body(Body(EMBED, tuple(texts)))),)
         gateway = Gateway(queue.link("submit"), queue.keys)
         await gateway.add(*(Submission(f"request-{i}", drafts, BUDGET_MS) for i in range(number)))

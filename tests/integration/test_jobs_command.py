@@ -89,7 +89,7 @@ async def test_jobs_are_looked_after(house: House, tmp_path: Path) -> None:
     assert np.isnan(vectors[1]).all()
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_the_example_consumer_survives_a_kill(house: House, tmp_path: Path) -> None:
     """However often it is killed: in the end there is a file for each job that is done, and it is whole."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=5,item_ms=0"))

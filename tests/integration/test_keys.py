@@ -11,7 +11,7 @@ import redis
 from typer.testing import CliRunner
 
 from redbatch.commands import app
-from shared.access import digest_of
+from shared.api_keys import digest_of
 from shared.keys import ACCESS_KEYS
 from tests.users import as_user
 

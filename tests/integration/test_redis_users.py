@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from redbatch.redis_users.rules import USERS
-from shared import scripts, submission
-from shared.queue import Queue
+from shared import scripts
+from shared import producer
+from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.integration.gateway.house import Gateway as Serving
 from tests.integration.gateway.house import House, digits, digits_of
@@ -273,7 +274,7 @@ async def test_what_was_written_survives_a_restart(needs_redis: Callable[[str], 
             await wait_until(lambda: not server.running(), "the server is dead")
             await asyncio.to_thread(server.start)
             await wait_until(lambda: has_read_its_file(server), "Redis has read its file")
-            assert await submission.cancel(queue.link("cancel"), queue.keys, refs, ()) == 3
+            assert await producer.cancel(queue.link("cancel"), queue.keys, refs, ()) == 3
         finally:
             await queue.close()
 

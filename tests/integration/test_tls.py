@@ -16,7 +16,7 @@ import trustme
 from typer.testing import CliRunner
 
 from redbatch.commands import app
-from redbatch.local_redis import LocalRedisError, free_port
+from redbatch.up.local_redis import LocalRedisError, free_port
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, lines_of
 from tests.processes import Processes, Program
 from tests.servers import Server, skip

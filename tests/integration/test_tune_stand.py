@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from redbatch.tune.stand import Stand, StandError
+from redbatch.tune.testbed import Stand, StandError
 from shared.keys import Keys
 from tests import plain_http
 

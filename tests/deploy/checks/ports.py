@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from api.asked import MAX_TIMEOUT_MS
+from api.dialects.request import MAX_TIMEOUT_MS
 from api.settings import GatewaySettings
 from tests.deploy.checks.settings import settings_of
 from tests.deploy.manifests import Manifest, component_of, containers, label, of_kind, pod_of

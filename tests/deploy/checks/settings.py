@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from api.asked import MAX_TIMEOUT_MS
+from api.dialects.request import MAX_TIMEOUT_MS
 from api.server import LINGER_S
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from redbatch.die_with_parent import wrapped
+from shared.process.parent_death import wrapped
 from tests.waiting import wait_until
 
 ENDPOINT_DELAY_S = 7.0

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import description
-from api.jobs.body import LINES
+from api.jobs.schema import LINES
 from tests.integration.gateway.house import Gateway
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

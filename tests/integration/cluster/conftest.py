@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from api.dispatcher import Dispatcher
+from api.dispatch.dispatcher import Dispatcher
 from api.settings import GatewaySettings
 from tests.integration.gateway.house import House
 from tests.processes import Processes

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from api.asked import Asked
-from api.dispatcher import Answered, Dispatcher
+from api.dialects.request import Asked
+from api.dispatch.dispatcher import Answered, Dispatcher
 from shared.errors import RedbatchError
 from shared.messages import Vectors
 from tests import plain_http

@@ -48,7 +48,7 @@ async def test_answers_are_right(house: House, opened: Open) -> None:
     await served(house, opened, "simulated:base_ms=5,item_ms=3", "auto", requests=480, timeout_ms=3_000)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 @pytest.mark.parametrize(("wait", "least", "most"), [("0", 0.0, 0.6), ("auto", 0.65, 1.0)])
 async def test_clients_that_take_turns_share_a_batch(
     house: House, opened: Open, wait: str, least: float, most: float

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from api.asked import Asked
-from api.dispatcher import Dispatcher
+from api.dialects.request import Asked
+from api.dispatch.dispatcher import Dispatcher
 from shared.errors import RedbatchError
 from shared.keys import Keys
-from shared.queue import Queue
+from shared.connection import Queue
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import Crowd, is_for
 from tests.integration.gateway.house import House

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from api.asked import Asked
-from api.monitor import EVERY_S, SILENT_S
+from api.dialects.request import Asked
+from api.dispatch.monitor import EVERY_S, SILENT_S
 from shared.errors import RedisUnreachable
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import is_for

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
-from api.asked import Asked
+from api.dialects.request import Asked
 from shared.keys import GROUP, Keys
 from tests.integration.cluster.conftest import Open
 from tests.integration.cluster.crowd import Crowd, is_for

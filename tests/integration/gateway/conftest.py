@@ -10,9 +10,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from shared import delivery
+from shared import consumer
 from shared.messages import Heartbeat
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House
 from tests.processes import Processes
@@ -62,7 +62,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 async def said_ready(queue: Queue) -> None:
     """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
+    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture

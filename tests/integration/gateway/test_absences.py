@@ -14,7 +14,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
 from tests.users import users_are_on

@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from redbatch.local_redis import LocalRedis
+from redbatch.up.local_redis import LocalRedis
 from tests import plain_http
 from tests.integration.gateway.house import Gateway, House, digits, digits_of, metric, right
 from tests.processes import Program
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.litters, pytest.mark.slow]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything, pytest.mark.slow]
 
 CACHE = {"cache_bytes": 10_000_000}
 

@@ -119,7 +119,7 @@ async def test_past_the_grace_the_rest_is_told_to_go_elsewhere(house: House, cli
     assert "Traceback" not in gateway.program.output
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 @pytest.mark.usefixtures("said_ready")
 async def test_a_second_signal_ends_it_at_once(house: House, client: httpx.AsyncClient) -> None:
     """Whatever is in flight, and however long the delay and the grace. What it leaves in the queue runs in vain."""

@@ -12,12 +12,12 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from api.access import FAILURES, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
+from api.http.auth import FAILURES, KNOWN_S, LOOK_UP_S, Gate, NoKeys, gate_of
 from api.settings import GatewaySettings
-from redbatch.local_redis import LocalRedis
-from shared import access
-from shared.access import AccessKey, Scope, digest_of, new_id, new_secret
-from shared.queue import Link, Queue
+from redbatch.up.local_redis import LocalRedis
+from shared import api_keys
+from shared.api_keys import AccessKey, Scope, digest_of, new_id, new_secret
+from shared.connection import Link, Queue
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
@@ -42,7 +42,7 @@ async def make(link: Link, *scopes: Scope, expires_ms: int | None = None) -> str
     """Makes a key and returns it."""
     secret = new_secret()
     key = AccessKey(new_id(), digest_of(secret), scopes or ("embed",), "", "", 0, expires_ms)
-    await access.add(link, key)
+    await api_keys.add(link, key)
     return f"{key.key_id}.{secret}"
 
 
@@ -98,7 +98,7 @@ async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: Hous
     assert "jobs, admin" in error_of(answer)["message"]
     assert embed(gateway, old).status_code == 401
     assert embed(gateway, short).status_code == 200
-    await access.remove(link, key.partition(".")[0])
+    await api_keys.remove(link, key.partition(".")[0])
     await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=3, poll_s=0.2)
     await wait_until(lambda: embed(gateway, short).status_code == 401, "it expires", timeout_s=20, poll_s=0.5)
     logged = gateway.program.output
@@ -221,7 +221,7 @@ async def test_a_known_key_survives_the_loss_of_redis_data(far_house: House, own
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
     assert gateway.program.logged("all keys are gone from Redis: those that were good are, for some minutes")
     again = await make(link)
-    await access.remove(link, again.partition(".")[0])
+    await api_keys.remove(link, again.partition(".")[0])
     await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=5, poll_s=0.2)
 
 

@@ -14,10 +14,10 @@ import httpx
 import pytest
 import redis.asyncio
 
-from api.admission import IN_TIME
-from api.drafts import estimate_tokens
-from shared import submission
-from shared.queue import Queue
+from api.dispatch.admission import IN_TIME
+from api.dispatch.splitting import estimate_tokens
+from shared import producer
+from shared.connection import Queue
 from tests.integration.gateway.house import Gateway, House, error_of, right
 from tests.waiting import wait_until
 
@@ -118,7 +118,7 @@ async def test_bulk_is_done_beside_endless_interactive_requests(
         assert await ask(client, gateway, bulk, priority="bulk", timeout_ms=20_000)
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_at_once(
     house: House, client: httpx.AsyncClient, queue: Queue, raw: redis.asyncio.Redis
 ) -> None:
@@ -127,7 +127,7 @@ async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_
     link = queue.link("look")
 
     async def rates() -> tuple[float, float]:
-        beats = (await submission.pulse(link, house.keys)).workers
+        beats = (await producer.pulse(link, house.keys)).workers
         return sum(each.tokens_per_s for each in beats), sum(each.bulk_tokens_per_s for each in beats)
 
     since: float | None = None

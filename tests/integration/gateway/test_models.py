@@ -16,7 +16,7 @@ from tests.integration.gateway.house import REPEATS, Gateway, House, digits, err
 from tests.processes import Program
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.litters, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
 
 OTHER = "simulated:base_ms=1,item_ms=0,revision=other"
 OLD, NEW = (f"simulated:base_ms=20,item_ms=0.2,revision={each}" for each in ("old", "new"))

@@ -73,7 +73,7 @@ async def test_a_worker_that_hangs_fills_the_queue_and_no_more(house: House, cli
     assert Counter(each.status_code for each in answers) == {200: 20, 429: 40}
 
 
-@pytest.mark.alone
+@pytest.mark.exclusive
 async def test_what_cannot_be_answered_in_time_is_refused_at_once(house: House, client: httpx.AsyncClient) -> None:
     """Far more than the worker does within the deadline: what is taken is answered, the rest hears when to come again.
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from shared import access
-from shared.queue import Queue
+from shared import api_keys
+from shared.connection import Queue
 from shared.settings import QueueSettings
 from shared.tenants import Quota
 from tests.integration.gateway.house import Gateway, House, error_of, right
@@ -54,14 +54,14 @@ async def test_what_is_no_name_of_a_tenant_is_refused(limited: list[Gateway]) ->
     assert "X-Tenant" in error_of(answer)["message"]
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_a_key_counts_for_its_tenant(far_house: House) -> None:
     """By its own quota, whatever the header says; two keys of one tenant share a bucket, and others have their own."""
     queue = Queue(QueueSettings(redis_url=far_house.redis_url), far_house.queue, "test")
     quota = Quota(tokens_per_s=1.0, burst_tokens=100)
-    made = [access.new_key(("embed",), tenant=name, quota=quota) for name in ("a", "a", "")]
+    made = [api_keys.new_key(("embed",), tenant=name, quota=quota) for name in ("a", "a", "")]
     for key, _ in made:
-        await access.add(queue.link("keys"), key)
+        await api_keys.add(queue.link("keys"), key)
     gateway, _ = await asyncio.gather(far_house.gateway(auth="on"), far_house.worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     first, second, alone = (whole for _, whole in made)

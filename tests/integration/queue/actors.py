@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shared import delivery, submission
+from shared import consumer
+from shared import producer
 from shared.codec import decode_reply, encode_body, encode_reply
-from shared.delivery import Allowance, Answer, Claimed, Committing
+from shared.consumer import Allowance, Answer, Claimed, Committing
 from shared.keys import INTERACTIVE, Keys
 from shared.messages import EMBED, Body, Draft, Entry, Failure, Heartbeat, Ref
-from shared.queue import Link
-from shared.submission import Bound, Submission, SubmitReply
+from shared.connection import Link
+from shared.producer import Bound, Submission, SubmitReply
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ class Gateway:
 
     async def submit(self, *requests: Submission, bound: int = BOUND) -> SubmitReply:
         """Submits some requests in one call."""
-        return await submission.submit(self.link, self.keys, self.name, next(self.sequences), Bound(bound), requests)
+        return await producer.submit(self.link, self.keys, self.name, next(self.sequences), Bound(bound), requests)
 
     async def add(self, *requests: Submission) -> list[Ref]:
         """Submits requests that must be taken, and returns where all their entries are."""
@@ -99,55 +100,55 @@ class Worker:
         self, entries: int = 256, tokens: int = 10**9, workers: int = 1, held: int = 0
     ) -> tuple[Entry, ...]:
         """Claims what it may; nothing of it may be malformed."""
-        claimed = await delivery.claim(self.link, self.keys, self.name, Allowance(entries, tokens, workers, held))
+        claimed = await consumer.claim(self.link, self.keys, self.name, Allowance(entries, tokens, workers, held))
         assert claimed.malformed == ()
         return claimed.entries
 
     async def commit(self, entries: Sequence[Entry], said: str = "done", grace_ms: int = GRACE_MS) -> list[bool]:
         """Answers entries; returns for each whether this was the answer that counted."""
         how = Committing(self.name, grace_ms)
-        return await delivery.commit(self.link, self.keys, [answer(entry, said) for entry in entries], how)
+        return await consumer.commit(self.link, self.keys, [answer(entry, said) for entry in entries], how)
 
     async def bury(
         self, entries: Sequence[Entry], died_of: str = "input_failed: it kills", most: int = 10
     ) -> list[bool]:
         """Gives entries up; returns for each whether this was the answer that counted."""
         how = Committing(self.name, GRACE_MS, most)
-        return await delivery.commit(self.link, self.keys, [answer(entry, died_of=died_of) for entry in entries], how)
+        return await consumer.commit(self.link, self.keys, [answer(entry, died_of=died_of) for entry in entries], how)
 
     async def reclaim(
         self, idle_ms: int = 0, owner: str = "", most: int = 256, revision: str = ""
     ) -> tuple[Entry, ...]:
         """Reclaims as of now."""
-        search = delivery.Abandoned(idle_ms, owner, most, revision=revision)
-        claimed = await delivery.reclaim(self.link, self.keys, self.name, await self.now_ms(), search)
+        search = consumer.Abandoned(idle_ms, owner, most, revision=revision)
+        claimed = await consumer.reclaim(self.link, self.keys, self.name, await self.now_ms(), search)
         assert claimed is not None
         return claimed.entries
 
     async def reclaim_at(self, issued_ms: int) -> Claimed | None:
         """Reclaims as issued at a time of Redis' clock."""
-        return await delivery.reclaim(self.link, self.keys, self.name, issued_ms, delivery.Abandoned(0))
+        return await consumer.reclaim(self.link, self.keys, self.name, issued_ms, consumer.Abandoned(0))
 
     async def renew(self, entries: Sequence[Entry]) -> list[bool]:
         """Renews; returns for each entry whether it is still its own."""
-        return list((await delivery.renew(self.link, self.keys, self.name, entries)).owned)
+        return list((await consumer.renew(self.link, self.keys, self.name, entries)).owned)
 
     async def hand_back(self, entries: Sequence[Entry]) -> int:
         """Hands entries back; returns how many were its own to give."""
-        return await delivery.hand_back(self.link, self.keys, self.name, entries)
+        return await consumer.hand_back(self.link, self.keys, self.name, entries)
 
     async def mark_begun(self, entries: Sequence[Entry]) -> None:
         """Says which entries it begins to run."""
-        await delivery.mark_begun(self.link, self.keys, self.name, entries)
+        await consumer.mark_begun(self.link, self.keys, self.name, entries)
 
     async def beat(self, ttl_ms: int = 5_000) -> tuple[int, int]:
         """Says that it lives; returns Redis' clock and the number of live workers."""
         beat = Heartbeat(self.name, "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-        return await delivery.heartbeat(self.link, self.keys, beat, ttl_ms)
+        return await consumer.heartbeat(self.link, self.keys, beat, ttl_ms)
 
     async def leave(self) -> int:
         """Takes its name out of the group; returns what it owes."""
-        return await delivery.leave(self.link, self.keys, self.name)
+        return await consumer.leave(self.link, self.keys, self.name)
 
     async def now_ms(self) -> int:
         """Returns Redis' clock."""

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import delivery
+from shared import consumer
 from shared.keys import BULK, GROUP, INTERACTIVE, Keys
-from shared.queue import Queue
+from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker
 from tests.users import as_user
@@ -129,7 +129,7 @@ async def hire(floor: Queue) -> AsyncIterator[Hire]:
 
     async def hire(name: str) -> Worker:
         worker = Worker(floor.link(name), floor.keys, name)
-        await delivery.join(worker.link, floor.keys)
+        await consumer.join(worker.link, floor.keys)
         hired.append(worker)
         return worker
 

@@ -12,9 +12,9 @@ import redis.asyncio
 
 from shared.cache import CacheBound, Kept, keep, lookup
 from shared.keys import Keys
-from shared.queue import Link, Queue
+from shared.connection import Link, Queue
 
-pytestmark = [pytest.mark.redis, pytest.mark.litters]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_anything]
 
 BOUND = CacheBound(10_000_000, 60_000)
 SIZE = 400

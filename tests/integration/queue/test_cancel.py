@@ -8,9 +8,9 @@ import time
 import pytest
 import redis.asyncio
 
-from shared import submission
+from shared import producer
 from shared.keys import Keys
-from shared.queue import BLOCK_S, Queue
+from shared.connection import BLOCK_S, Queue
 from tests.integration.queue.actors import ROUNDS, Gateway, Worker, request, soon
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
@@ -22,7 +22,7 @@ async def test_an_unread_entry_is_gone(queue: Queue, gateway: Gateway, worker: W
     """What no worker has seen is never seen, and the backlog is back at zero."""
     refs = await gateway.add(request(entries=2, n=3, cost=5))
     assert await lane.backlog() == (6, 10)
-    assert await submission.cancel(queue.link("cancel"), queue.keys, refs, []) == 2
+    assert await producer.cancel(queue.link("cancel"), queue.keys, refs, []) == 2
     assert await lane.backlog() == (0, 0)
     assert await worker.claim() == ()
 
@@ -33,7 +33,7 @@ async def test_a_claimed_entry_leaves_no_pending_record(
     """What a worker holds is no longer owed: it learns so at the next renewal, and nobody can reclaim it."""
     refs = await gateway.add(request(), request())
     entries = await worker.claim()
-    assert await submission.cancel(queue.link("cancel"), queue.keys, refs[:1], []) == 1
+    assert await producer.cancel(queue.link("cancel"), queue.keys, refs[:1], []) == 1
     assert list(await lane.owners()) == [refs[1].entry_id]
     assert await worker.renew(entries) == [False, True]
     assert [entry.ref for entry in await other.reclaim()] == refs[1:]
@@ -44,16 +44,16 @@ async def test_cancelling_twice_counts_once(queue: Queue, gateway: Gateway, lane
     """A repeated cancel finds nothing and takes nothing off the counters a second time."""
     first, second = await gateway.add(request(n=2), request(n=4))
     link = queue.link("cancel")
-    assert [await submission.cancel(link, queue.keys, [first], []) for _ in range(2)] == [1, 0]
+    assert [await producer.cancel(link, queue.keys, [first], []) for _ in range(2)] == [1, 0]
     assert (await lane.backlog())[0] == 4
-    assert await submission.cancel(link, queue.keys, [second, first], []) == 1
+    assert await producer.cancel(link, queue.keys, [second, first], []) == 1
     assert await lane.backlog() == (0, 0)
 
 
 async def test_cancelling_before_there_is_a_group(queue: Queue, gateway: Gateway, lane: Lane) -> None:
     """A queue that no worker has ever joined can be cancelled from, too."""
     refs = await gateway.add(request())
-    assert await submission.cancel(queue.link("cancel"), queue.keys, refs, []) == 1
+    assert await producer.cancel(queue.link("cancel"), queue.keys, refs, []) == 1
     assert await lane.length() == 0
 
 
@@ -64,7 +64,7 @@ async def test_cancelling_an_answered_entry_finds_nothing(
     asked = request()
     refs = await gateway.add(asked)
     await worker.commit(await worker.claim())
-    assert await submission.cancel(queue.link("cancel"), keys, refs, [asked.request_id], wake_ttl_ms=500) == 0
+    assert await producer.cancel(queue.link("cancel"), keys, refs, [asked.request_id], wake_ttl_ms=500) == 0
     assert await lane.backlog() == (0, 0)
     assert await lane.client.pttl(keys.reply(asked.request_id)) <= 500
 
@@ -78,7 +78,7 @@ async def test_cancel_races_commit(queue: Queue, gateway: Gateway, worker: Worke
         refs = await gateway.add(asked)
         entries = await worker.claim()
         won, gone = await asyncio.gather(
-            soon(worker.commit(entries)), soon(submission.cancel(link, queue.keys, refs, []))
+            soon(worker.commit(entries)), soon(producer.cancel(link, queue.keys, refs, []))
         )
         assert won == [gone == 0]
         assert len(await lane.replies(asked.request_id)) == 1 - gone
@@ -100,7 +100,7 @@ async def test_a_blocked_waiter_is_woken_at_once(
 
     await wait_until(blocks, "the waiter blocks")
     before = time.monotonic()
-    await submission.cancel(queue.link("cancel"), keys, refs, [asked.request_id])
+    await producer.cancel(queue.link("cancel"), keys, refs, [asked.request_id])
     assert await waiting == b""
     assert time.monotonic() - before < BLOCK_S / 2
     assert await raw.exists(keys.reply(asked.request_id)) == 0
@@ -108,5 +108,5 @@ async def test_a_blocked_waiter_is_woken_at_once(
 
 async def test_a_wake_that_nobody_waits_for_expires(queue: Queue, keys: Keys, raw: redis.asyncio.Redis) -> None:
     """The empty element of a waiter that was gone already has a lifetime."""
-    await submission.cancel(queue.link("cancel"), keys, [], ["nobody"], wake_ttl_ms=700)
+    await producer.cancel(queue.link("cancel"), keys, [], ["nobody"], wake_ttl_ms=700)
     assert 0 < await raw.pttl(keys.reply("nobody")) <= 700

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 import redis.asyncio
 
-from shared import delivery
-from shared.delivery import Allowance, Claimed
+from shared import consumer
+from shared.consumer import Allowance, Claimed
 from shared.keys import GROUP, Keys
 from shared.messages import Ref
-from shared.queue import BLOCK_S, GroupMissing
+from shared.connection import BLOCK_S, GroupMissing
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Hire, Lane
 from tests.waiting import wait_until
@@ -33,7 +33,7 @@ async def test_a_worker_that_holds_its_share_leaves_the_rest(gateway: Gateway, w
     """Asking again gives a worker nothing of another's share, and says that something is left."""
     await gateway.add(*(request() for _ in range(10)))
     first = await worker.claim(workers=2)
-    again = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 2, len(first)))
+    again = await consumer.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 2, len(first)))
     assert (len(first), again.entries, again.left) == (5, (), (5, 0))
     await worker.commit((*first, *await worker.claim()))
 
@@ -94,7 +94,7 @@ async def test_an_empty_lane_gives_nothing(worker: Worker) -> None:
 
 async def test_a_wait_ends_with_the_first_entry(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
     """A worker that waits on an empty lane gets the entry that comes, as its own."""
-    waiting = asyncio.create_task(delivery.await_entry(worker.link, worker.keys, worker.name))
+    waiting = asyncio.create_task(consumer.await_entry(worker.link, worker.keys, worker.name))
     await wait_until(lambda: blocked(raw), "the worker blocks")
     (ref,) = await gateway.add(request())
     (entry,) = await waiting
@@ -140,9 +140,9 @@ async def test_a_group_that_is_gone_is_said_to_be_missing(
     with pytest.raises(GroupMissing):
         await worker.reclaim()
     with pytest.raises(GroupMissing):
-        await delivery.await_entry(worker.link, keys, worker.name)
-    assert await delivery.join(worker.link, keys)
-    assert not await delivery.join(worker.link, keys)
+        await consumer.await_entry(worker.link, keys, worker.name)
+    assert await consumer.join(worker.link, keys)
+    assert not await consumer.join(worker.link, keys)
     assert await worker.claim() == ()
 
 
@@ -152,7 +152,7 @@ async def test_a_group_lost_under_a_waiting_worker(
 ) -> None:
     """A worker that waits while the group is destroyed is told so, or waits in vain no longer than its wait."""
     assert callable(lose)
-    waiting = asyncio.create_task(delivery.await_entry(worker.link, keys, worker.name))
+    waiting = asyncio.create_task(consumer.await_entry(worker.link, keys, worker.name))
     await wait_until(lambda: blocked(raw), "the worker blocks")
     await lose(raw, keys)
     await gateway.add(request())
@@ -160,7 +160,7 @@ async def test_a_group_lost_under_a_waiting_worker(
     assert done
     error = waiting.exception()
     assert isinstance(error, GroupMissing) or (error is None and waiting.result() == ())
-    await delivery.join(worker.link, keys)
+    await consumer.join(worker.link, keys)
     assert len(await worker.commit(await worker.claim())) == 1
 
 
@@ -171,7 +171,7 @@ async def test_a_group_made_anew_delivers_everything_again(
     refs = await gateway.add(*(request() for _ in range(10)))
     await worker.claim(entries=4)
     await raw.xgroup_destroy(keys.lanes[0], GROUP)
-    await delivery.join(other.link, keys)
+    await consumer.join(other.link, keys)
     entries = await other.claim()
     assert [entry.ref for entry in entries] == refs
     assert await other.commit(entries) == [True] * 10
@@ -181,7 +181,7 @@ async def test_a_new_group_means_a_new_epoch(worker: Worker, gateway: Gateway, r
     """Joining where the group was lost changes the epoch, so that gateways look after their requests."""
     before = (await gateway.submit(request(budget_ms=0))).epoch
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
-    await delivery.join(worker.link, worker.keys)
+    await consumer.join(worker.link, worker.keys)
     assert (await gateway.submit(request(budget_ms=0))).epoch != before
 
 
@@ -211,9 +211,9 @@ async def test_what_is_no_entry_is_malformed_and_can_be_discarded(
     ]
     for fields in hostile:
         await raw.execute_command("XADD", lane.name, "*", *fields)
-    claimed: Claimed = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 1, 0))
+    claimed: Claimed = await consumer.claim(worker.link, worker.keys, worker.name, Allowance(100, 10**6, 1, 0))
     assert claimed.entries == ()
     assert len(claimed.malformed) == len(hostile)
-    await delivery.discard(worker.link, worker.keys, claimed.malformed)
+    await consumer.discard(worker.link, worker.keys, claimed.malformed)
     assert await lane.length() == 0
     await raw.delete(worker.keys.backlog)  # these entries were never counted

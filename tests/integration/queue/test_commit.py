@@ -7,10 +7,11 @@ import asyncio
 import pytest
 import redis.asyncio
 
-from shared import delivery, submission
+from shared import consumer
+from shared import producer
 from shared.keys import GROUP, Keys
-from shared.queue import Queue
-from shared.submission import Bell
+from shared.connection import Queue
+from shared.producer import Bell
 from tests.integration.queue.actors import Gateway, Worker, request, said
 from tests.integration.queue.conftest import Lane
 
@@ -36,7 +37,7 @@ async def test_of_two_commits_exactly_one_counts(
     for each, one in zip(asked, ones, strict=True):
         assert [said(reply) for reply in await lane.replies(each.request_id)] == ["one" if one else "two"]
     assert await lane.backlog() == (0, 0)
-    await submission.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+    await producer.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
 
 
 async def test_repeating_a_commit_changes_nothing(gateway: Gateway, worker: Worker, lane: Lane) -> None:
@@ -59,7 +60,7 @@ async def test_what_was_claimed_from_a_group_that_is_gone_is_answered_once(
     without, undelivered, delivered = await worker.claim()
     await raw.xgroup_destroy(lane.name, GROUP)
     assert await worker.commit([without], "first") == [True]
-    await delivery.join(other.link, other.keys)
+    await consumer.join(other.link, other.keys)
     assert await worker.commit([undelivered], "first") == [True]
     again = await other.claim()
     assert [entry.ref for entry in again] == [delivered.ref]
@@ -89,7 +90,7 @@ async def test_a_commit_after_a_cancel_touches_nothing(
     asked = request(n=2, bell=keys.bell("g"))
     refs = await gateway.add(asked)
     entries = await worker.claim()
-    assert await submission.cancel(queue.link("cancel"), keys, refs, []) == 1
+    assert await producer.cancel(queue.link("cancel"), keys, refs, []) == 1
     assert await worker.commit(entries) == [False]
     assert await lane.replies(asked.request_id) == []
     assert await lane.client.exists(keys.bell("g")) == 0
@@ -102,7 +103,7 @@ async def test_one_commit_may_win_and_lose(
     """In a batch each entry is judged by itself, and the counters keep what is still there."""
     refs = await gateway.add(*(request(n=2, cost=5) for _ in range(4)))
     entries = await worker.claim(entries=3)
-    await submission.cancel(queue.link("cancel"), keys, refs[1:2], [])
+    await producer.cancel(queue.link("cancel"), keys, refs[1:2], [])
     assert await worker.commit(entries) == [True, False, True]
     assert await lane.backlog() == (2, 5)
     await worker.commit(await worker.claim())
@@ -135,7 +136,7 @@ async def test_a_bell_rings_once_and_names_all_that_is_ready(
     for bell, expected in ((keys.bell("a"), mine), (keys.bell("b"), theirs)):
         elements = await raw.execute_command("LRANGE", bell, 0, -1)
         assert [element.decode().split(" ") for element in elements] == [[each.request_id for each in expected]]
-        assert 0 < await raw.pttl(bell) <= delivery.BELL_TTL_MS
+        assert 0 < await raw.pttl(bell) <= consumer.BELL_TTL_MS
 
 
 async def test_a_bell_of_another_queue_is_not_rung(
@@ -157,9 +158,9 @@ async def test_the_entries_of_a_request_are_answered_under_one_key(
     await gateway.submit(asked, silent)
     await worker.commit(await worker.claim(), "part")
     link = queue.link("collect")
-    collected = await submission.collect(link, queue.keys, [asked.request_id, silent.request_id])
+    collected = await producer.collect(link, queue.keys, [asked.request_id, silent.request_id])
     assert [len(each) for each in collected.replies] == [5, 0]
-    assert await submission.collect(link, queue.keys, [asked.request_id]) == ([[]], [])
+    assert await producer.collect(link, queue.keys, [asked.request_id]) == ([[]], [])
 
 
 async def test_collecting_takes_what_the_bell_announces(gateway: Gateway, worker: Worker, queue: Queue) -> None:
@@ -170,11 +171,11 @@ async def test_collecting_takes_what_the_bell_announces(gateway: Gateway, worker
     for some in (entries[:2], entries[2:3], entries[3:]):
         await worker.commit(some)
     link, ids = queue.link("collect"), [each.request_id for each in asked]
-    assert await submission.collect(link, queue.keys, [], Bell("g", 2)) == ([], ids[:3])
-    replies, announced = await submission.collect(link, queue.keys, ids[:3], Bell("g", 2))
+    assert await producer.collect(link, queue.keys, [], Bell("g", 2)) == ([], ids[:3])
+    replies, announced = await producer.collect(link, queue.keys, ids[:3], Bell("g", 2))
     assert ([len(each) for each in replies], announced) == ([1, 1, 1], ids[3:])
-    assert await submission.collect(link, queue.keys, [], Bell("g", 2)) == ([], [])
-    assert len((await submission.collect(link, queue.keys, ids[3:])).replies[0]) == 1
+    assert await producer.collect(link, queue.keys, [], Bell("g", 2)) == ([], [])
+    assert len((await producer.collect(link, queue.keys, ids[3:])).replies[0]) == 1
 
 
 async def test_work_goes_on_when_memory_is_full(
@@ -194,7 +195,7 @@ async def test_work_goes_on_when_memory_is_full(
         assert len(await other.reclaim()) == 3
         assert await other.commit(entries) == [True] * 3
         assert await other.commit(entries) == [False] * 3
-        collected = await submission.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
+        collected = await producer.collect(queue.link("collect"), queue.keys, [each.request_id for each in asked])
         assert [len(each) for each in collected.replies] == [1, 1, 1]
     finally:
         await raw.config_set("maxmemory", 0)

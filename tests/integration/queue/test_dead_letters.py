@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared import dead_letters, delivery
+from shared import dead_letters
+from shared import consumer
 from shared.codec import decode_body, encode_body
 from shared.messages import EMBED, Body, Draft
-from shared.queue import Queue
-from shared.submission import Submission
+from shared.connection import Queue
+from shared.producer import Submission
 from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
-pytestmark = [pytest.mark.redis, pytest.mark.buries, pytest.mark.asyncio]
+pytestmark = [pytest.mark.redis, pytest.mark.leaves_dead_letters, pytest.mark.asyncio]
 PLAYS = "admin"
 
 ERROR = "input_failed: it kills"
@@ -67,7 +68,7 @@ async def test_an_answer_writes_no_letter(queue: Queue, gateway: Gateway, worker
     refs = await gateway.add(request(), request())
     entries = await worker.claim()
     await worker.commit(entries[:1])
-    await delivery.discard(worker.link, worker.keys, refs[1:])
+    await consumer.discard(worker.link, worker.keys, refs[1:])
     assert await dead(queue) == []
 
 
@@ -98,7 +99,7 @@ async def test_giving_up_works_when_memory_is_full(
 
 async def test_a_long_body_is_not_kept(queue: Queue, gateway: Gateway, worker: Worker) -> None:
     """The letter says so by having none, and cannot be run again."""
-    body = encode_body(Body(EMBED, ("x" * delivery.MOST_DEAD_BODY_BYTES,)))
+    body = encode_body(Body(EMBED, ("x" * consumer.MOST_DEAD_BODY_BYTES,)))
     await gateway.add(Submission("long", (Draft(0, 1, 10, body),), BUDGET_MS))
     await worker.bury(await worker.claim())
     (letter,) = await dead(queue)

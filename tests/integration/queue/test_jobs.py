@@ -14,14 +14,15 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import delivery, jobs
+from shared import jobs
+from shared import consumer
 from shared.codec import decode_body, encode_body, encode_reply
-from shared.delivery import Abandoned, Allowance, Answer, Committing
+from shared.consumer import Abandoned, Allowance, Answer, Committing
 from shared.errors import RedisUnreachable
 from shared.jobs import Fed, Job, Made, Making, Room, Window
 from shared.keys import BULK, INTERACTIVE, Keys
 from shared.messages import EMBED, Body, Draft, Entry, Failure, Vectors
-from shared.queue import Link, Queue
+from shared.connection import Link, Queue
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
@@ -123,7 +124,7 @@ async def announced(office: Office) -> list[tuple[bytes, dict[bytes, bytes]]]:
 
 async def claim(worker: Worker) -> tuple[Entry, ...]:
     """Claims all that there is, bulk too."""
-    claimed = await delivery.claim(worker.link, worker.keys, worker.name, Allowance(256, 10**9, 1, 0))
+    claimed = await consumer.claim(worker.link, worker.keys, worker.name, Allowance(256, 10**9, 1, 0))
     assert claimed.malformed == ()
     return claimed.entries
 
@@ -132,7 +133,7 @@ async def answer(worker: Worker, entries: Sequence[Entry], *, fail: bool = False
     """Answers entries with vectors, or errors."""
     replies = [Answer(each, failure(each) if fail else vectors(each), failed=fail) for each in entries]
     how = Committing(worker.name, GRACE_MS, revision=revision)
-    return await delivery.commit(worker.link, worker.keys, replies, how)
+    return await consumer.commit(worker.link, worker.keys, replies, how)
 
 
 async def test_a_job_names_the_revisions_that_it_has_had(office: Office, worker: Worker) -> None:
@@ -292,7 +293,7 @@ async def test_what_was_made_is_not_forgotten(office: Office, bulk_lane: Lane) -
     assert await bulk_lane.client.exists(*parts) == 0
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_a_damaged_job_is_in_nobodys_way(office: Office, gateway: Gateway, worker: Worker, lane: Lane) -> None:
     """Somebody took a field away: what is answered with it in one commit is answered."""
     job_id = await office.made(4)
@@ -446,7 +447,7 @@ async def test_entries_that_went_are_added_again(office: Office, worker: Worker,
     job_id = await office.made(12)
     entries = await claim(worker)
     await bulk_lane.client.delete(bulk_lane.name)
-    await delivery.join(worker.link, worker.keys)
+    await consumer.join(worker.link, worker.keys)
     await office.link.call("HDEL", office.keys.owed, "looked_ms")
     assert (await office.feed()).again == 3
     assert (await office.feed()).again == 0
@@ -456,7 +457,7 @@ async def test_entries_that_went_are_added_again(office: Office, worker: Worker,
     assert (job.status, await office.numbers(job)) == ("done", list(map(float, range(12))))
 
 
-@pytest.mark.litters
+@pytest.mark.leaves_anything
 async def test_counters_that_drifted_are_counted_anew(office: Office, bulk_lane: Lane) -> None:
     """A job was deleted by hand: it is in nobody's way."""
     job_id, left = await office.made(8), await office.made(8)
@@ -489,7 +490,7 @@ async def test_a_worker_that_died_is_followed(office: Office, worker: Worker, ot
     job_id = await office.made(4)
     await claim(worker)
     search = Abandoned(0)
-    claimed = await delivery.reclaim(other.link, other.keys, other.name, await other.now_ms(), search)
+    claimed = await consumer.reclaim(other.link, other.keys, other.name, await other.now_ms(), search)
     assert claimed is not None
     assert [each.job for each in claimed.entries] == [True]
     await answer(other, claimed.entries)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shared import dead_letters, delivery, submission
-from shared.delivery import Allowance, Claimed
+from shared import dead_letters
+from shared import consumer
+from shared import producer
+from shared.consumer import Allowance, Claimed
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import Entry
-from shared.queue import Queue
+from shared.connection import Queue
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
@@ -19,7 +21,7 @@ FREE = Allowance(entries=100, tokens=10**6, workers=1, held=0)
 
 async def claim(worker: Worker, allowance: Allowance = FREE) -> Claimed:
     """Claims with every bound of its own."""
-    return await delivery.claim(worker.link, worker.keys, worker.name, allowance)
+    return await consumer.claim(worker.link, worker.keys, worker.name, allowance)
 
 
 def lanes_of(entries: tuple[Entry, ...]) -> tuple[int, int]:
@@ -68,10 +70,10 @@ async def test_what_bulk_is_owed_goes_first(gateway: Gateway, worker: Worker) ->
 async def test_a_wait_may_be_for_the_first_lane_alone(gateway: Gateway, worker: Worker) -> None:
     """A worker without room for bulk lets it lie."""
     await gateway.add(request(lane=BULK))
-    assert await delivery.await_entry(worker.link, worker.keys, worker.name, 1, 0.05) == ()
+    assert await consumer.await_entry(worker.link, worker.keys, worker.name, 1, 0.05) == ()
     await gateway.add(request())
-    found = await delivery.await_entry(worker.link, worker.keys, worker.name, 1, 0.05)
-    both = [*found, *await delivery.await_entry(worker.link, worker.keys, worker.name)]
+    found = await consumer.await_entry(worker.link, worker.keys, worker.name, 1, 0.05)
+    both = [*found, *await consumer.await_entry(worker.link, worker.keys, worker.name)]
     entries = [each for each in both if isinstance(each, Entry)]
     assert lanes_of(tuple(entries)) == (1, 1)
     await worker.commit(entries)
@@ -111,8 +113,8 @@ async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: La
     """By submit, cancel and commit; and the pulse tells the entries of each."""
     _, *bulk = await gateway.add(request(n=2, cost=7), request(lane=BULK, n=3, cost=11, entries=3))
     assert (await lane.backlog(), await lane.bulk_tokens()) == ((11, 40), 33)
-    assert (await submission.pulse(gateway.link, gateway.keys)).by_lane == (1, 3)
-    assert await submission.cancel(gateway.link, gateway.keys, bulk[:1], ()) == 1
+    assert (await producer.pulse(gateway.link, gateway.keys)).by_lane == (1, 3)
+    assert await producer.cancel(gateway.link, gateway.keys, bulk[:1], ()) == 1
     assert (await lane.backlog(), await lane.bulk_tokens()) == ((8, 29), 22)
     assert (await lane.length(), await bulk_lane.length()) == (1, 2)
     await worker.commit(await worker.claim())
@@ -162,7 +164,7 @@ async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Ga
     await worker.commit((*held, *found.entries))
 
 
-@pytest.mark.buries
+@pytest.mark.leaves_dead_letters
 async def test_a_dead_letter_goes_back_into_its_lane(
     desk: Queue, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
 ) -> None:

@@ -12,7 +12,7 @@ import redis.asyncio
 from shared import leases
 from shared.keys import Pool
 from shared.leases import Lease
-from shared.queue import Link, Queue
+from shared.connection import Link, Queue
 
 pytestmark = pytest.mark.redis
 PLAYS = "worker"

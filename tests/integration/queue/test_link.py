@@ -15,12 +15,13 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import delivery, submission
+from shared import consumer
+from shared import producer
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.queue import Link, Queue
+from shared.connection import Link, Queue
 from shared.settings import QueueSettings
-from shared.submission import Bound
+from shared.producer import Bound
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.proxy import Fate, FaultProxy
 from tests.servers import Server, Version
@@ -118,7 +119,7 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
         calls = (
             lambda: link.call("SET", "a", "b"),
             lambda: link.call("EVAL", "return redis.call('SET', 'a', 'b')", "0"),
-            lambda: submission.pulse(link, queue.keys),
+            lambda: producer.pulse(link, queue.keys),
         )
         for call in calls:
             with pytest.raises(RedisUnreachable):
@@ -165,8 +166,8 @@ async def test_a_submit_whose_reply_is_lost_can_be_repeated(far: Queue, proxy: F
         asked = [request(), request()]
         proxy.next_replies(Fate.CUT if sequence % 2 else Fate.DROP)
         with pytest.raises(RedisUnreachable):
-            await submission.submit(link, far.keys, "g", sequence, Bound(100), asked)
-        reply = await submission.submit(link, far.keys, "g", sequence, Bound(100), asked)
+            await producer.submit(link, far.keys, "g", sequence, Bound(100), asked)
+        reply = await producer.submit(link, far.keys, "g", sequence, Bound(100), asked)
         refs = [ref for outcome in reply.outcomes for ref in outcome.refs]
         entries = await worker.claim()
         assert [entry.ref for entry in entries] == refs
@@ -176,7 +177,7 @@ async def test_a_submit_whose_reply_is_lost_can_be_repeated(far: Queue, proxy: F
 async def test_a_claim_whose_reply_is_lost_is_recovered(far: Queue, proxy: FaultProxy, gateway: Gateway) -> None:
     """The entries of a claim that nobody read come back to the same worker, untried and complete."""
     worker = Worker(far.link("worker"), far.keys, "worker-far")
-    await delivery.join(worker.link, far.keys)
+    await consumer.join(worker.link, far.keys)
     refs = await gateway.add(*(request() for _ in range(3)))
     assert await worker.claim(entries=1)
     proxy.next_replies(Fate.CUT)
@@ -347,7 +348,7 @@ async def test_a_script_that_only_reads_is_called_as_such(
     await raw.script_flush()
     await raw.config_resetstat()
     for _ in range(3):
-        await submission.pulse(link, queue.keys)
+        await producer.pulse(link, queue.keys)
     stats: Any = await raw.info("commandstats")
     called = {name: stat["calls"] for name, stat in stats.items() if name.startswith("cmdstat_eval")}
     form = "_ro" if server_version >= (7, 0) else ""

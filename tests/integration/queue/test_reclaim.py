@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared import delivery, submission
+from shared import consumer
+from shared import producer
 from shared.keys import BULK, GROUP, RELEASED, Keys
-from shared.queue import GroupMissing, Queue
+from shared.connection import GroupMissing, Queue
 from tests.integration.queue.actors import Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
@@ -47,7 +48,7 @@ async def test_renewing_in_a_group_that_is_gone(gateway: Gateway, worker: Worker
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
     with pytest.raises(GroupMissing):
         await worker.renew(entries)
-    await delivery.join(worker.link, worker.keys)
+    await consumer.join(worker.link, worker.keys)
     assert await worker.renew(entries) == [False]
     await worker.commit(await worker.claim())
 
@@ -118,7 +119,7 @@ async def test_a_reclaim_that_comes_late_takes_nothing(
     await gateway.add(request())
     entries = await worker.claim()
     now = await other.now_ms()
-    assert await other.reclaim_at(now - delivery.RECLAIM_LATE_MS - 100) is None
+    assert await other.reclaim_at(now - consumer.RECLAIM_LATE_MS - 100) is None
     assert list((await lane.owners()).values()) == [b"worker-1"]
     assert await other.reclaim_at(now) is not None
     await worker.commit(entries)
@@ -143,8 +144,8 @@ async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gatewa
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
     for reborn, attempts in ((False, 0), (True, 1), (True, 1)):
-        search = delivery.Abandoned(0, worker.name, reborn=reborn)
-        claimed = await delivery.reclaim(worker.link, worker.keys, worker.name, await worker.now_ms(), search)
+        search = consumer.Abandoned(0, worker.name, reborn=reborn)
+        claimed = await consumer.reclaim(worker.link, worker.keys, worker.name, await worker.now_ms(), search)
         assert claimed is not None
         assert [entry.attempts for entry in claimed.entries] == [attempts]
         entries = claimed.entries
@@ -178,7 +179,7 @@ async def test_a_reclaim_that_finds_a_group_missing_takes_nothing(
     with pytest.raises(GroupMissing):
         await other.reclaim()
     assert list((await lane.owners()).values()) == [b"worker-1"]
-    await delivery.join(other.link, other.keys)
+    await consumer.join(other.link, other.keys)
     await worker.commit(entries)
 
 
@@ -188,11 +189,11 @@ async def test_a_renewal_tells_whether_what_is_lost_is_still_in_its_lane(
     """What was cancelled is gone; what another took, or what has a new group, is not."""
     refs = await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim()
-    await submission.cancel(queue.link("cancel"), queue.keys, refs[:1], [])
-    renewed = await delivery.renew(worker.link, queue.keys, worker.name, entries)
+    await producer.cancel(queue.link("cancel"), queue.keys, refs[:1], [])
+    renewed = await consumer.renew(worker.link, queue.keys, worker.name, entries)
     assert (renewed.owned, renewed.elsewhere) == ((False, True, True), 0)
     await other.reclaim(most=1)
-    renewed = await delivery.renew(worker.link, queue.keys, worker.name, entries)
+    renewed = await consumer.renew(worker.link, queue.keys, worker.name, entries)
     assert (renewed.owned, renewed.elsewhere) == ((False, False, True), 1)
     await worker.commit(entries)
 
@@ -275,7 +276,7 @@ async def test_leaving_where_there_is_no_group(worker: Worker, raw: redis.asynci
     assert await worker.leave() == 0
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_what_is_handed_back_is_taken_at_once(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
@@ -291,7 +292,7 @@ async def test_what_is_handed_back_is_taken_at_once(
     assert await other.commit(taken) == [True] * 3
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
     """From what somebody let lie: the one is every day's, the other a worker that died or stalled."""
     bulk = [request(lane=BULK) for _ in range(2)]
@@ -309,7 +310,7 @@ async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Wo
     await worker.commit(again.entries)
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
     """An entry that had been tried keeps its count when its next worker hands it back, and is not charged again."""
     await gateway.add(request())
@@ -321,7 +322,7 @@ async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, ot
     await worker.commit(again)
 
 
-@pytest.mark.leaves(RELEASED)
+@pytest.mark.leaves_consumers(RELEASED)
 async def test_what_was_stolen_is_not_handed_back(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
     """Entries that another worker took meanwhile, or that are gone, stay as they are."""
     await gateway.add(*(request() for _ in range(3)))
@@ -339,6 +340,6 @@ async def test_live_workers_are_counted(worker: Worker, other: Worker, raw: redi
     now, live = await worker.beat()
     assert live == 1
     assert (await other.beat())[1] == 2
-    await raw.zadd(keys.workers, {"long ago": now - delivery.WORKERS_TTL_MS - 1_000, "silent": now - 6_000})
+    await raw.zadd(keys.workers, {"long ago": now - consumer.WORKERS_TTL_MS - 1_000, "silent": now - 6_000})
     assert (await worker.beat())[1] == 2
     assert set(await raw.zrange(keys.workers, 0, -1)) == {b"silent", b"worker-1", b"worker-2"}

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from shared.errors import RedisUnreachable
-from shared.queue import Link, Queue
+from shared.connection import Link, Queue
 from shared.settings import QueueSettings
 from tests.proxy import FaultProxy
 

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 import redis.asyncio
 
-from shared import delivery, submission
+from shared import consumer
+from shared import producer
 from shared.keys import Keys
-from shared.queue import Queue
-from shared.submission import Outstanding, Settled
+from shared.connection import Queue
+from shared.producer import Outstanding, Settled
 from tests.integration.queue.actors import ROUNDS, Gateway, Worker, request, said, soon
 from tests.integration.queue.conftest import Lane
 
@@ -28,14 +29,14 @@ async def test_each_request_is_told_what_became_of_it(
     await lane.client.xdel(lane.name, refs[2].entry_id)
     outstanding = [Outstanding(each.request_id, (ref,)) for each, ref in zip(asked, refs, strict=True)]
     link = queue.link("settle")
-    settled = await submission.settle(link, queue.keys, outstanding)
+    settled = await producer.settle(link, queue.keys, outstanding)
     assert [each.present for each in settled] == [(False,), (True,), (False,), (True,)]
     assert [[said(reply) for reply in each.replies] for each in settled] == [["here"], [], [], []]
-    again = await submission.settle(link, queue.keys, outstanding[:1])
+    again = await producer.settle(link, queue.keys, outstanding[:1])
     assert again == [Settled((), (False,))]
     await worker.commit(entries[1:])
     await worker.commit(await worker.claim())
-    await submission.collect(link, queue.keys, [each.request_id for each in asked])
+    await producer.collect(link, queue.keys, [each.request_id for each in asked])
     await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know
 
 
@@ -48,7 +49,7 @@ async def test_the_entries_of_one_request_are_told_apart(
     entries = await worker.claim()
     await worker.commit(entries[:2], "part")
     await lane.client.xdel(lane.name, refs[2].entry_id)
-    (settled,) = await submission.settle(queue.link("settle"), queue.keys, [Outstanding(asked.request_id, tuple(refs))])
+    (settled,) = await producer.settle(queue.link("settle"), queue.keys, [Outstanding(asked.request_id, tuple(refs))])
     assert settled.present == (False, False, False, True)
     assert [said(reply) for reply in settled.replies] == ["part", "part"]
     await worker.commit(entries)
@@ -64,10 +65,10 @@ async def test_after_flushall_everything_is_absent(
     await raw.flushall()
     link = queue.link("settle")
     outstanding = [Outstanding(each.request_id, (ref,)) for each, ref in zip(asked, refs, strict=True)]
-    assert await submission.settle(link, queue.keys, outstanding) == [Settled((), (False,))] * 3
+    assert await producer.settle(link, queue.keys, outstanding) == [Settled((), (False,))] * 3
     again = await gateway.submit(*asked, bound=0)
     assert [outcome.status for outcome in again.outcomes] == ["ok"] * 3
-    await delivery.join(worker.link, queue.keys)
+    await consumer.join(worker.link, queue.keys)
     assert await worker.commit(await worker.claim()) == [True] * 3
 
 
@@ -80,10 +81,10 @@ async def test_no_id_is_given_twice(queue: Queue, gateway: Gateway, raw: redis.a
         await raw.flushall()
         (after,) = await gateway.add(kept)
         assert after.entry_id != before.entry_id
-        (settled,) = await submission.settle(link, queue.keys, [Outstanding(lost.request_id, (before,))])
+        (settled,) = await producer.settle(link, queue.keys, [Outstanding(lost.request_id, (before,))])
         assert settled == Settled((), (False,))
-        assert await submission.cancel(link, queue.keys, [before], []) == 0
-        assert await submission.cancel(link, queue.keys, [after], []) == 1
+        assert await producer.cancel(link, queue.keys, [before], []) == 0
+        assert await producer.cancel(link, queue.keys, [after], []) == 1
 
 
 async def test_another_entry_under_a_lost_ones_id_is_not_taken_for_it(
@@ -94,7 +95,7 @@ async def test_another_entry_under_a_lost_ones_id_is_not_taken_for_it(
     (ref,) = await gateway.add(lost)
     await raw.flushall()
     await lane.client.xadd(lane.name, {"id": "another"}, id=ref.entry_id)
-    (settled,) = await submission.settle(queue.link("settle"), queue.keys, [Outstanding(lost.request_id, (ref,))])
+    (settled,) = await producer.settle(queue.link("settle"), queue.keys, [Outstanding(lost.request_id, (ref,))])
     assert settled == Settled((), (False,))
     await raw.flushall()
 
@@ -108,12 +109,12 @@ async def test_settle_races_commit(queue: Queue, gateway: Gateway, worker: Worke
         (ref,) = await gateway.add(asked)
         entries = await worker.claim()
         (settled,), won = await asyncio.gather(
-            soon(submission.settle(link, queue.keys, [Outstanding(asked.request_id, (ref,))])),
+            soon(producer.settle(link, queue.keys, [Outstanding(asked.request_id, (ref,))])),
             soon(worker.commit(entries)),
         )
         assert won == [True]
         assert len(settled.replies) + settled.present.count(True) == 1
-        collected = await submission.collect(link, queue.keys, [asked.request_id])
+        collected = await producer.collect(link, queue.keys, [asked.request_id])
         assert len(collected.replies[0]) == 1 - len(settled.replies)
         found.append(len(settled.replies))
     assert 0 < sum(found) < ROUNDS
@@ -121,20 +122,20 @@ async def test_settle_races_commit(queue: Queue, gateway: Gateway, worker: Worke
 
 async def test_settling_nothing(queue: Queue) -> None:
     """No requests, no answers."""
-    assert await submission.settle(queue.link("settle"), queue.keys, []) == []
+    assert await producer.settle(queue.link("settle"), queue.keys, []) == []
 
 
 async def test_the_pulse_shows_the_queue(queue: Queue, gateway: Gateway, worker: Worker, other: Worker) -> None:
     """Entries, what is claimed of them, their weight, the oldest one's age, and who lives."""
     link = queue.link("pulse")
-    empty = await submission.pulse(link, queue.keys)
+    empty = await producer.pulse(link, queue.keys)
     assert (empty.inputs, empty.tokens, empty.entries, empty.waiting) == (0, 0, 0, 0)
     assert (empty.oldest_by_lane, empty.oldest_age_ms) == ((None, None), 0)
     assert (empty.last_heartbeat_ms, empty.workers) == (0, ())
     submitted = await gateway.submit(*(request(n=2, cost=5) for _ in range(3)))
     entries = await worker.claim(entries=1)
     now, _ = await worker.beat()
-    shown = await submission.pulse(link, queue.keys)
+    shown = await producer.pulse(link, queue.keys)
     assert (shown.inputs, shown.tokens, shown.entries, shown.pending, shown.waiting) == (6, 15, 3, 1, 2)
     oldest_ms = int(submitted.outcomes[0].refs[0].entry_id.split(b"-")[0])
     assert shown.oldest_by_lane == (oldest_ms, None)
@@ -155,5 +156,5 @@ async def test_the_pulse_survives_strange_heartbeats(
     for name, value in (("a", b"\xff"), ("b", b"[1]"), ("c", b'{"worker": "c"}'), ("d", b"null")):
         await raw.set(keys.worker(name), value, px=5_000)
         await raw.zadd(keys.workers, {name: now})
-    shown = await submission.pulse(queue.link("pulse"), keys)
+    shown = await producer.pulse(queue.link("pulse"), keys)
     assert [each.worker for each in shown.workers] == ["worker-1"]

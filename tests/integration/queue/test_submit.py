@@ -9,13 +9,13 @@ import time
 import pytest
 import redis.asyncio
 
-from redbatch.local_redis import bundled
-from shared import submission
+from redbatch.up.local_redis import bundled
+from shared import producer
 from shared.codec import decode_body
 from shared.errors import RedisUnreachable
 from shared.keys import Keys
-from shared.queue import Queue, ScriptRefused
-from shared.submission import Bound
+from shared.connection import Queue, ScriptRefused
+from shared.producer import Bound
 from tests.integration.queue.actors import BOUND, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 from tests.users import as_user
@@ -161,8 +161,8 @@ async def test_a_request_without_time_left_is_late(gateway: Gateway, lane: Lane,
 async def test_repeating_a_sequence_number_adds_nothing(queue: Queue, gateway: Gateway, worker: Worker) -> None:
     """A submit whose reply was lost answers the same when it is repeated, over another connection too."""
     asked = [request(entries=2), request(budget_ms=0)]
-    first = await submission.submit(gateway.link, queue.keys, "g", 7, Bound(BOUND), asked)
-    again = await submission.submit(queue.link("second"), queue.keys, "g", 7, Bound(BOUND), asked)
+    first = await producer.submit(gateway.link, queue.keys, "g", 7, Bound(BOUND), asked)
+    again = await producer.submit(queue.link("second"), queue.keys, "g", 7, Bound(BOUND), asked)
     assert again == first
     assert await drain(worker) == 2
 
@@ -172,19 +172,19 @@ async def test_repeating_after_the_entries_were_answered_adds_nothing(
 ) -> None:
     """The repeat may come after a worker was through with the first: still nothing is run twice."""
     asked = [request()]
-    first = await submission.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked)
+    first = await producer.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked)
     assert await drain(worker) == 1
-    assert await submission.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked) == first
+    assert await producer.submit(gateway.link, queue.keys, "g", 1, Bound(BOUND), asked) == first
     assert await lane.length() == 0
 
 
 async def test_an_overtaken_submit_is_refused(queue: Queue, gateway: Gateway, lane: Lane, worker: Worker) -> None:
     """A submit that arrives after a later one of the same gateway adds nothing: its caller gave up on it."""
-    await submission.submit(gateway.link, queue.keys, "g", 10, Bound(BOUND), [request()])
+    await producer.submit(gateway.link, queue.keys, "g", 10, Bound(BOUND), [request()])
     with pytest.raises(ScriptRefused):
-        await submission.submit(gateway.link, queue.keys, "g", 9, Bound(BOUND), [request()])
+        await producer.submit(gateway.link, queue.keys, "g", 9, Bound(BOUND), [request()])
     assert await lane.length() == 1
-    await submission.submit(gateway.link, queue.keys, "another", 9, Bound(BOUND), [request()])
+    await producer.submit(gateway.link, queue.keys, "another", 9, Bound(BOUND), [request()])
     assert await drain(worker) == 2
 
 

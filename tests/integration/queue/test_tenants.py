@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from shared import submission
+from shared import producer
 from shared.keys import BULK, INTERACTIVE
-from shared.queue import Queue
-from shared.submission import Submission
+from shared.connection import Queue
+from shared.producer import Submission
 from shared.tenants import NO_QUOTA, Active, Limits, Quota
 from tests.integration.queue.actors import Gateway, Worker, request
 
@@ -87,7 +87,7 @@ async def test_what_is_beyond_its_share_goes_behind(gateway: Gateway, worker: Wo
     assert [each.status for each in reply.outcomes] == ["ok", "ok", "behind", "ok"]
     assert [each.refs[0].lane for each in reply.outcomes] == [INTERACTIVE, INTERACTIVE, BULK, BULK]
     [ref] = reply.outcomes[2].refs
-    assert await submission.cancel(gateway.link, gateway.keys, [ref], []) == 1
+    assert await producer.cancel(gateway.link, gateway.keys, [ref], []) == 1
     await asyncio.sleep(1.0)
     assert await statuses(gateway, of("a", share=10.0), of("b", share=10.0)) == ["ok", "ok"]
     await done(worker)
@@ -112,7 +112,7 @@ async def test_active_tenants_count_by_their_weight(
     later = f"inf nan {await worker.now_ms() + 60_000} 0 0 1e12"
     await raw.hset(queue.keys.tenants, mapping={"by hand": "a b c d e f", "later": later})
     link = queue.link("pulse")
-    assert (await submission.pulse(link, queue.keys)).tenants == Active(5.0, 4.0)
+    assert (await producer.pulse(link, queue.keys)).tenants == Active(5.0, 4.0)
     await done(worker)
 
 

@@ -18,16 +18,16 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from api.connection import Connection
+from api.http.protocol import Connection
 from api.server import gateway_of
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
-from redbatch.tracing import tracing_of
-from redbatch.tracing.provider import bare_provider
-from shared import delivery
+from shared.process.tracing import tracing_of
+from shared.process.tracing.provider import bare_provider
+from shared import consumer
 from shared.messages import Heartbeat
-from shared.queue import Queue
+from shared.connection import Queue
 from tests import plain_http
 from tests.integration.gateway.house import House as Separate
 from tests.integration.queue.actors import Gateway as Actor
@@ -145,7 +145,7 @@ async def processes(redis_url: str, queue_name: str, tmp_path: Path) -> AsyncIte
 async def said_ready(queue: Queue) -> None:
     """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
-    await delivery.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
+    await consumer.heartbeat(queue.link("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture

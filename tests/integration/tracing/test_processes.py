@@ -11,7 +11,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from redbatch.local_redis import free_port
+from redbatch.up.local_redis import free_port
 from shared.keys import Keys
 from tests.integration.gateway.house import Gateway, House, lines_of, right
 from tests.integration.tracing.collector import Collector
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.redis
 WATCH = Path(__file__).with_name("watch")
 SEEN_S = 20.0
 LEFT_S = 10.0
-"""Time to leave, of which the last spans may take redbatch.tracing.STOP_S."""
+"""Time to leave, of which the last spans may take shared.process.tracing.STOP_S."""
 
 
 async def start(processes: House, tracing: str) -> tuple[Gateway, Program]:
@@ -95,7 +95,7 @@ async def test_off_imports_nothing(processes: House, tmp_path: Path) -> None:
 async def test_on_imports_what_is_watched(processes: House, tmp_path: Path) -> None:
     """What the test above watches is what tracing takes."""
     found = await looked_for(processes, tmp_path / "seen", "otlp")
-    assert {"api.tracing", "gpuworker.tracing", "opentelemetry.sdk.trace", "redbatch.tracing.provider"} <= found
+    assert {"api.tracing", "gpuworker.tracing", "opentelemetry.sdk.trace", "shared.process.tracing.provider"} <= found
 
 
 @pytest.mark.parametrize("module", ["api", "gpuworker"])

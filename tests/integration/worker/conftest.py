@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest_asyncio
 import redis.asyncio
 
-from shared import delivery
-from shared.queue import Queue
+from shared import consumer
+from shared.connection import Queue
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
 from tests.integration.worker.house import House
@@ -24,7 +24,7 @@ async def house(
     """A queue with its group; workers are started by the test, and all of them end with it."""
     link = queue.link("look")
     asking = Queue(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
-    await delivery.join(link, queue.keys)
+    await consumer.join(link, queue.keys)
     async with Processes(tmp_path) as processes:
         yield House(redis_url, processes, queue, raw, link, Gateway(asking.link("submit"), queue.keys))
     await asking.close()

@@ -13,12 +13,12 @@ import httpx
 import numpy as np
 import redis.asyncio
 
-from gpuworker.backends.hashing import REPEATS
+from gpuworker.backends.simulated import REPEATS
 from shared.codec import decode_reply, encode_body
 from shared.keys import GROUP, RELEASED, Keys
 from shared.messages import EMBED, Body, Draft, Failure, Ref, Reply, Vectors
-from shared.queue import Link, Queue
-from shared.submission import Submission, cancel, pulse
+from shared.connection import Link, Queue
+from shared.producer import Submission, cancel, pulse
 from tests import plain_http
 from tests.integration.queue.actors import Gateway
 from tests.processes import Processes, Program, heartbeat_of, worker_ready

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpuworker.backends.hashing import DIM
+from gpuworker.backends.simulated import DIM
 from shared.codec import encode_body
 from shared.keys import BULK, GROUP
 from shared.messages import EMBED, Body, Draft, Vectors
-from shared.submission import Submission
+from shared.producer import Submission
 from tests.integration.queue.actors import Worker, request
 from tests.integration.worker.house import House, admin, gather_checked, metric
 from tests.waiting import wait_until

@@ -207,7 +207,7 @@ async def kill_when_begun(house: House, worker: Program, name: str, times: int) 
         await house.raw.delete(*[key async for key in house.raw.scan_iter(match=house.keys.begun("*"))])
 
 
-@pytest.mark.buries
+@pytest.mark.leaves_dead_letters
 async def test_an_input_that_kills_the_engine_fails_alone(house: House) -> None:
     """After its third begun run it is answered input_failed; those who shared its first batch get their vectors.
 

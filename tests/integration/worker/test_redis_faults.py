@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gpuworker.pacemaker import STUCK_S
+from gpuworker.consumer.heartbeat import STUCK_S
 from shared.keys import GROUP
 from tests.integration.worker.house import House, admin
 from tests.proxy import FaultProxy

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from api.errors import STATUS, error_body, headers_of, status_of
-from api.openapi import PAGES
+from api.dialects.openapi import PAGES
 from api.routes import SERVED
-from api.serving import Dialect
+from api.http.handler import Dialect
 from shared.errors import (
     JobGone,
     JobNotFound,

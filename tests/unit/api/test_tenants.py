@@ -6,7 +6,7 @@ import pytest
 
 from api.settings import GatewaySettings
 from api.tenants import NOBODY, Tenant, by_header, by_key, limits_of
-from shared.access import new_key
+from shared.api_keys import new_key
 from shared.errors import InvalidRequest
 from shared.tenants import NO_QUOTA, Active, Limits, Quota
 

@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, Tracer
 from structlog.testing import capture_logs
 
-from api.asked import Asked
-from api.inflight import InFlight
+from api.dialects.request import Asked
+from api.dispatch.inflight import InFlight
 from api.tracing import Sends, TracedFront
-from redbatch.tracing import tracing_of
-from redbatch.tracing.provider import bare_provider
-from redbatch.tracing.traceparent import context_of
+from shared.process.tracing import tracing_of
+from shared.process.tracing.provider import bare_provider
+from shared.process.tracing.traceparent import context_of
 from shared.errors import DeadlineExceeded, JobsFull, Overloaded
 from shared.keys import BULK
 from shared.messages import Draft, Timing, Vectors

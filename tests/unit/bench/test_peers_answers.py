@@ -9,7 +9,7 @@ import pytest
 
 from bench.peers.asking import PROBE, WrongAnswer, body_of, check, expected_of_null, vector_of
 from bench.peers.vectors import null
-from gpuworker.backends.hashing import HashingBackend
+from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
 
 

@@ -17,7 +17,7 @@ from bench.simulation.figures import Figures, figures
 from bench.simulation.reality import Compared, Formula
 from bench.simulation.setup import DEVICES, Device, Path, Setup
 from bench.simulation.traffic import LOADS, Traffic, at_once, closed_loop, diurnal, lengths, open_loop
-from gpuworker.costs import Costs
+from gpuworker.policy.costs import Costs
 
 SLOW_START = DEVICES["gpu-large-base"]
 WAITS_S = [0.0, 0.01, None]

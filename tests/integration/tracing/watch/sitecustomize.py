@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-WATCHED = ("api.tracing", "gpuworker.tracing", "opentelemetry.exporter", "opentelemetry.sdk.trace", "redbatch.tracing.")
+WATCHED = ("api.tracing", "gpuworker.tracing", "opentelemetry.exporter", "opentelemetry.sdk.trace", "shared.process.tracing.")
 
 
 class Watch:

@@ -1,0 +1,136 @@
+"""A private cluster whose worker changes: Redis and the gateway stay, and each setting gets a worker of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from redbatch.up.cluster import ChildSpec, Given, gateway_specs, under_up, worker_specs
+from redbatch.import_path import child_environment
+from shared.process.listener import listen, missing_parts
+from redbatch.up.local_redis import LocalRedis, free_port
+from redbatch.up.console import readable
+from redbatch.tune.child_process import Program
+from redbatch.urls import http_url
+
+HOST = "127.0.0.1"
+START_S = 600.0
+"""A large model may have to be downloaded first."""
+
+STOP_S = 15.0
+WORKER = "tune"
+"""All workers have this name, one after the other. Under another, the one before would count as alive for seconds, and
+the new one would leave it its share of the entries."""
+
+LOOK_EVERY_S = 0.02
+OWN: Given = {
+    "log_level": "info",  # the worker's log says which device it found
+    "drain_delay_s": "0",
+    "drain_grace_s": "5",
+    "max_body_bytes": "100000000",
+    "max_inputs": "100000",
+}
+
+
+class StandError(RuntimeError):
+    """A part of the cluster cannot run; the message says which, and the last that it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A worker that is ready: on which device, and how long it took."""
+
+    device: str
+    start_s: float
+
+
+class Stand:
+    """Runs the cluster from the beginning of a `with` block to its end.
+
+    Args:
+        settings: of every worker, by name, as text. Nothing of `REDBATCH_*` in the environment has a part in it.
+
+    Raises:
+        StandError: the gateway does not start.
+        LocalRedisError: there is no Redis server to start.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings: Given = under_up(dict(settings)) | OWN
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
+        self._environment = child_environment(clean)
+        self._parts = ExitStack()
+        self._gateway: Program | None = None
+        self._worker: Program | None = None
+        self._workers = 0
+        self._port = 0
+        self._folder = Path()
+
+    @property
+    def url(self) -> str:
+        """Where the gateway listens."""
+        return http_url(HOST, self._port)
+
+    def __enter__(self) -> Self:
+        with self._parts as parts:
+            self._folder = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="redbatch-tune-")))
+            self._settings["redis_url"] = parts.enter_context(LocalRedis()).url
+            with listen(HOST, 0) as listener:
+                self._port = listener.getsockname()[1]
+                (spec,) = gateway_specs(1, self._settings, listener.fileno(), self._environment)
+                gateway = self._gateway = self._start(spec)
+            parts.callback(gateway.stop, STOP_S)
+            parts.callback(self._stop_worker)
+            self._wait(gateway, self._port, ready=False)
+            self._parts = parts.pop_all()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._parts.close()
+
+    def serve(self, settings: Mapping[str, str]) -> Served:
+        """Ends the worker that runs, starts one with these settings too, and returns when it is ready.
+
+        Raises:
+            StandError: it cannot run.
+        """
+        self._stop_worker()
+        began_s = time.monotonic()
+        self._workers += 1
+        port = free_port()
+        own = {**self._settings, **settings, "admin_port": str(port), "worker_id": WORKER}
+        (spec,) = worker_specs(1, own, self._environment)
+        worker = self._worker = self._start(spec)
+        self._wait(worker, port, ready=True)
+        if self._gateway is not None:
+            self._wait(self._gateway, self._port, ready=True)
+        return Served(str(worker.logged("engine ready").get("device", "cpu")), time.monotonic() - began_s)
+
+    def _start(self, spec: ChildSpec) -> Program:
+        return Program(spec, self._folder / f"{spec.name}-{self._workers}.log")
+
+    def _stop_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop(STOP_S)
+
+    def _wait(self, program: Program, port: int, *, ready: bool) -> None:
+        """Waits until a program answers on a port, and, if that is asked, misses nothing."""
+        until_s = time.monotonic() + START_S
+        while program.running and time.monotonic() < until_s:
+            missing = asyncio.run(missing_parts(HOST, port))
+            if missing == [] or (missing is not None and not ready):
+                return
+            time.sleep(LOOK_EVERY_S)
+        reason = "is not ready" if program.running else "cannot run"
+        raise StandError(f"{program.name} {reason}: {readable(program.last_line(), brief=True)}")

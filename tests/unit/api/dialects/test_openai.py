@@ -1,0 +1,223 @@
+"""OpenAI's words: any bytes give a request or an error of the client's own, and an answer reads back bit for bit."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.dispatch.dispatcher import Answered
+from api.dialects.openai import OpenAI
+from api.settings import GatewaySettings
+from shared.codec import decode_body, decode_ids, encode_body, encode_ids
+from shared.errors import InvalidRequest, RedbatchError, RequestError, TooLarge, error_tree
+from shared.keys import BULK, INTERACTIVE
+from shared.messages import EMBED, Body, Options, Vectors
+from tests.unit.api.dialects.test_native import MARK, headers, jsonish, values
+
+SETTINGS = GatewaySettings(max_inputs=8, max_input_chars=50)
+DIALECT = OpenAI()
+NAMES = ("input", "model", "encoding_format", "dimensions", "prompt_name", "normalize", "truncate", "timeout_ms")
+
+bodies = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, values))
+token_ids = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=12)
+
+
+def body(**fields: object) -> bytes:
+    """Returns a body with these fields beside a model and an input."""
+    return json.dumps({"model": "minilm", "input": "a"} | fields).encode()
+
+
+def fault(**fields: object) -> RequestError:
+    """Returns the error that a body with these fields gives."""
+    with pytest.raises(RequestError) as caught:
+        DIALECT.parse(body(**fields), {}, SETTINGS)
+    return caught.value
+
+
+@given(jsonish | bodies.map(lambda value: json.dumps(value).encode()), headers, headers)
+def test_any_bytes_give_a_request_or_a_request_error(data: bytes, timeout: str | None, priority: str | None) -> None:
+    """Nothing else is ever raised, and what is taken goes through the codec."""
+    given = {"x-timeout-ms": timeout, "x-priority": priority}
+    try:
+        asked = DIALECT.parse(data, {name: value for name, value in given.items() if value is not None}, SETTINGS)
+    except RequestError:
+        return
+    assert 1 <= len(asked.inputs) <= SETTINGS.max_inputs
+    assert asked.lane in (INTERACTIVE, BULK)
+    try:
+        encoded = encode_body(Body(EMBED, asked.inputs, asked.options))
+    except UnicodeEncodeError:  # a lone surrogate, which the dispatcher tells
+        return
+    assert decode_body(encoded) == Body(EMBED, asked.inputs, asked.options)
+
+
+@pytest.mark.parametrize(
+    ("given", "inputs"),
+    [
+        ("a", ("a",)),
+        (["a", "b"], ("a", "b")),
+        ([101, 7, 102], (encode_ids([101, 7, 102]),)),
+        ([[101, 102], [7]], (encode_ids([101, 102]), encode_ids([7]))),
+    ],
+)
+def test_an_input_has_four_forms(given: object, inputs: tuple[object, ...]) -> None:
+    """A list of numbers is one input."""
+    assert DIALECT.parse(body(input=given), {}, SETTINGS).inputs == inputs
+
+
+@given(token_ids)
+def test_token_ids_are_what_was_sent(ids: list[int]) -> None:
+    """All that uint32 can carry."""
+    [given] = DIALECT.parse(body(input=ids), {}, SETTINGS).inputs
+    assert isinstance(given, bytes)
+    assert decode_ids(given) == ids
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", [], [""], ["a", ""], [[]], [[1], []], None, 1, True, {"a": 1}, 1.5),
+        *(["a", 1], [1, "a"], [1, [2]], ["a", None], [True], [1.0], [-1], [2**32], [[2**32]], [[[1]]]),
+    ],
+    ids=str,
+)
+def test_what_is_no_input_is_told_with_the_field(given: object) -> None:
+    """An empty text is none; neither are numbers that are no token ids."""
+    error = fault(input=given)
+    assert isinstance(error, InvalidRequest)
+    assert error.param == "input"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("model", value) for value in (None, 1, ["minilm"])),
+        *(("encoding_format", value) for value in ("hex", 1)),
+        *(("dimensions", value) for value in (0, -1, "8", 1.5, True, 65_537)),
+        *(("normalize", value) for value in ("yes", 1)),
+        ("truncation_direction", "up"),
+        ("prompt_name", "x" * 257),
+        ("timeout_ms", 0),
+        ("priority", "now"),
+        ("user", 1),
+    ],
+)
+def test_a_field_with_a_wrong_value_is_named(name: str, value: object) -> None:
+    """And the value is not repeated."""
+    error = fault(**{name: value})
+    assert error.param == name
+    assert status_of_refusal(error) == 400
+
+
+def status_of_refusal(error: RedbatchError) -> int:
+    """Returns the status with which an error is told."""
+    return DIALECT.refusal(error, "r")[0]
+
+
+@pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},', b'"","",', b'"", "", ', b"17,"])
+def test_a_body_of_a_million_parts_is_not_looked_at(part: bytes) -> None:
+    """To make them would take seconds and a gigabyte, in which nobody else is served."""
+    with pytest.raises(TooLarge, match="too many"):
+        DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, SETTINGS)
+    fields = b",".join(b'"%d":1' % i for i in range(600_000))
+    with pytest.raises(TooLarge, match="too many"):
+        DIALECT.parse(b'{"model": "m", "input": "a", ' + fields + b"}", {}, SETTINGS)
+
+
+def test_texts_may_be_json_themselves() -> None:
+    """What stands in quotes makes no values."""
+    text = json.dumps([{f"key {i}": "value"} for i in range(40_000)])
+    asked = DIALECT.parse(body(input=[text] * 8), {}, GatewaySettings(max_input_chars=10**7))
+    assert asked.inputs == (text,) * 8
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("input", "model")])
+def test_null_is_as_good_as_nothing(name: str) -> None:
+    """Wrappers of clients send it for what their users leave out."""
+    assert DIALECT.parse(body(**{name: None}), {}, SETTINGS) == DIALECT.parse(body(), {}, SETTINGS)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"input": NaN}', b'{"input": "\\ud800"}'])
+def test_what_is_no_object_is_told(data: bytes) -> None:
+    """Also what Python's own parser would take: NaN, and a lone surrogate."""
+    with pytest.raises(InvalidRequest):
+        DIALECT.parse(data, {}, SETTINGS)
+
+
+def test_a_missing_model_is_named() -> None:
+    """OpenAI's clients always send one."""
+    with pytest.raises(InvalidRequest) as caught:
+        DIALECT.parse(b'{"input": "a"}', {}, SETTINGS)
+    assert caught.value.param == "model"
+
+
+def test_limits_are_those_of_the_gateway() -> None:
+    """Too many inputs, or one too long, as text or as token ids."""
+    for too_much in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
+        assert isinstance(fault(input=too_much), TooLarge)
+    for just_enough in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
+        assert DIALECT.parse(body(input=just_enough), {}, SETTINGS).inputs
+
+
+@pytest.mark.parametrize("text", [MARK * 20, {MARK: MARK}, [MARK, 1], [[MARK]]])
+def test_errors_do_not_repeat_the_text(text: object) -> None:
+    """What a client sends may be private: it is in no message."""
+    assert MARK not in fault(input=text).message
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, Options(normalize=True)),
+        ({"normalize": False}, Options(normalize=False)),
+        ({"dimensions": 64, "prompt_name": "query"}, Options("query", normalize=True, dimensions=64)),
+        ({"truncate": False, "truncation_direction": "left"}, Options(normalize=True, truncate="no")),
+        ({"truncation_direction": "left"}, Options(normalize=True, truncate="left")),
+    ],
+)
+def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None:
+    """Vectors have length 1 unless asked otherwise."""
+    assert DIALECT.parse(body(**fields), {}, SETTINGS).options == options
+
+
+def answered(*rows: list[float], per_entry: int = 2) -> Answered:
+    """Returns an answer with these vectors."""
+    parts = [rows[start : start + per_entry] for start in range(0, len(rows), per_entry)]
+    data = [np.asarray(part, dtype="<f4").tobytes() for part in parts]
+    entries = (Vectors("r", i * per_entry, len(p), len(rows[0]), data[i]) for i, p in enumerate(parts))
+    return Answered(tuple(entries), 1.0, 2.0, 3, 17)
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_an_answer_has_all_that_the_contract_names(form: str) -> None:
+    """In both forms the numbers are the model's, to the last bit, and in order."""
+    rows = [[0.1, -1 / 3], [1e-45, 2.0], [3.4e38, -0.0]]
+    asked = DIALECT.parse(body(input=["a", "b", "c"], encoding_format=form, model="minilm"), {}, SETTINGS)
+    told = json.loads(DIALECT.answer(asked, answered(*rows)))
+    assert {name: told[name] for name in told if name != "data"} == {
+        "object": "list",
+        "model": "minilm",
+        "usage": {"prompt_tokens": 17, "total_tokens": 17},
+    }
+    assert [(each["object"], each["index"]) for each in told["data"]] == [("embedding", i) for i in range(3)]
+    for each, row in zip(told["data"], rows, strict=True):
+        vector = each["embedding"]
+        data = base64.b64decode(vector) if form == "base64" else np.asarray(vector, dtype="<f4").tobytes()
+        assert data == np.asarray(row, dtype="<f4").tobytes()
+
+
+@pytest.mark.parametrize("kind", error_tree(), ids=lambda kind: kind.__name__)
+def test_every_error_has_all_four_keys(kind: type[RedbatchError]) -> None:
+    """Clients read them without looking; the code is a string, and the request's id stands in a header alone."""
+    status, told = DIALECT.refusal(kind("It is so."), "r-1")
+    error = json.loads(told)["error"]
+    assert sorted(error) == ["code", "message", "param", "type"]
+    assert (error["message"], error["param"], error["code"]) == ("It is so.", None, kind.code)
+    expected = "invalid_request_error" if status < 429 else "rate_limit_error" if status == 429 else "server_error"
+    assert error["type"] == expected

@@ -1,0 +1,190 @@
+"""What every backend of text models gives, whatever runs it: the vectors of `encode`, to what its format can hold."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from gpuworker.backends.base import Backend, InputRefused, load_backend
+from gpuworker.models import parse_model
+from shared.codec import encode_ids
+from shared.messages import EMBED, EMBED_ALL, PLAIN, Input, Options
+from tests.unit.gpuworker.backends.options import OPTIONS
+
+pytestmark = pytest.mark.model
+
+TEXTS = [
+    "",
+    "hello",
+    "A longer text, of more words than the first one has.",
+    "Ünïcödé 漢字 🙂",
+    "hello",
+    "one two three four five " * 20,
+    "x " * 700,
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A backend and its format, and how far a number of a vector of length 1 may be from that of `encode`."""
+
+    backend: str
+    dtype: str
+    tolerance: float
+    compile: bool = False
+    shape_buckets: str = "off"
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        """Its name as a parameter."""
+        compiled, buckets = "-compiled" * self.compile, "-buckets" * (self.shape_buckets == "on")
+        return f"{self.backend}-{self.dtype}{compiled}{buckets}{'-cuda' * (self.device == 'cuda')}"
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU")
+
+KINDS = [
+    Kind("torch", "float32", 1e-5),
+    Kind("torch", "bfloat16", 1e-2),
+    Kind("torch", "float32", 1e-5, shape_buckets="on"),
+    pytest.param(Kind("torch", "float32", 1e-5, compile=True), marks=[pytest.mark.slow, pytest.mark.long]),
+    Kind("onnx", "float32", 1e-5),
+    Kind("openvino", "float32", 1e-5),
+    Kind("openvino", "bfloat16", 1e-2),
+    pytest.param(Kind("torch", "float32", 1e-4, device="cuda"), marks=needs_gpu),
+    pytest.param(Kind("torch", "bfloat16", 1e-2, device="cuda"), marks=needs_gpu),
+    pytest.param(Kind("torch", "bfloat16", 1e-2, compile=True, device="cuda"), marks=needs_gpu),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Each in turn."""
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def backend(kind: Kind, graphs: Path) -> Backend:
+    """A loaded backend."""
+    if kind.compile and shutil.which("c++") is None:
+        pytest.skip("torch compiles for a CPU by a C++ compiler, and there is none")
+    options = asdict(kind)
+    del options["tolerance"]
+    return load_backend(parse_model("minilm"), replace(OPTIONS, **options))
+
+
+@pytest.fixture(scope="module")
+def expected() -> NDArray[np.float32]:
+    """What `encode` gives for each text alone."""
+    model = SentenceTransformer(parse_model("minilm").path, device="cpu")
+    return np.stack([model.encode([text])[0] for text in TEXTS])
+
+
+def vectors(backend: Backend, texts: list[Input], *, alone: bool = False, raw: bool = False) -> NDArray[np.float32]:
+    """Returns the vectors of some texts, run as one batch."""
+    found = np.asarray(backend.run(backend.collate(backend.tokenize(texts)), EMBED, alone=alone, raw=raw))
+    assert found.dtype == np.float32
+    assert found.shape == (len(texts), backend.dim)
+    return found
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_vectors_are_those_of_encode(backend: Backend, kind: Kind, expected: NDArray[np.float32], alone: bool) -> None:
+    """In a batch of texts of all lengths, on one core or on all of them."""
+    assert np.abs(vectors(backend, [*TEXTS], alone=alone) - expected).max() <= kind.tolerance
+
+
+def test_a_text_does_not_depend_on_its_batch(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """Nor on its place in it: each order of three texts of three lengths, and each of them alone."""
+    for order in permutations(range(1, 4)):
+        found = vectors(backend, [TEXTS[i] for i in order])
+        assert np.abs(found - expected[list(order)]).max() <= kind.tolerance
+    for i in range(1, 4):
+        assert np.abs(vectors(backend, [TEXTS[i]])[0] - expected[i]).max() <= kind.tolerance
+
+
+def test_batches_of_many_sizes(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """A text has its vector in each of them."""
+    for number in (1, 2, 3, 5, 7, 8, 9, 33):
+        found = vectors(backend, [TEXTS[2]] * number)
+        assert np.abs(found - expected[2]).max() <= kind.tolerance
+
+
+def test_batches_run_at_once(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """From several threads, each with its own answers."""
+    batches = [[i, (i + 1) % len(TEXTS)] for i in range(len(TEXTS))] * 4
+    with ThreadPoolExecutor(2) as pool:
+        for batch, found in zip(
+            batches, pool.map(lambda of: vectors(backend, [TEXTS[i] for i in of]), batches), strict=True
+        ):
+            assert np.abs(found - expected[batch]).max() <= kind.tolerance
+
+
+def test_the_same_again_is_the_same(backend: Backend) -> None:
+    """Bit by bit: the same batch in the same engine."""
+    assert np.array_equal(vectors(backend, [*TEXTS]), vectors(backend, [*TEXTS]))
+
+
+def test_answers_are_not_written_over(backend: Backend) -> None:
+    """A vector stays as it is when the next batch runs."""
+    first = vectors(backend, [TEXTS[1]])
+    kept = first.copy()
+    vectors(backend, [TEXTS[5]])
+    assert np.array_equal(first, kept)
+
+
+def test_token_ids_are_taken_for_texts(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """Those of a text have its vector."""
+    ids = [token["id"] for token in backend.show_tokens([TEXTS[2]], PLAIN)[0]]
+    assert np.abs(vectors(backend, [encode_ids(ids)])[0] - expected[2]).max() <= kind.tolerance
+    with pytest.raises(InputRefused, match="Token ids of this model are below"):
+        backend.tokenize([encode_ids([10**6])])
+
+
+def test_each_token_has_a_vector(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """As many as it has tokens, whose mean points where the text's vector does."""
+    texts: list[Input] = [TEXTS[5], TEXTS[1], TEXTS[2]]
+    tokenized = backend.tokenize(texts)
+    found = backend.run(backend.collate(tokenized), EMBED_ALL, alone=True)
+    for each, read, at in zip(found, tokenized, (5, 1, 2), strict=True):
+        assert np.shape(each) == (read.tokens, backend.dim)
+        mean = np.asarray(each).mean(axis=0)
+        assert np.abs(mean / np.linalg.norm(mean) - expected[at]).max() <= kind.tolerance
+
+
+def test_raw_vectors_have_their_own_length(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """And point where the others do."""
+    raw = vectors(backend, [*TEXTS], raw=True)
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    assert backend.normalizes
+    assert lengths.max() > 1.5
+    assert np.abs(raw / lengths - expected).max() <= kind.tolerance
+
+
+def test_long_texts_are_cut_as_encode_cuts_them(backend: Backend) -> None:
+    """To what the model takes; or refused, if they are not to be cut."""
+    assert backend.tokenize([TEXTS[6]])[0].tokens == backend.max_input_tokens == 256
+    with pytest.raises(InputRefused, match="cut it"):
+        backend.tokenize([TEXTS[6]], Options(truncate="no"))
+
+
+def test_it_says_what_it_is(backend: Backend, kind: Kind) -> None:
+    """Its vectors are never taken for those of another."""
+    plain = load_backend(parse_model("minilm"), OPTIONS)
+    same = (kind.backend, kind.dtype, kind.device) == ("torch", "float32", "cpu")
+    assert (backend.device.partition(":")[0], backend.dtype, backend.pooling) == (kind.device, kind.dtype, "mean")
+    assert (backend.revision == plain.revision) == same
+    backend.warmup()
+    assert backend.busy_s() == 0.0
+    vectors(backend, [TEXTS[1]])
+    assert (backend.busy_s() > 0) == (kind.device == "cuda")

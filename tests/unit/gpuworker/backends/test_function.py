@@ -1,0 +1,131 @@
+"""What a class of the user's is told, and what becomes of what it gives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuworker.backends.function import FunctionBackend
+from gpuworker.models import ModelError, parse_model
+from tests.unit.gpuworker.backends.options import OPTIONS
+
+if TYPE_CHECKING:
+    from gpuworker.backends.base import Outputs
+
+SOURCE = """
+import numpy, torch
+
+class Model:
+    def __init__(self, factor=1):
+        self.factor, self.warm = factor, False
+
+    def warmup(self):
+        self.warm = True
+
+    def preprocess(self, value):
+        return value * self.factor
+
+    def transform(self, values):
+        return values
+
+    def postprocess(self, result):
+        kinds = {"numpy": numpy.arange(3, dtype="float32"), "torch": torch.ones(2, 2), "scalar": numpy.float64(0.5)}
+        return kinds.get(str(result), result)
+
+class Fewer(Model):
+    def transform(self, values):
+        return values[1:]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the user stands, with a module beside himself."""
+    (tmp_path / "ownmodel.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("ownmodel", None)
+
+
+def loaded(name: str = "ownmodel:Model", model_args: str = "") -> FunctionBackend:
+    """Loads a class."""
+    return FunctionBackend(parse_model(name), replace(OPTIONS, model=name, model_args=model_args))
+
+
+def outputs(backend: FunctionBackend, *inputs: str) -> Outputs:
+    """Returns what comes of some inputs, which are JSON."""
+    return backend.run(backend.collate(backend.tokenize(inputs)), alone=True)
+
+
+@pytest.mark.usefixtures("folder")
+def test_arguments_and_methods() -> None:
+    """It is made with its arguments, warmed up, and its outputs are JSON in the order of the inputs."""
+    backend = loaded(model_args='{"factor": 3}')
+    backend.warmup()
+    assert backend._function.warm  # type: ignore[attr-defined]  # it is the class above
+    assert outputs(backend, "2", '"ab"', "[null]") == [b"6", b'"ababab"', b"[null,null,null]"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("kind", "told"), [("numpy", b"[0.0,1.0,2.0]"), ("torch", b"[[1.0,1.0],[1.0,1.0]]"), ("scalar", b"0.5")]
+)
+def test_arrays_become_lists(kind: str, told: bytes) -> None:
+    """Of numpy, and of torch."""
+    assert outputs(loaded(), f'"{kind}"') == [told]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_wrong_number_of_results_is_an_error() -> None:
+    """Nobody could say whose they are."""
+    with pytest.raises(ValueError, match="1 results for 2 values"):
+        outputs(loaded("ownmodel:Fewer"), "1", "2")
+
+
+def test_its_revision_is_that_of_source_and_arguments(folder: Path) -> None:
+    """The same twice; another for other arguments, another class, or a changed source."""
+    first = loaded().revision
+    assert loaded().revision == first
+    assert len({first, loaded(model_args='{"factor": 2}').revision, loaded("ownmodel:Fewer").revision}) == 3
+    (folder / "ownmodel.py").write_text(SOURCE + "\n")
+    assert loaded().revision != first
+
+
+def test_the_folder_one_stands_in_hides_nothing(folder: Path) -> None:
+    """A file of the user's that is called as a library is, is not imported in place of it."""
+    (folder / "tabnanny.py").write_text("raise RuntimeError('not this one')")
+    (folder / "ownmodel.py").write_text("import tabnanny\n" + SOURCE)
+    assert "tabnanny" not in sys.modules
+    assert outputs(loaded(), "1") == [b"1"]
+    del sys.modules["tabnanny"]
+
+
+@pytest.mark.parametrize(
+    ("device", "variable", "seen"),
+    [("cpu", "3", "3"), ("cuda:1", "", "1"), ("cuda:1", "4,6", "6"), ("cuda:0", "GPU-a, GPU-b", "GPU-a")],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_class_sees_the_gpu_of_its_engine(
+    device: str, variable: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the variable that all libraries heed; no other, so that two engines never meet on the first."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    backend = FunctionBackend(parse_model("ownmodel:Model"), replace(OPTIONS, device=device))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+    assert backend.device == device
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["ownmodel:model", "ownmodel.deeper:Model", "nomodel:Model"])
+def test_what_is_not_there_is_named(name: str) -> None:
+    """In one line."""
+    with pytest.raises(ModelError, match=name) as error:
+        loaded(name)
+    assert "\n" not in str(error.value)

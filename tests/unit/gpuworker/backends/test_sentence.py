@@ -1,0 +1,175 @@
+"""Models other than the bundled one, from a folder: what the backend gives is what `encode` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from transformers import (
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from gpuworker.backends import loading
+from gpuworker.backends.base import InputRefused
+from gpuworker.backends.loading import dtype_of
+from gpuworker.backends.tokenizer import Tokenized
+from gpuworker.backends.sentence import SentenceBackend, Whole
+from gpuworker.models import ModelError, parse_model
+from shared.codec import encode_ids
+from shared.messages import EMBED_ALL, PLAIN
+from tests.unit.gpuworker.backends.options import OPTIONS
+
+pytestmark = pytest.mark.model
+
+TEXTS = ["hello", "A longer text, of more words than the first one has.", "Ünïcödé 漢字", "x " * 700]
+
+
+def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> None:
+    """A static embedding has no transformer to take apart: its texts go through `encode`."""
+    words = SentenceTransformer(parse_model("minilm").path).tokenizer.backend_tokenizer
+    SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(tmp_path))
+    backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
+    inputs = backend.tokenize(TEXTS)
+    assert all(isinstance(each, Whole) and each.tokens >= 1 for each in inputs)
+    expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
+    assert backend.dim == 32
+    with pytest.raises(InputRefused, match="no vectors of tokens"):
+        backend.run(backend.collate(inputs), EMBED_ALL, alone=True)
+    for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
+        with pytest.raises(InputRefused, match="shows no tokens"):
+            ask([given], PLAIN)
+    assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
+
+
+def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
+    """A model that names a default prompt gets it, as `encode` puts it."""
+    model = SentenceTransformer(parse_model("minilm").path, prompts={"query": "query: "}, default_prompt_name="query")
+    model.save(str(tmp_path))
+    backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
+    inputs = backend.tokenize(TEXTS)
+    assert all(isinstance(each, Tokenized) for each in inputs)
+    expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
+    assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
+
+
+def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> None:
+    """The message names the model, and is short enough for a terminal."""
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match="cannot be loaded") as caught:
+        SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path) -> None:
+    """What the file holds does not decide: `dtype=auto` is float32 on a CPU, and float32 is float32."""
+    model = SentenceTransformer(parse_model("minilm").path, model_kwargs={"dtype": torch.float16})
+    model.save(str(tmp_path))
+    expected = SentenceTransformer(str(tmp_path), model_kwargs={"dtype": torch.float32}).encode(TEXTS)
+    for dtype in ("auto", "float32"):
+        backend = SentenceBackend(parse_model(str(tmp_path)), replace(OPTIONS, dtype=dtype))
+        assert np.abs(backend.run(backend.collate(backend.tokenize(TEXTS)), alone=True) - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "has_bfloat16", "expected"),
+    [
+        ("auto", "cpu", True, torch.float32),
+        ("auto", "mps", True, torch.float32),
+        ("auto", "cuda:1", True, torch.bfloat16),
+        ("auto", "cuda", False, torch.float16),
+        ("float32", "cuda", True, torch.float32),
+        ("bfloat16", "cpu", False, torch.bfloat16),
+    ],
+)
+def test_auto_is_the_short_format_that_a_gpu_computes_in(
+    name: str, device: str, has_bfloat16: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And float32 on all else; a format that is named is taken anywhere."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda *, including_emulation: has_bfloat16 or including_emulation
+    )
+    assert dtype_of(name, device) == expected
+
+
+def test_tables_of_rotary_positions_keep_their_format() -> None:
+    """In a short format the angle of a late position would be off by whole turns."""
+    config = ModernBertConfig(
+        vocab_size=64, pad_token_id=0, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1
+    )
+    model = ModernBertModel(config)
+    loading.cast([model], torch.bfloat16)  # type: ignore[arg-type]
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    tables = [each for name, each in model.named_buffers() if "inv_freq" in name]
+    assert tables
+    assert {each.dtype for each in tables} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
+    """Float32 of unit length, close to those of the model in float32: only the transformer is cut short."""
+    full = SentenceBackend(parse_model("minilm"), OPTIONS)
+    short = SentenceBackend(parse_model("minilm"), replace(OPTIONS, dtype=dtype))
+    texts = TEXTS * 2
+    expected, found = (
+        np.asarray(backend.run(backend.collate(backend.tokenize(texts)), alone=True)) for backend in (full, short)
+    )
+    assert found.dtype == np.float32
+    assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+    assert (found * expected).sum(axis=1).min() > 0.999
+    assert not np.array_equal(found, expected)
+
+
+def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
+    """Or for several, where there are many, so that none is left over; unless the settings say otherwise."""
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3)).runners == 3
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3, runners=1)).runners == 1
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=12)).runners == 6, "of two cores each"
+
+
+KINDS: dict[str, tuple[Callable[..., Any], type[Any], bool]] = {
+    "bert": (BertConfig, BertModel, True),
+    "roberta": (RobertaConfig, RobertaModel, True),  # its positions begin behind those kept for padding
+    "mpnet": (MPNetConfig, MPNetModel, False),  # its attention is its own, with a bias by distance
+    "modernbert": (partial(ModernBertConfig, pad_token_id=0), ModernBertModel, False),  # its local layers have a window
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: str) -> None:
+    """Texts of different lengths in one batch, in any order: each gets the vector that `encode` gives it."""
+    configuration, architecture, packs = KINDS[kind]
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    torch.manual_seed(3)
+    model = architecture(configuration(vocab_size=30_522, max_position_embeddings=140, **sizes))
+    model.save_pretrained(tmp_path / "model")
+    SentenceTransformer(parse_model("minilm").path).tokenizer.save_pretrained(tmp_path / "model")
+    transformer = Transformer(str(tmp_path / "model"), max_seq_length=128)
+    SentenceTransformer(modules=[transformer, Pooling(32)]).save(str(tmp_path / "whole"))
+    backend = SentenceBackend(parse_model(str(tmp_path / "whole")), OPTIONS)
+    assert backend.packs is packs
+    texts = [*TEXTS, "two words", "hello", "some more words than two"]
+    expected = SentenceTransformer(str(tmp_path / "whole")).encode(texts)
+    tokenized = backend.tokenize(texts)
+    found = backend.run(backend.collate(tokenized), alone=False)
+    assert np.abs(found - expected).max() <= 1e-5
+    each_token = backend.run(backend.collate(tokenized), EMBED_ALL, alone=False)
+    assert [each.shape for each in each_token] == [(one.tokens, 32) for one in tokenized]
+    assert np.abs(np.asarray([each.mean(axis=0) for each in each_token]) - expected).max() <= 1e-5
+    assert (backend.pooling, backend.dtype, backend.max_input_tokens) == ("mean", "float32", 128)

@@ -1,0 +1,140 @@
+"""The command line as a user meets it, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redbatch import __version__
+
+HEAVY = ("torch", "transformers", "sentence_transformers", "fastapi", "uvicorn", "numpy")
+
+
+def redbatch(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a folder and an environment that hold nothing else."""
+    return subprocess.run(
+        [sys.executable, "-m", "redbatch", *arguments],
+        cwd=cwd,
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "160", "TERM": "dumb", **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version(tmp_path: Path) -> None:
+    """`--version` prints one line."""
+    assert redbatch("--version", cwd=tmp_path).stdout == f"redbatch {__version__}\n"
+
+
+def test_without_arguments_it_teaches(tmp_path: Path) -> None:
+    """The first thing to type is in the help, and so are all commands."""
+    result = redbatch(cwd=tmp_path)
+    for expected in ("redbatch up", "curl", "gateway", "worker", "queue", "settings"):
+        assert expected in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("up", ("--port", "--gateways", "--workers", "--model", "--redis-url", "--max-batch-wait-ms", "--max-inputs")),
+        ("gateway", ("--port", "--max-queue-inputs", "--reply-connections")),
+        ("worker", ("--model", "--device", "--max-batch-size")),
+        ("queue", ("--redis-url", "--json", "--watch")),
+        ("tune", ("--p95-ms", "--texts", "--search", "--model", "--dtype", "--out")),
+        ("settings", ("--json", "--markdown")),
+    ],
+)
+def test_each_command_explains_itself(command: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Flags and an example are in the help of the command."""
+    text = redbatch(command, "--help", cwd=tmp_path).stdout
+    assert f"redbatch {command}" in text
+    for flag in flags:
+        assert flag in text
+    assert "--listen-fd" not in text
+
+
+@pytest.mark.parametrize("command", ["up", "gateway", "worker"])
+def test_a_wrong_setting_is_a_line_and_exit_code_2(command: str, tmp_path: Path) -> None:
+    """No traceback: the flag, the variable and what is wrong."""
+    result = redbatch(command, cwd=tmp_path, environment={"REDBATCH_LOG_LEVEL": "loud"})
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "--log-level (REDBATCH_LOG_LEVEL)" in line
+
+
+@pytest.mark.parametrize("module", ["api", "gpuworker"])
+def test_the_containers_way_says_the_same(module: str, tmp_path: Path) -> None:
+    """`python -m api` and `python -m gpuworker` read the environment and refuse in the same words."""
+    result = subprocess.run(
+        [sys.executable, "-P", "-m", module],
+        cwd=tmp_path,
+        env={"REDBATCH_LOG_LEVEL": "loud"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "--log-level (REDBATCH_LOG_LEVEL)" in result.stderr.splitlines()[-1]
+
+
+def test_settings_as_json(tmp_path: Path) -> None:
+    """A script can read the settings of one process."""
+    result = redbatch("settings", "worker", "--json", cwd=tmp_path, environment={"REDBATCH_MODEL": "null"})
+    by_name = {entry["name"]: entry for entry in json.loads(result.stdout)}
+    assert by_name["model"]["value"] == "null"
+    assert "port" not in by_name
+
+
+def test_the_command_line_is_light(tmp_path: Path) -> None:
+    """Neither torch nor FastAPI is imported for a help text, for `up`, or for `queue`."""
+    program = (
+        "import sys, redbatch.commands, redbatch.up.command, redbatch.queue.command; "
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("module", "never"),
+    [("api", ("torch", "transformers")), ("gpuworker", ("torch", "transformers", "fastapi", "uvicorn"))],
+)
+def test_processes_import_only_their_own(module: str, never: tuple[str, ...], tmp_path: Path) -> None:
+    """A gateway never imports torch; a worker, beside its engine, neither torch nor FastAPI."""
+    program = f"import sys, {module}.__main__; print([name for name in {never!r} if name in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYTHONPATH": "."}])
+def test_the_callers_packages_do_not_win(environment: dict[str, str], tmp_path: Path) -> None:
+    """Somebody's own api, gpuworker and shared in the current folder are left alone."""
+    for name in ("api", "gpuworker", "shared"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported from the current folder')")
+    result = redbatch("settings", "--json", cwd=tmp_path, environment=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_extra_that_is_missing_is_named(tmp_path: Path) -> None:
+    """Without the gateway's libraries the message says which extra brings them."""
+    program = (
+        "import sys; sys.modules['fastapi'] = None\n"
+        "from redbatch.single import run_gateway; sys.exit(run_gateway({}, None))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 2
+    assert "redbatch[gateway]" in result.stderr

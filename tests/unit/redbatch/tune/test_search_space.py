@@ -1,0 +1,65 @@
+"""Which settings there are to try."""
+
+from __future__ import annotations
+
+import pytest
+
+from redbatch.tune.settings import KNOBS
+from redbatch.tune.search_space import DEFAULTS, Knob, Machine, default_of, knobs, neighbours, shown
+
+LAPTOP = Machine("cpu", 4, has_tokens=True)
+GPU = Machine("cuda:0", 16, has_tokens=True)
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, GPU, Machine("cpu", 1, has_tokens=True)])
+def test_each_setting_has_its_default_among_its_values(machine: Machine) -> None:
+    """Once: it is where the search begins."""
+    assert all(knob.values.count(None) == 1 for knob in knobs(machine, 100, KNOBS))
+
+
+def values(machine: Machine, name: str, budget_ms: float = 100.0) -> tuple[str | None, ...]:
+    """The values of one setting."""
+    return next((knob.values for knob in knobs(machine, budget_ms, KNOBS) if knob.name == name), ())
+
+
+def test_tokens_and_runners_depend_on_the_device() -> None:
+    """A GPU runs one batch at a time, and a large one."""
+    assert max(int(value or 0) for value in values(LAPTOP, "max_batch_tokens")) < 16_384
+    assert "8192" in values(GPU, "max_batch_tokens")
+    assert values(LAPTOP, "runners") == ("1", "2", None)
+    assert values(GPU, "runners") == (None, "2")
+
+
+def test_a_model_without_tokens_has_fewer_settings() -> None:
+    """Null and simulated models count a text as one token and run one batch."""
+    names = {knob.name for knob in knobs(Machine("cpu", 4, has_tokens=False), 100, KNOBS)}
+    assert names == {"max_batch_size", "max_batch_wait_ms"}
+
+
+def test_a_wait_that_is_much_of_the_budget_is_not_tried() -> None:
+    """The adaptive one is, whatever the budget."""
+    assert values(LAPTOP, "max_batch_wait_ms", budget_ms=20)[-1] == "5"
+    assert {"auto", "0"} - {default_of("max_batch_wait_ms")} <= set(values(LAPTOP, "max_batch_wait_ms", budget_ms=1))
+
+
+def test_only_what_is_asked_for_is_changed() -> None:
+    """What the user has given is left out by its name; a setting with one value is none."""
+    assert [knob.name for knob in knobs(LAPTOP, 100, ["max_batch_size"])] == ["max_batch_size"]
+    assert knobs(Machine("cpu", 1, has_tokens=True), 100, ["runners"]) == ()
+
+
+def test_neighbours_go_one_way_to_the_end() -> None:
+    """The default is one of them, and is no difference; other settings stay."""
+    knob = Knob("size", ("1", None, "3"))
+    other = ("wait", "5")
+    assert list(neighbours(frozenset({other, ("size", "1")}), knob, 1)) == [
+        frozenset({other}),
+        frozenset({other, ("size", "3")}),
+    ]
+    assert list(neighbours(DEFAULTS, knob, -1)) == [frozenset({("size", "1")})]
+
+
+def test_a_choice_is_named_by_its_differences() -> None:
+    """In one order."""
+    assert shown(DEFAULTS) == "defaults"
+    assert shown(frozenset({("b", "2"), ("a", "1")})) == "a=1, b=2"

@@ -1,0 +1,189 @@
+"""A whole search on a cluster that is a formula."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from rich.console import Console
+
+from redbatch.tune.points import Point
+from redbatch.tune.report import Outcome, as_json, as_text
+from redbatch.tune.session import Session
+from redbatch.tune.settings import TuneSettings
+from redbatch.tune.search_space import DEFAULTS, Knob
+from redbatch.tune.testbed import Served
+from tests.unit.redbatch.tune.points import point, served
+
+SIZE = Knob("max_batch_size", ("16", "32", None, "128", "256"))
+WAIT = Knob("max_batch_wait_ms", (None, "5"))
+Formula = Callable[[Mapping[str, str], int], Point]
+
+
+@dataclass
+class Cluster:
+    """Serves by a formula, notes which workers it was asked for, and is interrupted at a load."""
+
+    formula: Formula
+    ends_at: int | None = None
+    workers: list[dict[str, str]] = field(default_factory=list)
+    loads: int = 0
+    _now: dict[str, str] = field(default_factory=dict)
+
+    def serve(self, settings: dict[str, str]) -> Served:
+        """Starts a worker."""
+        self.workers.append(settings)
+        self._now = settings
+        return Served("cpu", 2.0)
+
+    def point(self, clients: int) -> Point:
+        """Puts a load on it."""
+        self.loads += 1
+        if self.loads == self.ends_at:
+            raise KeyboardInterrupt
+        return self.formula(self._now, clients)
+
+
+@dataclass
+class Viewer:
+    """Notes what it is told."""
+
+    told: list[str] = field(default_factory=list)
+    expected_s: list[float] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        """Notes it."""
+        self.told.append(text)
+
+    def expect(self, left_s: float) -> None:
+        """Notes it."""
+        self.expected_s.append(left_s)
+
+    def say(self, text: str) -> None:
+        """Does not."""
+
+    def finished(self, text: str) -> None:
+        """Notes it."""
+        self.told.append(text)
+
+
+def searched(cluster: Cluster, p95_ms: float = 100.0, **settings: object) -> tuple[Outcome, Viewer]:
+    """Searches to the end, or to where it is interrupted."""
+    chosen = TuneSettings.model_validate({"p95_ms": p95_ms, **settings})
+    viewer = Viewer()
+    session = Session(chosen, cluster, cluster, (SIZE, WAIT), viewer)
+    outcome = Outcome(chosen, {"model": "formula"}, session, ())
+    try:
+        session.run(cluster.serve({}))
+    except KeyboardInterrupt:
+        assert cluster.ends_at is not None
+    return outcome, viewer
+
+
+def text_of(outcome: Outcome) -> str:
+    """What the terminal shows."""
+    output = io.StringIO()
+    Console(file=output, width=160).print(as_text(outcome))
+    return output.getvalue()
+
+
+def sized(given: Mapping[str, str], clients: int) -> Point:
+    """Larger batches pay: 40 ms for any up to the size."""
+    return served(clients, 40, 0.01, int(given.get("max_batch_size", "64")))
+
+
+def flat(_given: Mapping[str, str], clients: int) -> Point:
+    """No setting changes anything."""
+    return served(clients, 5, 3, 64)
+
+
+def test_the_best_setting_is_found_and_said_in_lines_to_paste() -> None:
+    """With its gain, and nothing that is as by default."""
+    outcome, _ = searched(Cluster(sized), p95_ms=90)
+    text = text_of(outcome)
+    assert "REDBATCH_MAX_BATCH_SIZE=256\n" in text
+    assert "REDBATCH_MAX_BATCH_WAIT_MS" not in text
+    assert "over the defaults" in text
+    assert "256 clients" in text
+
+
+def test_where_nothing_helps_the_defaults_stay_and_no_finals_are_run() -> None:
+    """One worker for each neighbour, and none twice."""
+    cluster = Cluster(flat)
+    outcome, _ = searched(cluster)
+    assert "Keep the defaults" in text_of(outcome)
+    assert cluster.workers == [{}, {"max_batch_size": "128"}, {"max_batch_size": "32"}, {"max_batch_wait_ms": "5"}]
+    assert outcome.session.rounds == {}
+
+
+def test_a_stroke_of_luck_does_not_beat_the_defaults() -> None:
+    """A setting that was fast once is not when it runs in turn with them."""
+    seen: list[int] = []
+
+    def lucky(given: Mapping[str, str], clients: int) -> Point:
+        first = "max_batch_wait_ms" in given and len(seen) < 2
+        if first:
+            seen.append(clients)
+        return point(clients, clients * (20 if first else 10), clients * 4)
+
+    outcome, _ = searched(Cluster(lucky))
+    assert outcome.session.rounds.keys() == {DEFAULTS, frozenset({("max_batch_wait_ms", "5")})}
+    text = text_of(outcome)
+    assert "Keep the defaults" in text
+    assert "REDBATCH_" not in text
+
+
+def test_a_budget_that_nothing_keeps_is_said_with_the_lowest_p95() -> None:
+    """And with what it was seen."""
+    outcome, _ = searched(Cluster(flat), p95_ms=4)
+    assert outcome.verdict is not None
+    assert outcome.verdict.winner is None
+    assert "Nothing keeps p95 within 4 ms. The lowest: 5.0 ms, with defaults and 1 client." in text_of(outcome)
+
+
+@pytest.mark.parametrize("ends_at", range(2, 12))
+def test_an_early_end_shows_what_was_found(ends_at: int) -> None:
+    """Wherever it comes, also in the middle of a setting; before the first load there is nothing."""
+    outcome, _ = searched(Cluster(sized, ends_at=ends_at), p95_ms=90)
+    assert outcome.verdict is None
+    assert outcome.session.found[DEFAULTS].points
+    assert "Ended early" in text_of(outcome)
+    assert json.loads(as_json(outcome))["ended_early"]
+    assert text_of(searched(Cluster(sized, ends_at=1))[0]) == "Nothing was measured yet.\n"
+
+
+def test_it_says_at_first_how_long_it_will_take() -> None:
+    """From how long a worker took to start, and the loads."""
+    short, viewer = searched(Cluster(flat), duration="1s", warmup="0s")
+    assert "A worker starts in 2.0 s and a load takes 1.0 s" in viewer.told[0]
+    long, _ = searched(Cluster(flat), duration="10s")
+    assert short.session.expected_s()[0] < short.session.expected_s()[1] < long.session.expected_s()[1]
+    assert viewer.expected_s[0] == short.session.expected_s()[0]
+
+
+def test_the_json_has_every_load_and_the_recommendation() -> None:
+    """As numbers; the lines to paste are made of `setting`."""
+    written = json.loads(as_json(searched(Cluster(sized), p95_ms=90)[0]))
+    assert written["recommended"]["setting"] == {"max_batch_size": "256"}
+    assert written["recommended"]["gain"] > 0.03
+    assert written["defaults"]["setting"] == {}
+    assert written["tried"][0]["setting"] == {}
+    assert all(load["p95_ms"] > 0 for tried in written["tried"] for load in tried["loads"])
+    assert len(written["rounds"]) >= 2
+
+
+def test_few_answers_are_a_warning() -> None:
+    """The p95 of a handful says little."""
+    outcome, _ = searched(Cluster(lambda _given, clients: Point(clients, 10, 5, 6, 7, answers=20, errors=0)))
+    assert "warning" in text_of(outcome)
+    assert "longer --duration" in text_of(outcome)
+
+
+def test_a_load_is_long_beside_the_budget() -> None:
+    """Unless the user says how long."""
+    patient = TuneSettings(p95_ms=2_000)
+    assert (patient.duration_s, patient.warmup_s) == (10, 4)
+    assert TuneSettings(p95_ms=2_000, duration="1s").duration_s == 1

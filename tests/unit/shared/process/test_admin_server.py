@@ -1,0 +1,124 @@
+"""The admin port, over real HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from shared.process.admin_server import AdminServer, PortTaken
+
+
+@dataclass
+class Health:
+    """What the process would say."""
+
+    missing: list[str] = field(default_factory=list)
+    live: bool = True
+
+
+@pytest.fixture
+def health() -> Health:
+    """A healthy process."""
+    return Health()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """Metrics of the test's own."""
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def client(health: Health, registry: CollectorRegistry) -> Iterator[httpx.Client]:
+    """A client of a running admin server."""
+    server = AdminServer("127.0.0.1", 0, lambda: health.missing, lambda: health.live, registry)
+    server.start()
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+        yield client
+    server.stop()
+
+
+def test_a_healthy_process_says_so(client: httpx.Client) -> None:
+    """Both probes are 200 with a status."""
+    for path in ("/livez", "/readyz"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_readyz_names_what_is_missing(client: httpx.Client, health: Health) -> None:
+    """503 with the missing parts, and 200 again once they are there."""
+    health.missing = ["redis", "worker"]
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "unavailable", "missing": ["redis", "worker"]})
+    assert client.get("/livez").status_code == 200
+    health.missing = []
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "missing"),
+    [
+        ("exclude=worker", ["redis"]),
+        ("exclude=worker&exclude=redis", []),
+        ("exclude=", ["redis", "worker"]),
+        ("exclude=red", ["redis", "worker"]),
+        ("x=worker", ["redis", "worker"]),
+    ],
+)
+def test_a_probe_asks_for_a_part(client: httpx.Client, health: Health, query: str, missing: list[str]) -> None:
+    """What it excludes does not count."""
+    health.missing = ["redis", "worker"]
+    answer = client.get(f"/readyz?{query}")
+    assert (answer.status_code, answer.json().get("missing", [])) == (503 if missing else 200, missing)
+
+
+def test_livez_fails_with_the_process(client: httpx.Client, health: Health) -> None:
+    """A process that hangs is not alive."""
+    health.live = False
+    assert client.get("/livez").status_code == 503
+
+
+def test_metrics_are_those_of_the_registry(client: httpx.Client, registry: CollectorRegistry) -> None:
+    """Prometheus reads the counters of this process."""
+    Counter("redbatch_example", "An example.", registry=registry).inc(3)
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert "redbatch_example_total 3.0" in answer.text
+
+
+def test_other_paths_and_methods_are_refused(client: httpx.Client) -> None:
+    """It serves three paths, to be read."""
+    assert client.get("/").status_code == 404
+    assert client.post("/metrics").status_code == 405
+
+
+def test_it_writes_no_access_log(client: httpx.Client, capfd: pytest.CaptureFixture[str]) -> None:
+    """Probes come every second; they say nothing."""
+    client.get("/livez")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stop_frees_the_port() -> None:
+    """After stop nobody listens; stopping again does nothing; a taken port is told by its number."""
+    server = AdminServer("127.0.0.1", 0, list, lambda: True, CollectorRegistry())
+    server.start()
+    port = server.port
+    second = AdminServer("127.0.0.1", port, list, lambda: True, CollectorRegistry())
+    with pytest.raises(PortTaken, match="in use"):
+        second.start()
+    server.stop()
+    server.stop()
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        pass
+
+
+def test_a_silent_client_keeps_nobody_waiting(client: httpx.Client) -> None:
+    """A connection that sends nothing has a thread of its own."""
+    address = (client.base_url.host, client.base_url.port or 0)
+    with socket.create_connection(address, timeout=5):
+        assert client.get("/livez").status_code == 200

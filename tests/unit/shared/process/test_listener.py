@@ -1,0 +1,91 @@
+"""The port of `up`: binding it, and asking through it what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from shared.process.listener import ListenError, listen, missing_parts
+from shared.process.listener import raise_open_file_limit
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[int]:
+    """A server that gives one answer to everybody; its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def test_port_zero_is_a_free_one() -> None:
+    """It listens at once, so nobody can take the port before the gateways are up."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5):
+        pass
+
+
+def test_a_taken_port_says_what_to_do() -> None:
+    """One line, with the port and the ways out."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ListenError, match=f"^port {port} is taken: .*--port") as error:
+            listen("127.0.0.1", port)
+    assert "\n" not in str(error.value)
+
+
+def test_an_address_of_another_machine_says_what_to_do() -> None:
+    """Any other failure names the address and the flags."""
+    with pytest.raises(ListenError, match=r"192\.0\.2\.1.*--host"):
+        listen("192.0.2.1", 0)
+
+
+def test_a_port_can_be_taken_again_at_once() -> None:
+    """A restart does not wait for old connections to time out."""
+    with listen("127.0.0.1", 0) as listener:
+        address = listener.getsockname()
+        with socket.create_connection(address, timeout=5):
+            listener.accept()[0].close()  # the listener's side closes first and is left in TIME_WAIT
+    listen(*address).close()
+
+
+def test_the_limit_of_open_files_is_raised() -> None:
+    """To what the system allows this user."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        raise_open_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        (b'HTTP/1.1 200 OK\r\n\r\n{"status":"ok"}', []),
+        (b'HTTP/1.1 503 Service Unavailable\r\n\r\n{"status":"unavailable","missing":["worker"]}', ["worker"]),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\ndraining", None),
+        (b"", None),
+    ],
+)
+async def test_missing_parts_are_read(answer: bytes, missing: list[str] | None) -> None:
+    """Ready is an empty list; what cannot be understood counts as no answer."""
+    async with answering(answer) as port:
+        assert await missing_parts("127.0.0.1", port) == missing
+
+
+async def test_nobody_there_is_no_answer() -> None:
+    """Before the first gateway accepts, there is nothing to know."""
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    assert await missing_parts("0.0.0.0", port) is None  # noqa: S104 - asked, not listened on

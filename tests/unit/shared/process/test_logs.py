@@ -1,0 +1,115 @@
+"""Logs: JSON lines on stdout."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from shared.process.logs import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Puts the process-wide state back."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
+
+
+def logged(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The lines that were logged, each of which must be JSON."""
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+
+def test_a_line_is_json_with_time_level_message_and_service(capfd: pytest.CaptureFixture[str]) -> None:
+    """These four come first, the time is ISO in UTC, and the event's own fields follow."""
+    configure_logging("gateway", "info")
+    structlog.get_logger().info("served", inputs=3)
+    (line,) = logged(capfd)
+    assert list(line) == ["ts", "level", "msg", "service", "inputs"]
+    assert datetime.fromisoformat(line["ts"]).tzinfo == UTC
+    assert (line["level"], line["msg"], line["service"], line["inputs"]) == ("info", "served", "gateway", 3)
+
+
+def test_the_standard_library_comes_the_same_way(capfd: pytest.CaptureFixture[str]) -> None:
+    """What uvicorn and other libraries log has the same form, and comes once."""
+    logging.getLogger("uvicorn").addHandler(logging.StreamHandler())
+    configure_logging("worker", "info")
+    logging.getLogger("uvicorn.error").warning("port %d", 80, extra={"peer": "x"})
+    (line,) = logged(capfd)
+    assert (line["level"], line["msg"], line["service"], line["peer"]) == ("warning", "port 80", "worker", "x")
+
+
+def test_the_level_holds_for_both(capfd: pytest.CaptureFixture[str]) -> None:
+    """Below the level nothing is written."""
+    configure_logging("worker", "warning")
+    structlog.get_logger().info("no")
+    logging.getLogger("any").info("no")
+    structlog.get_logger().warning("yes")
+    assert [line["msg"] for line in logged(capfd)] == ["yes"]
+
+
+def test_tracebacks_show_no_values(capfd: pytest.CaptureFixture[str]) -> None:
+    """A traceback is there, as one field; the local variables, which may hold a client's text, are not."""
+    configure_logging("worker", "info")
+    text = "what the client wrote".upper()
+    try:
+        int(len(text) / 0)
+    except ZeroDivisionError:
+        structlog.get_logger().exception("failed")
+    (line,) = logged(capfd)
+    assert "ZeroDivisionError" in line["exception"]
+    assert text not in line["exception"]
+
+
+def test_values_without_a_json_form_do_not_break_the_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """A log call never raises for what it is handed."""
+    configure_logging("worker", "info")
+    structlog.get_logger().info("odd", value={1, 2}, raw=b"x")
+    (line,) = logged(capfd)
+    assert line["value"] == "{1, 2}"
+
+
+def test_a_reader_who_left_stops_nothing(tmp_path: Path) -> None:
+    """A process whose log nobody reads any more goes on, from structlog and from the standard library."""
+    program = (
+        "import logging, os, structlog; from shared.process.logs import configure_logging\n"
+        "reading, writing = os.pipe(); os.dup2(writing, 1); os.close(writing); os.close(reading)\n"
+        "configure_logging('worker', 'info')\n"
+        "structlog.get_logger().info('one'); logging.getLogger('any').warning('two')\n"
+        "os.write(2, b'went on')"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, timeout=30, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, b"went on")
+
+
+def test_a_signal_handler_may_log(tmp_path: Path) -> None:
+    """A signal in the midst of a line neither blocks nor raises: a drain that begins there is begun."""
+    program = (
+        "import os, signal, structlog; from redbatch import logs\n"
+        "logs.configure_logging('worker', 'info'); log = structlog.get_logger()\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: log.info('inner'))\n"
+        "write = logs.os.write\n"
+        "def interrupted(fd, data):\n"
+        "    logs.os.write = write; os.kill(os.getpid(), signal.SIGUSR1); return write(fd, data)\n"
+        "logs.os.write = interrupted; log.info('outer')"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, timeout=30, check=True
+    )
+    assert sorted(json.loads(line)["msg"] for line in result.stdout.splitlines()) == ["inner", "outer"]

@@ -1,0 +1,62 @@
+"""What a process says when a setting is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from shared.process.settings import EXIT_CONFIGURATION, read_settings, take_in_files
+
+
+def test_given_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line wins over the environment, which wins over the default; text becomes the field's type."""
+    monkeypatch.setenv("REDBATCH_MAX_BATCH_SIZE", "7")
+    monkeypatch.setenv("REDBATCH_CLAIM_WINDOW", "9")
+    settings = read_settings(WorkerSettings, {"max_batch_size": "8", "max_batch_tokens": "4096"})
+    assert (settings.max_batch_size, settings.claim_window, settings.max_batch_tokens) == (8, 9, 4096)
+
+
+def test_each_problem_is_a_line_with_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    """All that is wrong is said at once, in the words in which it was given, and the exit code is 2."""
+    with pytest.raises(SystemExit) as left:
+        read_settings(GatewaySettings, {"port": "70000", "log_level": "loud"})
+    assert left.value.code == EXIT_CONFIGURATION
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "--log-level (REDBATCH_LOG_LEVEL)" in lines[0]
+    assert "'loud'" in lines[0]
+    assert "--port (REDBATCH_PORT)" in lines[1]
+    assert "65535" in lines[1]
+
+
+def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret, say: without the line's end that editors put there. It is a setting like any other."""
+    (tmp_path / "url").write_text("redis://:secret@redis:6379/0\n", encoding="utf-8")
+    monkeypatch.setenv("REDBATCH_REDIS_URL_FILE", str(tmp_path / "url"))
+    monkeypatch.setenv("REDBATCH_REDIS_URL", "")  # so it is as before after the test
+    monkeypatch.delenv("REDBATCH_REDIS_URL")
+    assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
+    assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"REDBATCH_REDIS_URL_FILE": "/dev/null/none"}, "REDBATCH_REDIS_URL_FILE: /dev/null/none cannot be read"),
+        (
+            {"REDBATCH_REDIS_URL_FILE": "f", "REDBATCH_REDIS_URL": "u"},
+            "is set too; take one of them",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_told(
+    environment: dict[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a line, and without what is in it."""
+    with pytest.raises(SystemExit) as left:
+        take_in_files(environment)
+    assert left.value.code == EXIT_CONFIGURATION
+    assert words in capsys.readouterr().err

@@ -1,0 +1,248 @@
+"""Traces: what travels as text, who is sampled, and a collector that is away."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import NonRecordingSpan
+from structlog.testing import capture_logs
+
+from redbatch import __version__
+from shared.process import tracing
+from shared.process.tracing import Tracing, start_tracing, tracing_of
+from shared.process.tracing.harmless import harmless
+from shared.process.tracing.provider import Quiet, bare_provider
+from shared.process.tracing.traceparent import context_of, parent_in, traceparent_of
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.fixture
+def loggers_as_they_were() -> Iterator[None]:
+    """Has OpenTelemetry's loggers speak again."""
+    yield
+    for name in ("opentelemetry", "opentelemetry.exporter"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def test_a_traceparent_is_read_as_it_was_written() -> None:
+    """Trace, span and whether it is sampled."""
+    found = context_of(TRACEPARENT)
+    assert found is not None
+    assert found.is_remote
+    assert traceparent_of(NonRecordingSpan(found)) == TRACEPARENT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "00-1-2-01",
+        f"{TRACEPARENT[:-1]}0",
+        f"{TRACEPARENT}-{'x' * 500}",
+        f"00-{'0' * 32}-{'1' * 16}-01",
+        f"00-{'1' * 32}-{'0' * 16}-01",
+        f"ff{TRACEPARENT[2:]}",
+    ],
+)
+def test_what_names_no_span_is_none(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """As W3C has it, zeros name none either, nor does version ff. One that nobody tells of is none; no line says so."""
+    assert context_of(text) is None
+    assert caplog.records == []
+
+
+@given(st.text())
+def test_any_text_is_read(text: str) -> None:
+    """What is in Redis may be anything."""
+    found = context_of(text)
+    assert found is None or found.is_valid
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.parametrize("tracestate", ["a text of somebody's", "a=1,a=2", "a=" + "x" * 1000, "a=\xe9"])
+def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tracestate: str) -> None:
+    """OpenTelemetry quotes what it cannot read."""
+    Quiet(Moody()).listen()
+    for traceparent in (TRACEPARENT, TRACEPARENT + "-" + "x" * 600):
+        parent_in([traceparent], [tracestate])
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(("process", "expected"), [("gateway", False), ("worker", True)])
+def test_gateways_choose(monkeypatch: pytest.MonkeyPatch, process: str, expected: bool) -> None:
+    """A worker tells of whatever they have chosen: the traces of its batches have ids of their own."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    assert tracing_of(bare_provider(process)).tracer.start_span("batch").is_recording() == expected
+
+
+def test_the_usual_variables_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service is called as they say, or else by its process; it has what else they say."""
+    found = bare_provider("gateway").resource.attributes
+    assert (found["service.name"], found["service.version"]) == ("redbatch-gateway", __version__)
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    found = bare_provider("gateway").resource.attributes
+    assert (found["service.name"], found["deployment.environment.name"]) == ("mine", "test")
+
+
+class Moody(SpanExporter):
+    """An exporter that sends when it `can`, and otherwise complains aloud, or raises what it is `to_raise`."""
+
+    can = False
+    to_raise: Exception | None = None
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Sends nothing."""
+        if self.to_raise is not None:
+            raise self.to_raise
+        if not self.can:
+            logging.getLogger("opentelemetry.exporter.otlp").error("no way for %d", len(spans))
+        return SpanExportResult.SUCCESS if self.can else SpanExportResult.FAILURE
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However often it is tried; with the reason, and what was lost when it is back."""
+    moody = Moody()
+    quiet = Quiet(moody)
+    quiet.listen()
+    spans = cast("list[ReadableSpan]", [None] * 3)
+    with capture_logs() as logs:
+        for _ in range(5):
+            quiet.export(spans)
+        moody.can = True
+        for _ in range(5):
+            quiet.export(spans)
+    assert logs == [
+        {"event": "traces cannot be sent", "log_level": "warning", "reason": "no way for 3"},
+        {"event": "traces are sent again", "log_level": "info", "lost_spans": 15},
+    ]
+    assert caplog.records == []
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_an_exporter_that_raises_is_told_once() -> None:
+    """By the error's kind: its message may hold what is in a span."""
+    moody = Moody()
+    moody.to_raise = ValueError("a text")
+    quiet = Quiet(moody)
+    quiet.listen()
+    with capture_logs() as logs:
+        results = [quiet.export(cast("list[ReadableSpan]", [None])) for _ in range(3)]
+    assert results == [SpanExportResult.FAILURE] * 3
+    assert logs == [{"event": "traces cannot be sent", "log_level": "warning", "reason": "ValueError"}]
+
+
+def test_a_part_that_raises_is_told_once() -> None:
+    """And what calls it goes on."""
+
+    @harmless
+    def part(number: int) -> None:
+        done.append(1 // number)
+
+    done: list[int] = []
+    with capture_logs() as logs:
+        for number in (1, 0, 0, 1):
+            part(number)
+    assert done == [1, 1]
+    assert [(line["event"], line["part"].rpartition(".")[2]) for line in logs] == [("spans are lost", "part")]
+
+
+def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are given some time, and no more."""
+    monkeypatch.setattr(tracing, "STOP_S", 0.05)
+    leaves = threading.Event()
+    stuck = SimpleNamespace(shutdown=leaves.wait)
+    began = time.monotonic()
+    Tracing(cast("Any", None), cast("TracerProvider", stuck)).stop()
+    assert time.monotonic() - began < 5
+    leaves.set()
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "max_export_batch_size"),
+        ({"OTEL_TRACES_SAMPLER": "ratio"}, "OTEL_TRACES_SAMPLER has to be one of always_on, "),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, "OTEL_TRACES_SAMPLER_ARG has to be a number"),
+        *(
+            (
+                {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": each},
+                "OTEL_TRACES_SAMPLER_ARG",
+            )
+            for each in ("1%", "1.5", "nan")
+        ),
+    ],
+)
+def test_variables_that_make_no_sense_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    expected: str,
+) -> None:
+    """A line, no traceback, and not every request told for want of a number."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as left:
+        start_tracing("otlp", "gateway")
+    assert left.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"redbatch: OTEL_* variables: {expected}")
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_a_worker_leaves_it_to_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampler that is none here, which a whole cluster may have been given, does not keep it from its start."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "jaeger_remote")
+    started = start_tracing("otlp", "worker")
+    assert started is not None
+    started.stop()
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.parametrize(("sampler", "ratio"), [("", ""), ("Always_On", "x"), ("parentbased_traceidratio", "0.01")])
+def test_variables_that_make_sense_are_taken(monkeypatch: pytest.MonkeyPatch, sampler: str, ratio: str) -> None:
+    """As OpenTelemetry takes them: an empty one is none, and names may be written as one likes."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
+    started = start_tracing("otlp", "gateway")
+    assert started is not None
+    started.stop()
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
+def test_a_variable_that_is_not_understood_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start OpenTelemetry may still write into the log."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "soon")
+    started = start_tracing("otlp", "gateway")
+    assert started is not None
+    started.stop()
+    assert [record.levelname for record in caplog.records] != []
+    assert logging.getLogger("opentelemetry").propagate is False
+
+
+def test_off_is_nothing() -> None:
+    """No tracer, and no import: in a process of its own, in which nothing else can have imported it."""
+    assert start_tracing("off", "gateway") is None
+    code = (
+        "import sys; from shared.process.tracing import start_tracing; start_tracing('off', 'gateway');"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
