@@ -1,8 +1,8 @@
-"""Exits with 0 if this container's process is healthy: `healthcheck.py [FIRST]`. Of the standard library alone.
+"""Exits with 0 if the process of this container is healthy: `healthcheck.py [FIRST]`. Uses the standard library only.
 
-It asks the admin port for /livez. With FIRST it asks for that path until it was answered with 200 once: what has begun
-to serve is healthy for as long as it lives. That it has is noted in /tmp, which a container that is started again has
-kept, unless it is a tmpfs.
+It requests /livez of the admin port. With FIRST it requests that path instead until the answer is 200 once: a process
+that has started to serve is healthy as long as it is alive. A file in /tmp records that; it survives a restart of the
+container unless /tmp is a tmpfs.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import sys
 from http.client import HTTPConnection
 from pathlib import Path
 
-PATIENCE_S = 5.0
-BEGUN = Path.home() / "begun"
-"""In the one place where a container may write."""
+TIMEOUT_S = 5.0
+STARTED = Path.home() / "started"
+"""The home of the image is /tmp, the only folder where a container may write."""
 
 
 def main(first: str = "") -> int:
     """Returns the exit code."""
-    path = first if first and not BEGUN.exists() else "/livez"
+    path = first if first and not STARTED.exists() else "/livez"
     port = int(os.environ["REDBATCH_ADMIN_PORT"])
-    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", path)
         status = connection.getresponse().status
@@ -32,7 +32,7 @@ def main(first: str = "") -> int:
         print(f"{path} on port {port}: {status}", file=sys.stderr)
         return 1
     if first:
-        BEGUN.touch()
+        STARTED.touch()
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What clients did and saw, call by call, and the judgement over it."""
+"""The history of client calls, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 OK, FOREIGN, RESET = "ok", "foreign", "reset"
-"""The right vector; another's; and a connection that broke before the answer. All else is a status and a code."""
+"""Outcomes: the right vector, the vector of another text, a connection that broke before the answer. All other outcomes
+are a status and an error code."""
 
 LATE_S = 0.5
-"""An answer this much past its deadline is late: the test's own process may be as slow as that."""
+"""An answer is late if it comes more than this past its deadline: the test process itself may be slow by that much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: its text, its time allowed, when it was sent and answered (s, monotonic), and how it ended."""
+    """One request: its text, its timeout, the times when it was sent and answered (s, monotonic), and its outcome."""
 
     text: str
     timeout_s: float
@@ -25,13 +26,13 @@ class Call:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Latency in s."""
         return self.ended - self.began
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Calls by how they ended. `slowest_s` is of those that were answered."""
+    """Numbers of calls by outcome. `slowest_s` is the longest latency of an answered call."""
 
     calls: int
     answered: int
@@ -42,12 +43,12 @@ class Verdict:
 
     @property
     def lost(self) -> int:
-        """Calls without their vector."""
+        """Number of calls without their vector."""
         return self.calls - self.answered
 
 
 def judge(calls: Iterable[Call]) -> Verdict:
-    """Looks at every call."""
+    """Returns the verdict on all calls."""
     outcomes: Counter[str] = Counter()
     late, slowest_s = 0, 0.0
     for call in calls:

@@ -1,4 +1,4 @@
-"""Clients that call gateways over HTTP as long as the harm lasts, each with texts of its own."""
+"""Clients that call gateways over HTTP while faults are injected; every text is different."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
 from tests.integration.gateway.house import digits, digits_of
 
-PATIENCE_S = 10.0
+ANSWER_MARGIN_S = 10.0
 
 
 Client = Callable[[asyncio.Event, list[Call]], Coroutine[Any, Any, None]]
-"""Calls until the event is set, and notes each call when it has ended."""
+"""A client: it calls until the event is set, and records each call when it has ended."""
 
 
 @asynccontextmanager
-async def crowd(client: Client, clients: int) -> AsyncIterator[list[Call]]:
-    """Has so many clients call until the end of the block; yields the calls, which are all ended after it."""
+async def concurrent_clients(client: Client, clients: int) -> AsyncIterator[list[Call]]:
+    """Runs clients until the end of the block; yields their calls, which have all ended after the block."""
     calls: list[Call] = []
-    over = asyncio.Event()
-    calling = [asyncio.create_task(client(over, calls)) for _ in range(clients)]
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(client(stop, calls)) for _ in range(clients)]
     try:
         yield calls
     finally:
-        over.set()
-        await asyncio.gather(*calling)
+        stop.set()
+        await asyncio.gather(*tasks)
 
 
 @asynccontextmanager
 async def load(
     urls: Sequence[str], clients: int, timeout_s: float = 20.0, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[list[Call]]:
-    """Has a crowd call the gateways in turn.
+    """Runs clients that call the gateways in turn.
 
-    `urls` may be changed meanwhile, as a load balancer's list of those in service is.
+    `urls` may change meanwhile, like the list of endpoints of a load balancer.
     """
-    async with crowd(partial(_client, urls, itertools.count(), timeout_s, headers), clients) as calls:
+    async with concurrent_clients(partial(_client, urls, itertools.count(), timeout_s, headers), clients) as calls:
         yield calls
 
 
@@ -56,11 +56,11 @@ async def _client(
     numbers: Iterator[int],
     timeout_s: float,
     headers: Mapping[str, str] | None,
-    over: asyncio.Event,
+    stop: asyncio.Event,
     calls: list[Call],
 ) -> None:
-    async with plain_http.client(timeout=timeout_s + PATIENCE_S, headers=headers) as client:
-        while not over.is_set():
+    async with plain_http.client(timeout=timeout_s + ANSWER_MARGIN_S, headers=headers) as client:
+        while not stop.is_set():
             number = next(numbers)
             text, began = f"text {number}", time.monotonic()
             outcome = await _outcome(client, urls[number % len(urls)], text, timeout_s)
@@ -76,20 +76,20 @@ async def _outcome(client: httpx.AsyncClient, url: str, text: str, timeout_s: fl
     except httpx.TransportError:
         return RESET
     if not answer.headers["content-type"].startswith("application/json"):
-        return f"{answer.status_code} of somebody else"  # of what stands in front of the gateways
-    told: Any = answer.json()
+        return f"{answer.status_code} not from a gateway"  # of a proxy in front of the gateways
+    content: Any = answer.json()
     if answer.status_code != httpx.codes.OK:
-        return f"{answer.status_code} {told['error']['code']}"
-    return OK if digits(told["embedding"]) == digits_of(text) else FOREIGN
+        return f"{answer.status_code} {content['error']['code']}"
+    return OK if digits(content["embedding"]) == digits_of(text) else FOREIGN
 
 
 async def open_loop(url: str, out: Path, *arguments: str) -> dict[str, Any]:
-    """Runs `redbatch bench` in a process of its own; returns what it measured."""
+    """Runs `redbatch bench` in a separate process; returns its measurements."""
     command = [sys.executable, "-m", "redbatch", "bench", url, "--out", str(out), *arguments]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
-    _, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return found
+    _, stderr = await process.communicate()
+    assert process.returncode == 0, stderr.decode()
+    measured: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return measured

@@ -1,8 +1,7 @@
-"""Faults at random for as long as you like, and the drift of memory, keys and connections: `make soak MINUTES=30`.
+"""Random faults for a given time, and the drift of memory, keys and connections: `make soak MINUTES=30`.
 
-One gateway and one worker are never killed themselves: theirs is the memory that is looked at. Everything else happens
-to everybody. Exits with 1 when a call was lost, misrouted or late, when something has grown, or when a process has
-ended by itself.
+One gateway and one worker are never killed, so that their memory can be sampled. All other faults affect all processes.
+Exits with 1 if a call was lost, misrouted or late, if a series has grown, or if a process has ended unexpectedly.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from tests.chaos.history import Verdict, judge
-from tests.chaos.scene import LIVELY, MODEL, Scene, whole
-from tests.chaos.test_redis import HARMS, stall
+from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct
+from tests.chaos.test_redis import DATA_LOSSES, stall
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import House
 from tests.leaks import find_leaks
@@ -43,16 +42,16 @@ SAMPLE_S = 2.0
 QUIET_S = 8.0
 MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 6.0
 STALL_S = 2.0
-GROWTH = 1.1
-"""The last quarter's median may be so many times that of the second: the first is for warming up."""
+MAX_RATIO = 1.1
+"""Maximum ratio of the last quarter's median to that of the second; the first quarter is for warm-up."""
 
-ALLOWED_MB = 5.0
+MAX_GROWTH_MB = 5.0
 SERIES = ("gateway_mb", "worker_mb", "engine_mb", "redis_mb", "keys", "connections")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a look found; memory in MB (resident; of Redis, what it says that it uses)."""
+    """One sample; memory in MB (resident size; for Redis, its used_memory)."""
 
     second: float
     gateway_mb: float
@@ -65,24 +64,24 @@ class Sample:
 
 @dataclass
 class Soak:
-    """A cluster in its Redis, and what happens to it."""
+    """A cluster with its Redis, the faults that were injected, and the samples."""
 
-    scene: Scene
+    scenario: Scenario
     server: Server
     began: float = field(default_factory=time.monotonic)
-    struck: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
-    fell_over: list[str] = field(default_factory=list)
+    crash_logs: list[str] = field(default_factory=list)
 
-    async def strike(self) -> None:
-        """Does some harm."""
-        name = self.scene.dice.choice(list(FAULTS))
+    async def inject_fault(self) -> None:
+        """Injects a random fault."""
+        name = self.scenario.rng.choice(list(FAULTS))
         await FAULTS[name](self)
-        self.struck[name] += 1
+        self.injected[name] += 1
 
     async def sample(self) -> None:
-        """Takes a look."""
-        raw, worker, gateway = self.scene.raw, self.scene.workers[0], self.scene.gateways[0]
+        """Takes a sample."""
+        raw, worker, gateway = self.scenario.raw, self.scenario.workers[0], self.scenario.gateways[0]
         engine = engine_of(worker)
         try:
             used = float((await raw.info("memory"))["used_memory"])
@@ -99,23 +98,23 @@ class Soak:
                 )
             )
         except (redis.asyncio.RedisError, psutil.Error, OSError):
-            return  # somebody is away just now
+            return  # a process or Redis is down at this moment
 
-    async def watch(self, over: asyncio.Event) -> None:
-        """Looks again and again until it is over."""
-        while not over.is_set():
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Takes samples until the event is set."""
+        while not stop.is_set():
             await self.sample()
             await asyncio.sleep(SAMPLE_S)
 
     def growth(self) -> tuple[dict[str, float], list[str]]:
-        """Returns how many times its second quarter the last of each series is, and those that have grown by that."""
+        """Returns for each series the ratio of its last quarter to its second, and the series that have grown."""
         quarter = max(1, len(self.samples) // 4)
         before, after = self.samples[quarter : 2 * quarter], self.samples[-quarter:]
         times, grown = {}, []
         for name in SERIES:
             first, last = (statistics.median(getattr(each, name) for each in part) for part in (before, after))
             times[name] = round(last / first, 3) if first else 1.0
-            if last > first * GROWTH and last - first > (ALLOWED_MB if name.endswith("_mb") else CLIENTS):
+            if last > first * MAX_RATIO and last - first > (MAX_GROWTH_MB if name.endswith("_mb") else CLIENTS):
                 grown.append(name)
         return times, grown
 
@@ -125,26 +124,26 @@ def _rss_mb(pid: int) -> float:
 
 
 async def kill_worker(soak: Soak) -> None:
-    """Another takes its place."""
-    victim = soak.scene.workers.pop()
+    """Kills a worker and starts another."""
+    victim = soak.scenario.workers.pop()
     victim.kill()
-    await soak.scene.hire()
+    await soak.scenario.start_worker()
 
 
 async def kill_engine(soak: Soak) -> None:
-    """Of any worker."""
-    engine = engine_of(soak.scene.dice.choice(soak.scene.workers))
+    """Kills the engine of a random worker."""
+    engine = engine_of(soak.scenario.rng.choice(soak.scenario.workers))
     if engine is not None:
         engine.kill()
 
 
 async def kill_connections(soak: Soak) -> None:
-    """Everybody's."""
-    await soak.scene.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    """Kills the connections of all processes to Redis."""
+    await soak.scenario.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
 async def restart_redis(soak: Soak) -> None:
-    """Killed, and empty when it is back."""
+    """Kills Redis and starts it again without data."""
     os.kill(soak.server.pid, signal.SIGKILL)
     await asyncio.sleep(0.5)
     await asyncio.to_thread(soak.server.start)
@@ -154,35 +153,37 @@ FAULTS: dict[str, Callable[[Soak], Awaitable[object]]] = {
     "worker killed": kill_worker,
     "engine killed": kill_engine,
     "connections killed": kill_connections,
-    "FLUSHALL": lambda soak: HARMS["FLUSHALL"](soak.scene),
-    "group destroyed": lambda soak: HARMS["group destroyed"](soak.scene),
+    "FLUSHALL": lambda soak: DATA_LOSSES["FLUSHALL"](soak.scenario),
+    "group destroyed": lambda soak: DATA_LOSSES["group destroyed"](soak.scenario),
     "Redis stalls": lambda soak: stall(soak.server, STALL_S),
     "Redis killed": restart_redis,
 }
 
 
 async def run(minutes: float, seed: int, plot: Path, out: Path) -> bool:
-    """Soaks; returns whether all is well."""
+    """Runs the soak test; returns whether no fault was found."""
     console = Console()
     with Server() as server:
         async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw, _processes() as processes:
-            scene = Scene(House(processes, server.url, "soak"), raw, thorough=True, rows=[], dice=random.Random(seed))
-            await scene.open(gateways=2, workers=3, model=MODEL, **LIVELY)
-            soak, over = Soak(scene, server), asyncio.Event()
-            watching = asyncio.create_task(soak.watch(over))
-            async with scene.load(CLIENTS, TIMEOUT_S) as calls:
+            scenario = Scenario(
+                House(processes, server.url, "soak"), raw, thorough=True, rows=[], rng=random.Random(seed)
+            )
+            await scenario.start(gateways=2, workers=3, model=MODEL, **FAST_WORKER)
+            soak, stop = Soak(scenario, server), asyncio.Event()
+            watching = asyncio.create_task(soak.watch(stop))
+            async with scenario.load(CLIENTS, TIMEOUT_S) as calls:
                 while time.monotonic() - soak.began < 60 * minutes:
-                    await scene.pause(MIN_PAUSE_S, MAX_PAUSE_S)
-                    await soak.strike()
+                    await scenario.sleep_randomly(MIN_PAUSE_S, MAX_PAUSE_S)
+                    await soak.inject_fault()
                     console.print(
-                        f"{time.monotonic() - soak.began:6.0f} s  {len(calls):,} calls, {soak.struck.total()} faults"
+                        f"{time.monotonic() - soak.began:6.0f} s  {len(calls):,} calls, {soak.injected.total()} faults"
                     )
                 await asyncio.sleep(QUIET_S)
-            over.set()
+            stop.set()
             await watching
-            await scene.drained()
-            soak.fell_over = scene.fell_over()
-        leaks = _leaks(server, scene)
+            await scenario.wait_until_drained()
+            soak.crash_logs = scenario.crash_logs()
+        leaks = _leaks(server, scenario)
     return report(console, soak, judge(calls), leaks, plot, out)
 
 
@@ -190,31 +191,31 @@ def _processes() -> Processes:
     return Processes(Path(tempfile.mkdtemp(prefix="redbatch-soak-")))
 
 
-def _leaks(server: Server, scene: Scene) -> list[str]:
+def _leaks(server: Server, scenario: Scenario) -> list[str]:
     with redis.Redis.from_url(server.url, protocol=2) as client:
-        return find_leaks(client, scene.house.keys)
+        return find_leaks(client, scenario.house.keys)
 
 
 def report(console: Console, soak: Soak, verdict: Verdict, leaks: list[str], plot: Path, out: Path) -> bool:
-    """Prints, draws and writes what was found; returns whether all is well."""
+    """Prints, draws and writes the results; returns whether no fault was found."""
     growth, grown = soak.growth()
-    faults = dict(soak.struck)
-    console.print(f"{verdict.calls:,} calls, {soak.struck.total()} faults {faults}")
+    faults = dict(soak.injected)
+    console.print(f"{verdict.calls:,} calls, {soak.injected.total()} faults {faults}")
     console.print(f"lost {verdict.lost}, misrouted {verdict.misrouted}, late {verdict.late}, {dict(verdict.others)}")
-    console.print(f"slowest {verdict.slowest_s:.1f} s; last quarter over second: {growth}; grown: {grown or 'nothing'}")
-    console.print(f"left in Redis: {leaks or 'nothing'}")
+    console.print(f"slowest {verdict.slowest_s:.1f} s; last quarter over second: {growth}; grown: {grown or 'none'}")
+    console.print(f"left in Redis: {leaks or 'none'}")
     draw(soak.samples, plot)
     out.write_text(
         json.dumps({"verdict": asdict(verdict), "faults": faults, "growth": growth, "samples": len(soak.samples)})
         + "\n",
         encoding="utf-8",
     )
-    console.print(f"fell over: {soak.fell_over or 'nobody'}")
-    return whole(verdict) and not grown and not leaks and not soak.fell_over
+    console.print(f"unexpectedly ended: {soak.crash_logs or 'none'}")
+    return all_correct(verdict) and not grown and not leaks and not soak.crash_logs
 
 
 def draw(samples: list[Sample], path: Path) -> None:
-    """Draws memory above, keys and connections below."""
+    """Draws memory in the upper plot, keys and connections in the lower one."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     minutes = [each.second / 60 for each in samples]
@@ -222,7 +223,7 @@ def draw(samples: list[Sample], path: Path) -> None:
         above.plot(minutes, [getattr(each, name) for each in samples], label=name.removesuffix("_mb"))
     for name in SERIES[4:]:
         below.plot(minutes, [getattr(each, name) for each in samples], label=name)
-    above.set(ylabel="MB", ylim=(0, None), title="Memory, keys and connections while faults strike at random")
+    above.set(ylabel="MB", ylim=(0, None), title="Memory, keys and connections during random faults")
     below.set(xlabel="minutes", ylim=(0, None))
     for axes in (above, below):
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
@@ -231,12 +232,12 @@ def draw(samples: list[Sample], path: Path) -> None:
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=0.1, help="How long faults strike.")] = 30.0,
-    seed: Annotated[int, typer.Option(help="Which faults strike when.")] = 22,
-    plot: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("docs/images/soak.png"),
-    out: Annotated[Path, typer.Option(help="Where the figures go.")] = Path(".bench/soak.json"),
+    minutes: Annotated[float, typer.Option(min=0.1, help="Duration of the faults, in minutes.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random faults and times.")] = 22,
+    plot: Annotated[Path, typer.Option(help="File of the plot.")] = Path("docs/images/soak.png"),
+    out: Annotated[Path, typer.Option(help="File of the figures, as JSON.")] = Path(".bench/soak.json"),
 ) -> None:
-    """Has faults strike a running cluster at random."""
+    """Injects random faults into a running cluster."""
     out.parent.mkdir(parents=True, exist_ok=True)
     sys.exit(0 if asyncio.run(run(minutes, seed, plot, out)) else 1)
 

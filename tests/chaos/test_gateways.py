@@ -1,4 +1,4 @@
-"""Gateways that die, clients that leave, and the restart of everything, one after the other."""
+"""Gateways that are killed, clients that disconnect, and a rolling restart of all processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.messages import Heartbeat
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
-from tests.chaos.scene import LIVELY, Scene, metric, seconds_until, whole
+from tests.chaos.scenario import FAST_WORKER, Scenario, all_correct, metric, seconds_until
 from tests.integration.cluster.many import Caller, connect, raise_open_files
 from tests.integration.gateway.house import Gateway
 from tests.waiting import wait_until
@@ -26,116 +26,116 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 CLIENTS = 16
 WAVE = 1_000
 DRAIN_S = 1.0
-LEAVE_S = 3.0
+DISCONNECT_S = 3.0
 TIMEOUT_S = 60.0
-"""Of a `Caller`."""
+"""Timeout of a `Caller`."""
 
-MAX_IN_VAIN = 0.3
-"""Share of those who left whose input was run: a worker notices within `renew_ms` that an entry it holds is gone."""
+MAX_WASTED = 0.3
+"""Maximum share of disconnected clients whose input ran: a worker notices within `renew_ms` that an entry is gone."""
 
-GONE_MS = 100.0
+MAX_REMOVAL_MS = 100.0
 
 
 @pytest.mark.long
-async def test_a_gateway_is_killed(scene: Scene) -> None:
-    """F5: its own clients see a broken connection, nobody else sees anything, and what it left behind goes away."""
-    await scene.open(gateways=1)
-    kills, resets = scene.times(3, 20), 0
-    async with scene.load() as calls:
+async def test_a_gateway_is_killed(scenario: Scenario) -> None:
+    """F5: only the clients of the killed gateway see broken connections, and the keys that it leaves expire."""
+    await scenario.start(gateways=1)
+    kills, resets = scenario.repeats(3, 20), 0
+    async with scenario.load() as calls:
         for _ in range(kills):
-            victim = await scene.house.gateway()
-            await wait_until(lambda: not victim.missing(), "it sees the workers")  # noqa: B023 - awaited at once
+            victim = await scenario.house.gateway()
+            await wait_until(lambda: not victim.missing(), "the gateway sees the workers")  # noqa: B023 - awaited at once
             async with plain_http.client(timeout=30) as client:
                 sent = [
                     asyncio.create_task(victim.send(client, f"lost {i}", x_timeout_ms="3000")) for i in range(CLIENTS)
                 ]
-                await scene.pause(0.02, 0.06)
+                await scenario.sleep_randomly(0.02, 0.06)
                 victim.program.kill()
                 ended = await asyncio.gather(*sent, return_exceptions=True)
             resets += sum(isinstance(each, httpx.TransportError) for each in ended)
-    await scene.drained()
+    await scenario.wait_until_drained()
 
     async def gone() -> bool:
-        return not [key async for key in scene.raw.scan_iter(match=scene.house.keys.reply("*"))]
+        return not [key async for key in scenario.raw.scan_iter(match=scenario.house.keys.reply("*"))]
 
-    gone_s = await seconds_until(gone, "its replies have expired", timeout_s=20)
-    verdict = scene.judge("F5 gateway killed", calls, kills=kills, resets=resets, replies_gone_s=round(gone_s, 1))
-    assert resets > kills, "it had work"
-    assert whole(verdict)
+    gone_s = await seconds_until(gone, "the replies to it have expired", timeout_s=20)
+    verdict = scenario.judge("F5 gateway killed", calls, kills=kills, resets=resets, replies_gone_s=round(gone_s, 1))
+    assert resets > kills, "the killed gateways had no requests"
+    assert all_correct(verdict)
 
 
-async def leave(callers: list[Caller], scene: Scene) -> list[Call]:
-    """Has callers call, and half of them hang up after a random time; returns the calls of the others."""
+async def disconnect_half(callers: list[Caller], scenario: Scenario) -> list[Call]:
+    """Starts all callers, disconnects half of them within a random 0.5 s; returns the calls of the others."""
 
     async def stay(caller: Caller) -> Call:
         began = time.monotonic()
         outcome = await caller.call()
         return Call(caller.text, TIMEOUT_S, began, time.monotonic(), outcome)
 
-    async def hang_up(caller: Caller) -> None:
+    async def disconnect(caller: Caller) -> None:
         calling = asyncio.create_task(caller.call())
-        await asyncio.sleep(scene.dice.uniform(0.0, 0.5))
+        await asyncio.sleep(scenario.rng.uniform(0.0, 0.5))
         calling.cancel()
         caller.writer.transport.abort()
 
-    leaving = [asyncio.create_task(hang_up(each)) for each in callers[::2]]
-    stayed = await asyncio.gather(*(stay(each) for each in callers[1::2]))
+    leaving = [asyncio.create_task(disconnect(each)) for each in callers[::2]]
+    remaining = await asyncio.gather(*(stay(each) for each in callers[1::2]))
     await asyncio.gather(*leaving)
-    return stayed
+    return remaining
 
 
 @pytest.mark.long
-async def test_clients_leave(scene: Scene) -> None:
-    """F6: ten thousand of them, at random. Whoever stays gets its own vector, and what nobody waits for is not run."""
+async def test_clients_leave(scenario: Scenario) -> None:
+    """F6: when 10,000 clients disconnect at random times, the others get their vectors and few abandoned inputs run."""
     raise_open_files(2 * WAVE + 500)
-    await scene.open(model="simulated:base_ms=20,item_ms=2")
-    ports = [each.port for each in scene.gateways]
-    waves, stayed = scene.times(2, 20), []
-    first = await leave(await connect(ports, [f"first {i}" for i in range(100)]), scene)
+    await scenario.start(model="simulated:base_ms=20,item_ms=2")
+    ports = [each.port for each in scenario.gateways]
+    waves, remaining = scenario.repeats(2, 20), []
+    first = await disconnect_half(await connect(ports, [f"first {i}" for i in range(100)]), scenario)
     assert {each.outcome for each in first} == {OK}
-    await scene.drained()
-    ran = int(await scene.total("redbatch_inputs_total"))
+    await scenario.wait_until_drained()
+    ran = int(await scenario.worker_metric("redbatch_inputs_total"))
     began = time.monotonic()
     for wave in range(waves):
         texts = [f"{wave} {i}" for i in range(WAVE)]
-        stayed += await leave(await connect(ports, texts), scene)
+        remaining += await disconnect_half(await connect(ports, texts), scenario)
     seconds = time.monotonic() - began
-    await scene.drained()
-    left = waves * WAVE - len(stayed)
-    in_vain = int(await scene.total("redbatch_inputs_total")) - ran - len(stayed)
-    verdict = scene.judge("F6 clients leave", stayed, left=left, ran_in_vain=in_vain, seconds=round(seconds, 1))
-    assert whole(verdict)
-    assert in_vain <= MAX_IN_VAIN * left
+    await scenario.wait_until_drained()
+    left = waves * WAVE - len(remaining)
+    wasted = int(await scenario.worker_metric("redbatch_inputs_total")) - ran - len(remaining)
+    verdict = scenario.judge("F6 clients leave", remaining, left=left, wasted_runs=wasted, seconds=round(seconds, 1))
+    assert all_correct(verdict)
+    assert wasted <= MAX_WASTED * left
 
     held: dict[str, Any] = {}
 
-    async def nothing() -> bool:
-        held["twice connected"] = await twice_connected(scene)
-        held["in flight"] = [await metric(each.program, "redbatch_requests_in_flight") for each in scene.gateways]
-        return not held["twice connected"] and not any(held["in flight"])
+    async def all_released() -> bool:
+        held["duplicate connections"] = await duplicate_connections(scenario)
+        held["in flight"] = [await metric(each.program, "redbatch_requests_in_flight") for each in scenario.gateways]
+        return not held["duplicate connections"] and not any(held["in flight"])
 
-    await wait_until(nothing, lambda: f"the gateways hold nothing of them: {held}")
+    await wait_until(all_released, lambda: f"the gateways have released everything: {held}")
 
 
 @pytest.mark.long
 @pytest.mark.exclusive
-async def test_unread_entries_go_with_their_clients(scene: Scene, queue: QueueConnections) -> None:
-    """F6: nobody reads the queue while clients leave at random. How long after each does its entry go?"""
+async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: QueueConnections) -> None:
+    """F6: the unread entry of a client that disconnects is deleted within MAX_REMOVAL_MS (p99)."""
     raise_open_files(2 * WAVE + 500)
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 600_000)
-    await scene.open(workers=0)
-    await scene.seen()
-    waves, lags = scene.times(1, 10), []
+    await scenario.start(workers=0)
+    await scenario.wait_until_worker_seen()
+    waves, lags = scenario.repeats(1, 10), []
     for wave in range(waves):
-        callers = await connect([each.port for each in scene.gateways], [f"{wave} {i}" for i in range(WAVE)])
+        callers = await connect([each.port for each in scenario.gateways], [f"{wave} {i}" for i in range(WAVE)])
         calling = [asyncio.create_task(caller.call()) for caller in callers]
 
         async def all_there() -> bool:
-            return int(await scene.raw.xlen(queue.keys.lanes[0])) == WAVE
+            return int(await scenario.raw.xlen(queue.keys.lanes[0])) == WAVE
 
         await wait_until(all_there, "all requests are in the queue", timeout_s=20)
-        lags += await watch_them_leave(scene, callers, calling)
+        lags += await measure_removal(scenario, callers, calling)
     lags.sort()
     p50_ms, p99_ms = (1e3 * lags[int(share * (len(lags) - 1))] for share in (0.5, 0.99))
     found = {
@@ -144,65 +144,65 @@ async def test_unread_entries_go_with_their_clients(scene: Scene, queue: QueueCo
         "gone_p99_ms": round(p99_ms),
         "max_ms": round(1e3 * lags[-1]),
     }
-    scene.note("F6 unread entries of clients that leave", **found)
+    scenario.note("F6 unread entries of clients that leave", **found)
     assert len(lags) == waves * WAVE
-    assert p99_ms <= GONE_MS
+    assert p99_ms <= MAX_REMOVAL_MS
 
 
-async def watch_them_leave(scene: Scene, callers: list[Caller], calling: list[asyncio.Task[str]]) -> list[float]:
-    """Has callers hang up over LEAVE_S, and returns how long after each one more entry was gone."""
+async def measure_removal(scenario: Scenario, callers: list[Caller], calling: list[asyncio.Task[str]]) -> list[float]:
+    """Disconnects callers over DISCONNECT_S; returns the time (s) from each disconnection to the loss of an entry."""
     began, left, gone = time.monotonic(), list[float](), list[float]()
-    at = sorted(scene.dice.uniform(0.0, LEAVE_S) for _ in callers)
+    at = sorted(scenario.rng.uniform(0.0, DISCONNECT_S) for _ in callers)
     while len(gone) < len(callers):
         now = time.monotonic() - began
         while len(left) < len(callers) and at[len(left)] <= now:
             calling[len(left)].cancel()
             callers[len(left)].writer.transport.abort()
             left.append(time.monotonic())
-        there = int(await scene.raw.xlen(scene.house.keys.lanes[0]))
+        there = int(await scenario.raw.xlen(scenario.house.keys.lanes[0]))
         gone += [time.monotonic()] * (len(callers) - there - len(gone))
-        assert now < LEAVE_S + 20, "they go"
+        assert now < DISCONNECT_S + 20, "the entries were not deleted"
         await asyncio.sleep(0.001)
     return [went - hung_up for went, hung_up in zip(gone, left, strict=True)]
 
 
-async def twice_connected(scene: Scene) -> list[str]:
-    """Returns the names of the gateways' connections at Redis of which there is more than one: each has one purpose."""
-    rows: Any = await scene.raw.client_list()
+async def duplicate_connections(scenario: Scenario) -> list[str]:
+    """Returns names of gateway connections to Redis that exist more than once: each connection has one purpose."""
+    rows: Any = await scenario.raw.client_list()
     names = Counter(row["name"] for row in rows if row["name"].startswith("gateway:"))
-    assert names, "they are connected"
+    assert names, "no gateway is connected"
     return [name for name, number in names.items() if number > 1]
 
 
 @pytest.mark.long
-async def test_everything_is_restarted(scene: Scene) -> None:
-    """F19: each gateway and each worker gets a successor and is told to end, under load. Not one call fails."""
-    settings = LIVELY | {"drain_delay_s": DRAIN_S}
-    scene.gateways = [await scene.house.gateway(**settings) for _ in range(2)]
+async def test_everything_is_restarted(scenario: Scenario) -> None:
+    """F19: no call fails while each gateway and each worker is replaced and ended under load."""
+    settings = FAST_WORKER | {"drain_delay_s": DRAIN_S}
+    scenario.gateways = [await scenario.house.gateway(**settings) for _ in range(2)]
     for _ in range(2):
-        await scene.hire()
-    await scene.seen()
-    in_service = [each.url for each in scene.gateways]
+        await scenario.start_worker()
+    await scenario.wait_until_worker_seen()
+    in_service = [each.url for each in scenario.gateways]
     ended: list[int] = []
-    rounds = scene.times(1, 8)
+    rounds = scenario.repeats(1, 8)
     async with load(in_service, CLIENTS) as calls:
         for _ in range(rounds):
-            ended += [await replaced(scene, in_service, old, settings) for old in list(scene.gateways)]
-            for worker in list(scene.workers):
-                await scene.hire()
-                scene.workers.remove(worker)
+            ended += [await replace_gateway(scenario, in_service, old, settings) for old in list(scenario.gateways)]
+            for worker in list(scenario.workers):
+                await scenario.start_worker()
+                scenario.workers.remove(worker)
                 ended.append(await worker.stop(timeout_s=30))
-    verdict = scene.judge("F19 everything restarted in turn", calls, restarts=len(ended))
+    verdict = scenario.judge("F19 everything restarted in turn", calls, restarts=len(ended))
     assert ended == [0] * 4 * rounds
-    assert whole(verdict)
+    assert all_correct(verdict)
     assert verdict.calls > 100 * rounds
 
 
-async def replaced(scene: Scene, in_service: list[str], old: Gateway, settings: dict[str, Any]) -> int:
-    """Starts a gateway in place of another, which goes out of service and is told to end; returns its exit code."""
-    new = await scene.house.gateway(**settings)
+async def replace_gateway(scenario: Scenario, in_service: list[str], old: Gateway, settings: dict[str, Any]) -> int:
+    """Starts a gateway in place of another, which leaves the service and is ended; returns its exit code."""
+    new = await scenario.house.gateway(**settings)
     await wait_until(lambda: not new.missing(), "the new gateway sees the workers")
     in_service[in_service.index(old.url)] = new.url
-    scene.gateways.remove(old)
-    scene.gateways.append(new)
+    scenario.gateways.remove(old)
+    scenario.gateways.append(new)
     return await old.program.stop(timeout_s=30)

@@ -1,4 +1,4 @@
-"""The judgement over a history finds what is wrong with it."""
+"""The verdict on a history counts every fault in it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from tests.chaos.history import FOREIGN, LATE_S, OK, RESET, Call, judge
 GOOD = Call("a", 1.0, 10.0, 10.5, OK)
 
 
-def test_a_good_history_has_nothing_to_tell() -> None:
-    """All are answered in time with their own vector."""
+def test_a_correct_history_has_no_faults() -> None:
+    """The verdict is clean when all calls are answered in time with their vectors."""
     verdict = judge([GOOD, GOOD])
     assert (verdict.calls, verdict.answered, verdict.lost, verdict.misrouted, verdict.late) == (2, 2, 0, 0, 0)
     assert (verdict.slowest_s, dict(verdict.others)) == (0.5, {})
 
 
-def test_each_fault_is_found() -> None:
-    """Another's vector, a broken connection, an error, and an answer past its deadline."""
+def test_each_fault_is_counted() -> None:
+    """The vector of another text, a broken connection, an error and a late answer are counted by kind."""
     calls = [GOOD, Call("b", 1.0, 0.0, 0.1, FOREIGN), Call("c", 1.0, 0.0, 0.1, RESET)]
     calls += [Call("d", 1.0, 0.0, 1.0, "504 deadline_exceeded"), Call("e", 1.0, 0.0, 1.1 + LATE_S, OK)]
     verdict = judge(calls)

@@ -1,4 +1,4 @@
-"""Inputs that kill the engine: they fail alone, and the third time (F4)."""
+"""Inputs that kill the engine: only they fail, at their third attempt (F4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from shared import dead_letters
 from shared.connection import QueueConnections
 from tests import plain_http
-from tests.chaos.scene import Scene, name_of, whole
+from tests.chaos.scenario import Scenario, all_correct, worker_name
 from tests.chaos.test_workers import engine_of
 from tests.integration.gateway.house import error_of
 from tests.processes import Program
@@ -25,26 +25,28 @@ ATTEMPTS = 3
 
 
 @dataclass
-class Executioner:
-    """Plays the inputs that kill: whenever a worker says that it runs one of them, its engine dies.
+class EngineKiller:
+    """Simulates poisonous inputs: kills the engine of a worker whenever it reports that it runs one of them.
 
     Attributes:
-        kills: how often each entry has killed.
+        kills: number of kills for each entry.
     """
 
-    scene: Scene
+    scenario: Scenario
     kills: Counter[str] = field(default_factory=Counter)
 
-    async def run(self, over: asyncio.Event) -> None:
-        """Works until told that it is over."""
-        while not over.is_set():
+    async def run(self, stop: asyncio.Event) -> None:
+        """Kills engines until the event is set."""
+        while not stop.is_set():
             poisoned = await self._poisoned()
-            for worker in self.scene.workers:
-                await self._look(worker, poisoned)
+            for worker in self.scenario.workers:
+                await self._check(worker, poisoned)
             await asyncio.sleep(0.002)
 
     async def _poisoned(self) -> set[str]:
-        rows: Any = [(at, await self.scene.raw.xrange(lane)) for at, lane in enumerate(self.scene.house.keys.lanes)]
+        rows: Any = [
+            (at, await self.scenario.raw.xrange(lane)) for at, lane in enumerate(self.scenario.house.keys.lanes)
+        ]
         return {
             f"{at}/{entry_id.decode()}"
             for at, entries in rows
@@ -52,36 +54,36 @@ class Executioner:
             if POISON.encode() in fields[b"body"]
         }
 
-    async def _look(self, worker: Program, poisoned: set[str]) -> None:
-        key = self.scene.house.keys.begun(name_of(worker))
-        written: Any = await self.scene.raw.get(key)
+    async def _check(self, worker: Program, poisoned: set[str]) -> None:
+        key = self.scenario.house.keys.begun(worker_name(worker))
+        written: Any = await self.scenario.raw.get(key)
         runs = set((written or b"").decode().split())
         engine = engine_of(worker) if runs & poisoned else None
         if engine is not None:
-            await self.scene.raw.delete(key)  # first: the next engine may soon run the same again, and say so
+            await self.scenario.raw.delete(key)  # first: the next engine may soon report the same entry again
             engine.kill()
             self.kills.update(runs & poisoned)
 
 
-async def test_inputs_that_kill_the_engine_fail_alone(scene: Scene, queue: QueueConnections) -> None:
-    """F4: each of them fails at its third attempt, and becomes a dead letter. All others have their vectors."""
-    await scene.open(gateways=1, workers=2, model=SLOW)
-    number, over = scene.times(2, 10), asyncio.Event()
-    executioner = Executioner(scene)
-    killing = asyncio.create_task(executioner.run(over))
+async def test_inputs_that_kill_the_engine_fail_alone(scenario: Scenario, queue: QueueConnections) -> None:
+    """F4: each poisonous input fails at its third attempt and becomes a dead letter; all others get their vectors."""
+    await scenario.start(gateways=1, workers=2, model=SLOW)
+    number, stop = scenario.repeats(2, 10), asyncio.Event()
+    killer = EngineKiller(scenario)
+    killing = asyncio.create_task(killer.run(stop))
     try:
-        async with scene.load(clients=24, timeout_s=60) as calls, plain_http.client(timeout=70) as client:
+        async with scenario.load(clients=24, timeout_s=60) as calls, plain_http.client(timeout=70) as client:
             answers = await asyncio.gather(
-                *(scene.gateways[0].send(client, f"{POISON} {i}", x_timeout_ms="60000") for i in range(number))
+                *(scenario.gateways[0].send(client, f"{POISON} {i}", x_timeout_ms="60000") for i in range(number))
             )
     finally:
-        over.set()
+        stop.set()
         await killing
     letters = await dead_letters.read(queue.connection("look"), queue.keys, 100)
-    verdict = scene.judge(
-        "F4 inputs kill the engine", calls, poison=number, kills=executioner.kills.total(), dead_letters=len(letters)
+    verdict = scenario.judge(
+        "F4 inputs kill the engine", calls, poison=number, kills=killer.kills.total(), dead_letters=len(letters)
     )
     assert [(each.status_code, error_of(each)["code"]) for each in answers] == [(500, "input_failed")] * number
-    assert whole(verdict)
+    assert all_correct(verdict)
     assert [letter.attempts for letter in letters] == [ATTEMPTS] * number
-    assert executioner.kills.total() >= 2 * number, "they killed"
+    assert killer.kills.total() >= 2 * number, "too few engines were killed"

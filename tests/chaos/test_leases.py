@@ -1,6 +1,6 @@
-"""F20: workers that share a GPU by a lease, and lose it. Each notes when it computes, so that no overlap is missed.
+"""F20: workers that share a GPU by a lease, and lose it.
 
-A function stands for the model: it notes every few milliseconds of its batches, by process.
+The model is a function that records every few milliseconds of its batches by process, so that every overlap is seen.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gpuworker.gpu.lease import POLL_S
 from redbatch.up.local_redis import LocalRedis
 from shared.keys import PoolKeys
 from tests import plain_http
-from tests.chaos.scene import Scene, name_of, seconds_until
+from tests.chaos.scenario import Scenario, seconds_until, worker_name
 from tests.chaos.test_workers import engine_of
-from tests.chaos.ticking import overlap_s, stretches
+from tests.chaos.usage_recorder import overlap_s, usage_intervals
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -37,33 +37,33 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
 TTL_S, LEASE_MARGIN_S = 2.0, 0.3
 HANG_S = 1.0
 LOAD_S = 2.5
-"""A model takes longer to load than a lease lasts."""
+"""Time to load the model: longer than a lease lasts."""
 
 LOAD_CLIENTS = 8
 TIMEOUT_MS = 20_000
-TICKING = "tests.chaos.ticking:Ticking"
+RECORDER = "tests.chaos.usage_recorder:UsageRecorder"
 ROOT = Path(__file__).parents[2]
 GRANTED = "a GPU is this worker's"
 
 
 @dataclass
-class Sharing:
-    """Workers that share one slot, and what they note."""
+class SharedGpu:
+    """A cluster whose workers share one slot, and their records of usage."""
 
-    scene: Scene
+    scenario: Scenario
     folder: Path
     mode: str
 
     @property
     def pool(self) -> PoolKeys:
-        """Of the test's own."""
-        return PoolKeys(self.scene.house.queue)
+        """Pool for this test only."""
+        return PoolKeys(self.scenario.house.queue)
 
-    async def hire(self) -> Program:
-        """Starts a worker, which may have to stand by; returns when it says that it lives."""
-        house = self.scene.house
+    async def start_worker(self) -> Program:
+        """Starts a worker, which may have to stand by; returns when it logs its start."""
+        house = self.scenario.house
         env = house.env(
-            model=TICKING,
+            model=RECORDER,
             model_args=json.dumps({"folder": str(self.folder), "load_s": LOAD_S}),
             device="cpu",
             gpu_lease=self.mode,
@@ -78,201 +78,204 @@ class Sharing:
             max_batch_size=4,
         )
         program = await house.processes.start("worker", "gpuworker", env | {"PYTHONPATH": str(ROOT)})
-        self.scene.workers.append(program)
+        self.scenario.workers.append(program)
         await wait_until(lambda: bool(program.logged("worker starts")), "the worker starts", timeout_s=20)
         return program
 
-    async def open(self, workers: int = 2) -> list[Program]:
-        """Starts a gateway and workers, the first of which has the lease first."""
-        self.scene.gateways.append(await self.scene.house.gateway())
-        hired = [await self.hire()]
-        await self.scene.seen()
-        hired += [await self.hire() for _ in range(workers - 1)]
-        return hired
+    async def start(self, number: int = 2) -> list[Program]:
+        """Starts a gateway and workers; the first worker takes the lease."""
+        self.scenario.gateways.append(await self.scenario.house.gateway())
+        workers = [await self.start_worker()]
+        await self.scenario.wait_until_worker_seen()
+        workers += [await self.start_worker() for _ in range(number - 1)]
+        return workers
 
-    async def taken_over(self, by: Program, before: int = 0) -> float:
-        """Waits until a worker has the lease once more than before; returns how long that took."""
+    async def wait_until_taken_over(self, by: Program, before: int = 0) -> float:
+        """Waits until a worker has taken the lease more than `before` times; returns the time in s."""
 
         async def granted() -> bool:
             return len(by.logged(GRANTED)) > before
 
         return await seconds_until(granted, "the lease is taken over", timeout_s=20)
 
-    async def engine_stopped_amid_its_turn(self, workers: list[Program]) -> psutil.Process:
-        """Stops the engine of any worker while it has the turn; returns it."""
+    async def stop_engine_in_its_turn(self, workers: list[Program]) -> psutil.Process:
+        """Stops the engine of a worker while it has the turn; returns its process."""
         for worker in itertools.cycle(workers):
             engine = engine_of(worker)
             assert engine is not None
             engine.send_signal(signal.SIGSTOP)
             await asyncio.sleep(0.2)
-            held = str(await self.scene.raw.get(self.pool.slot("0.0")) or "")
-            if name_of(worker) in held:
+            held = str(await self.scenario.raw.get(self.pool.slot("0.0")) or "")
+            if worker_name(worker) in held:
                 return engine
             engine.send_signal(signal.SIGCONT)
             await asyncio.sleep(0.05)
-        raise AssertionError("no worker has had a turn")
+        raise AssertionError("no worker had a turn")
 
     @asynccontextmanager
     async def load(self) -> AsyncIterator[Counter[str]]:
-        """Asks for outputs until the end of the block; counts what came, each of which must be its own."""
+        """Requests outputs until the end of the block; counts the answers by whether they are right."""
         found: Counter[str] = Counter()
-        over = asyncio.Event()
+        stop = asyncio.Event()
         numbers = itertools.count()
-        url = f"{self.scene.gateways[0].url}/predict"
+        url = f"{self.scenario.gateways[0].url}/predict"
 
-        async def ask(client: httpx.AsyncClient) -> None:
-            while not over.is_set():
+        async def call(client: httpx.AsyncClient) -> None:
+            while not stop.is_set():
                 number = next(numbers)
                 answer = await client.post(url, json={"input": number, "timeout_ms": TIMEOUT_MS})
                 right = answer.status_code == httpx.codes.OK and answer.json() == {"output": number}
                 found["right" if right else f"{answer.status_code} {answer.text}"] += 1
 
         async with plain_http.client(timeout=2 * TIMEOUT_MS / 1000) as client:
-            asking = [asyncio.create_task(ask(client)) for _ in range(LOAD_CLIENTS)]
+            tasks = [asyncio.create_task(call(client)) for _ in range(LOAD_CLIENTS)]
             try:
                 await wait_until(lambda: found.total() >= LOAD_CLIENTS, "the load runs", timeout_s=20)
                 yield found
             finally:
-                over.set()
-                await asyncio.gather(*asking)
+                stop.set()
+                await asyncio.gather(*tasks)
 
     def note(self, fault: str, found: Counter[str], **figures: object) -> float:
-        """Notes what came of it; returns for how long two have used the device at once, in s."""
+        """Records the figures; returns the longest time in s for which two processes used the device at once.
+
+        Raises AssertionError: a call failed.
+        """
         overlap = round(overlap_s(self.folder, by_batch=self.mode == "batch"), 3)
         lost = found.total() - found["right"]
-        self.scene.note(f"F20 {fault}", calls=found.total(), lost=lost, overlap_s=overlap, **figures)
+        self.scenario.note(f"F20 {fault}", calls=found.total(), lost=lost, overlap_s=overlap, **figures)
         assert set(found) == {"right"}
         return overlap
 
 
-def sharing(scene: Scene, folder: Path, mode: str = "exclusive") -> Sharing:
-    """Returns workers that share, with a folder for their notes."""
-    return Sharing(scene, folder, mode)
+def share_gpu(scenario: Scenario, folder: Path, mode: str = "exclusive") -> SharedGpu:
+    """Returns a cluster of workers that share a GPU, with a folder for their records."""
+    return SharedGpu(scenario, folder, mode)
 
 
-def everything_of(worker: Program, number: signal.Signals) -> None:
-    """Sends a worker, its fork server and its engine a signal."""
+def signal_session(worker: Program, number: signal.Signals) -> None:
+    """Sends a signal to a worker, its fork server and its engine."""
     for each in worker.session():
-        with contextlib.suppress(psutil.NoSuchProcess):  # the first of them may have ended the others by now
+        with contextlib.suppress(psutil.NoSuchProcess):  # the first of them may have ended the others
             each.send_signal(number)
 
 
-async def answered(found: Counter[str], more: int = 100) -> None:
-    """Waits until so many calls are answered, those too that the last harm has made suspects: they come last."""
+async def wait_for_calls(found: Counter[str], more: int = 100) -> None:
+    """Waits until `more` calls are answered, including suspects of the last fault, which run last."""
     until = found.total() + more
     await wait_until(lambda: found.total() >= until, "calls are answered", timeout_s=30)
 
 
 @pytest.mark.long
-async def test_whoever_stands_by_takes_over_from_the_dead(scene: Scene, tmp_path: Path) -> None:
-    """The holder is killed with -9 amid its work, with its engine; the other has the GPU when the lease has run out."""
-    cluster = sharing(scene, tmp_path)
-    active, standby = await cluster.open()
-    took = []
+async def test_a_standby_takes_over_from_a_killed_holder(scenario: Scenario, tmp_path: Path) -> None:
+    """When the holder and its engine are killed with SIGKILL, the standby gets the GPU after the lease has expired."""
+    cluster = share_gpu(scenario, tmp_path)
+    active, standby = await cluster.start()
+    takeovers_s = []
     async with cluster.load() as found:
-        for _ in range(scene.times(1, 5)):
-            await answered(found)
+        for _ in range(scenario.repeats(1, 5)):
+            await wait_for_calls(found)
             before = len(standby.logged(GRANTED))
             active.kill()
-            scene.workers.remove(active)
-            took.append(await cluster.taken_over(standby, before))
-            active, standby = standby, await cluster.hire()
-        await answered(found)
-    overlap = cluster.note("holder killed", found, kills=len(took), taken_over_s=round(max(took), 2))
+            scenario.workers.remove(active)
+            takeovers_s.append(await cluster.wait_until_taken_over(standby, before))
+            active, standby = standby, await cluster.start_worker()
+        await wait_for_calls(found)
+    overlap = cluster.note("holder killed", found, kills=len(takeovers_s), taken_over_s=round(max(takeovers_s), 2))
     assert overlap == 0
-    assert max(took) <= TTL_S + POLL_S + scene.margin_s
+    assert max(takeovers_s) <= TTL_S + POLL_S + scenario.margin_s
 
 
 @pytest.mark.long
-async def test_a_holder_that_leaves_hands_over_at_once(scene: Scene, tmp_path: Path) -> None:
-    """SIGTERM: it finishes, gives the lease back, and nobody waits for the end of it."""
-    cluster = sharing(scene, tmp_path)
-    active, standby = await cluster.open()
+async def test_a_holder_that_leaves_hands_over_at_once(scenario: Scenario, tmp_path: Path) -> None:
+    """After SIGTERM the holder finishes and releases the lease, so that the standby need not wait for its expiry."""
+    cluster = share_gpu(scenario, tmp_path)
+    active, standby = await cluster.start()
     async with cluster.load() as found:
-        await answered(found)
+        await wait_for_calls(found)
         assert await active.stop() == 0
-        scene.workers.remove(active)
-        took = await cluster.taken_over(standby)
-        await answered(found)
-    overlap = cluster.note("holder drained", found, taken_over_s=round(took, 2))
+        scenario.workers.remove(active)
+        takeover_s = await cluster.wait_until_taken_over(standby)
+        await wait_for_calls(found)
+    overlap = cluster.note("holder drained", found, taken_over_s=round(takeover_s, 2))
     assert overlap == 0
-    assert took <= POLL_S + scene.margin_s
+    assert takeover_s <= POLL_S + scenario.margin_s
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("whole", [True, False], ids=["with its engine", "alone"])
-async def test_a_holder_that_is_paused_loses_it(scene: Scene, tmp_path: Path, whole: bool) -> None:
-    """Stopped amid its work until another has the GPU. Its engine ends itself: at its time, or when it goes on."""
-    cluster = sharing(scene, tmp_path)
-    active, standby = await cluster.open()
-    took = []
+async def test_a_holder_that_is_paused_loses_it(scenario: Scenario, tmp_path: Path, whole: bool) -> None:
+    """When the holder is stopped until another has the GPU, its engine ends itself: in time, or when it is resumed."""
+    cluster = share_gpu(scenario, tmp_path)
+    active, standby = await cluster.start()
+    takeovers_s = []
     async with cluster.load() as found:
-        for _ in range(scene.times(1, 5)):
-            await answered(found)
+        for _ in range(scenario.repeats(1, 5)):
+            await wait_for_calls(found)
             engine = engine_of(active)
             assert engine is not None
             before = len(standby.logged(GRANTED))
-            everything_of(active, signal.SIGSTOP) if whole else active.signal(signal.SIGSTOP)
-            took.append(await cluster.taken_over(standby, before))
+            signal_session(active, signal.SIGSTOP) if whole else active.signal(signal.SIGSTOP)
+            takeovers_s.append(await cluster.wait_until_taken_over(standby, before))
             assert engine.is_running() == whole
-            await answered(found)
-            everything_of(active, signal.SIGCONT)
+            await wait_for_calls(found)
+            signal_session(active, signal.SIGCONT)
             await wait_until(lambda gone=engine: not gone.is_running(), "the old engine ends")  # type: ignore[misc]
             active, standby = standby, active
     overlap = cluster.note(
         f"holder paused {'with its engine' if whole else 'and not its engine'}",
         found,
-        pauses=len(took),
-        taken_over_s=round(max(took), 2),
+        pauses=len(takeovers_s),
+        taken_over_s=round(max(takeovers_s), 2),
     )
     assert overlap <= LEASE_MARGIN_S
-    assert max(took) <= TTL_S + POLL_S + scene.margin_s
+    assert max(takeovers_s) <= TTL_S + POLL_S + scenario.margin_s
 
 
 @pytest.mark.long
-async def test_a_lease_that_somebody_deletes_is_had_by_one(scene: Scene, tmp_path: Path) -> None:
-    """Its holder finds out at its next renewal, and has it again, or leaves, if another was faster."""
-    cluster = sharing(scene, tmp_path)
-    first, second = await cluster.open()
-    strikes = scene.times(2, 20)
+async def test_a_deleted_lease_has_one_holder(scenario: Scenario, tmp_path: Path) -> None:
+    """The holder of a deleted lease takes it again at its next renewal, or leaves if another worker was faster."""
+    cluster = share_gpu(scenario, tmp_path)
+    first, second = await cluster.start()
+    faults = scenario.repeats(2, 20)
     async with cluster.load() as found:
-        for _ in range(strikes):
-            await answered(found)
-            await scene.raw.delete(cluster.pool.slot("0.0"))
+        for _ in range(faults):
+            await wait_for_calls(found)
+            await scenario.raw.delete(cluster.pool.slot("0.0"))
             await asyncio.sleep(TTL_S)
     changes = len(first.logged(GRANTED)) + len(second.logged(GRANTED)) - 1
-    overlap = cluster.note("lease deleted", found, strikes=strikes, changes=changes)
+    overlap = cluster.note("lease deleted", found, faults=faults, changes=changes)
     assert overlap <= TTL_S / 3 + LEASE_MARGIN_S
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("own_redis", [[]], indirect=True, ids=["no log"])
-async def test_a_lease_survives_redis(own_scene: Scene, own_redis: LocalRedis, tmp_path: Path) -> None:
-    """Redis is killed and comes back with nothing: one of the two has the lease, and calls are answered."""
-    cluster = sharing(own_scene, tmp_path)
-    await cluster.open()
-    strikes = own_scene.times(1, 5)
+async def test_a_lease_survives_redis(own_scenario: Scenario, own_redis: LocalRedis, tmp_path: Path) -> None:
+    """After Redis was killed and has started without data, one worker has the lease, and calls are answered."""
+    cluster = share_gpu(own_scenario, tmp_path)
+    await cluster.start()
+    faults = own_scenario.repeats(1, 5)
     async with cluster.load() as found:
-        for _ in range(strikes):
-            await answered(found)
+        for _ in range(faults):
+            await wait_for_calls(found)
             os.kill(own_redis.pid, signal.SIGKILL)
             await asyncio.sleep(0.5)
             await asyncio.to_thread(own_redis.start)
-            await answered(found, LOAD_CLIENTS)
-    overlap = cluster.note("Redis lost its data", found, strikes=strikes)
+            await wait_for_calls(found, LOAD_CLIENTS)
+    overlap = cluster.note("Redis lost its data", found, faults=faults)
     assert overlap <= TTL_S / 3 + LEASE_MARGIN_S
 
 
-async def test_workers_take_turns_batch_by_batch(scene: Scene, tmp_path: Path) -> None:
-    """Three with a model each on one GPU: never two batches at once, and each has about as many turns."""
-    cluster = sharing(scene, tmp_path, "batch")
-    await cluster.open(workers=3)
+async def test_workers_take_turns_batch_by_batch(scenario: Scenario, tmp_path: Path) -> None:
+    """Three workers on one GPU never run two batches at once, and get similar numbers of turns."""
+    cluster = share_gpu(scenario, tmp_path, "batch")
+    await cluster.start(3)
     await wait_until(
-        lambda: all(worker.logged("engine ready") for worker in scene.workers), "all are ready", timeout_s=30
+        lambda: all(worker.logged("engine ready") for worker in scenario.workers), "all are ready", timeout_s=30
     )
     async with cluster.load() as found:
-        await answered(found, scene.times(200, 2_000))
-    turns = Counter(each.process for each in stretches(tmp_path, by_batch=True))
+        await wait_for_calls(found, scenario.repeats(200, 2_000))
+    turns = Counter(each.process for each in usage_intervals(tmp_path, by_batch=True))
     overlap = cluster.note("turns by the batch", found, turns=turns.total(), fewest_turns=min(turns.values()))
     assert overlap == 0
     assert len(turns) == 3
@@ -280,20 +283,20 @@ async def test_workers_take_turns_batch_by_batch(scene: Scene, tmp_path: Path) -
 
 
 @pytest.mark.long
-async def test_a_turn_is_lost_with_its_engine(scene: Scene, tmp_path: Path) -> None:
-    """An engine that hangs while it has the turn is killed by its worker, which renews until then; the others go on."""
-    cluster = sharing(scene, tmp_path, "batch")
-    workers = await cluster.open()
+async def test_a_turn_is_lost_with_its_engine(scenario: Scenario, tmp_path: Path) -> None:
+    """A worker kills its engine that hangs in its turn, after renewing the lease until then; the others continue."""
+    cluster = share_gpu(scenario, tmp_path, "batch")
+    workers = await cluster.start()
     await wait_until(lambda: all(worker.logged("engine ready") for worker in workers), "all are ready", timeout_s=30)
-    took = []
+    kills_s = []
     async with cluster.load() as found:
-        for _ in range(scene.times(1, 5)):
-            await answered(found)
-            engine = await cluster.engine_stopped_amid_its_turn(workers)
+        for _ in range(scenario.repeats(1, 5)):
+            await wait_for_calls(found)
+            engine = await cluster.stop_engine_in_its_turn(workers)
             began = time.monotonic()
             await wait_until(lambda gone=engine: not gone.is_running(), "it is killed", timeout_s=10)  # type: ignore[misc]
-            took.append(time.monotonic() - began)
-            await answered(found)
-    overlap = cluster.note("engine stopped amid its turn", found, stops=len(took), killed_s=round(max(took), 2))
+            kills_s.append(time.monotonic() - began)
+            await wait_for_calls(found)
+    overlap = cluster.note("engine stopped in its turn", found, stops=len(kills_s), killed_s=round(max(kills_s), 2))
     assert overlap == 0
-    assert max(took) <= 2 * HANG_S + scene.margin_s
+    assert max(kills_s) <= 2 * HANG_S + scenario.margin_s

@@ -1,4 +1,4 @@
-"""Connections to Redis that break around each step of a request, and all of them, again and again."""
+"""Connections to Redis that break around each step of a request, and kills of all connections."""
 
 from __future__ import annotations
 
@@ -7,140 +7,143 @@ from collections import Counter
 
 import pytest
 
-from tests.chaos.scene import LIVELY, MODEL, Scene, metric, whole
+from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric
 from tests.integration.gateway.house import listens, where
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-NEVER_MS = 60_000
-"""Nobody else takes over what a worker lost sight of: it must find that itself."""
+NO_RECLAIM_MS = 60_000
+"""Other workers do not reclaim the entries that a worker has lost track of: it must find them itself."""
 
-PROMPT_S = 5.0
-BETWEEN = (0.1, 0.3)
-"""Shortest and longest time between two kills of all connections (s)."""
+MAX_LATENCY_S = 5.0
+KILL_INTERVAL_S = (0.1, 0.3)
+"""Minimum and maximum time between two kills of all connections (s)."""
 
-LEAST = 10
-"""Strikes, however slow the machine."""
+MIN_FAULTS = 10
+"""Minimum number of faults, also on a slow machine."""
 
-MAX_RUNS, ONE_RUN = 1.1, 1.02
-"""Runs for each request, on average: where answers are lost, and where none is."""
+MAX_RUNS, MAX_RUNS_WITHOUT_LOSS = 1.1, 1.02
+"""Maximum mean number of runs for each request: if answers are lost, and if none is."""
 
-MAX_AGAIN = 0.02
-"""Entries for each request that are added again: hardly any are lost when only connections are."""
+MAX_RESUBMITTED = 0.02
+"""Maximum number of entries that are added again for each request: lost connections lose hardly any entries."""
 
 
-def strike(proxy: FaultProxy, scene: Scene, purpose: str, share: float, *, before: bool = False) -> Counter[str]:
-    """Has a share of the calls on connections for that purpose break; returns how many did, by the purpose."""
-    struck: Counter[str] = Counter()
+def inject_fault(
+    proxy: FaultProxy, scenario: Scenario, purpose: str, share: float, *, before: bool = False
+) -> Counter[str]:
+    """Breaks a share of the calls on connections for a purpose; returns the number of broken calls, by purpose."""
+    injected: Counter[str] = Counter()
 
-    def hit(name: str) -> bool:
-        if not name.endswith(f":{purpose}") or scene.dice.random() >= share:
+    def should_break(name: str) -> bool:
+        if not name.endswith(f":{purpose}") or scenario.rng.random() >= share:
             return False
-        struck[purpose] += 1
+        injected[purpose] += 1
         return True
 
     if before:
-        proxy.cut_before = hit
+        proxy.cut_before = should_break
     else:
-        proxy.fate_of = lambda name: Fate.CUT if hit(name) else Fate.PASS
-    return struck
+        proxy.fate_of = lambda name: Fate.CUT if should_break(name) else Fate.PASS
+    return injected
 
 
-def end_strike(proxy: FaultProxy) -> None:
-    """Has everything pass again."""
+def clear_fault(proxy: FaultProxy) -> None:
+    """Lets all calls pass again."""
     proxy.cut_before = lambda _name: False
     proxy.fate_of = lambda _name: Fate.PASS
 
 
-async def far_gateway(scene: Scene, proxy: FaultProxy) -> None:
+async def start_proxied_gateway(scenario: Scenario, proxy: FaultProxy) -> None:
     """Starts a gateway behind the proxy."""
-    env = scene.house.env(redis_url=proxy.url)
-    program = await scene.house.processes.start("far gateway", "api", env)
-    await wait_until(lambda: '"gateway starts"' in program.output, "the gateway says where it listens", timeout_s=20)
+    env = scenario.house.env(redis_url=proxy.url)
+    program = await scenario.house.processes.start("far gateway", "api", env)
+    await wait_until(lambda: '"gateway starts"' in program.output, "the gateway logs its address", timeout_s=20)
 
     async def accepts() -> bool:
         return await asyncio.to_thread(listens, program)
 
     await wait_until(accepts, "the gateway listens", timeout_s=20)
-    scene.gateways.append(where(program))
-    await scene.seen()
+    scenario.gateways.append(where(program))
+    await scenario.wait_until_worker_seen()
 
 
-async def far_worker(scene: Scene, proxy: FaultProxy, **settings: object) -> None:
+async def start_proxied_worker(scenario: Scenario, proxy: FaultProxy, **settings: object) -> None:
     """Starts a worker behind the proxy."""
-    env = scene.house.env(model=MODEL, **LIVELY | settings | {"redis_url": proxy.url})
-    program = await scene.house.processes.start("far worker", "gpuworker", env)
+    env = scenario.house.env(model=MODEL, **FAST_WORKER | settings | {"redis_url": proxy.url})
+    program = await scenario.house.processes.start("far worker", "gpuworker", env)
     await wait_until(lambda: bool(program.logged("engine ready")), "the worker is ready", timeout_s=30)
-    scene.workers.append(program)
+    scenario.workers.append(program)
 
 
 @pytest.mark.long
-async def test_the_reply_to_a_submit_is_lost(scene: Scene, proxy: FaultProxy) -> None:
-    """F7: the entries were added, and the gateway does not hear of it. It asks again, and nothing is added twice."""
-    await scene.open(gateways=0, workers=1)
-    await far_gateway(scene, proxy)
-    async with scene.load() as calls:
-        struck = strike(proxy, scene, "submit", 0.2)
-        await asyncio.sleep(scene.times(2, 30))
-        await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
-        end_strike(proxy)
-    runs = await scene.total("redbatch_inputs_total") / len(calls)
-    verdict = scene.judge("F7 submit's reply lost", calls, struck=struck.total(), runs_each=round(runs, 3))
-    assert whole(verdict)
-    assert runs <= ONE_RUN
+async def test_the_reply_to_a_submit_is_lost(scenario: Scenario, proxy: FaultProxy) -> None:
+    """F7: when a submit succeeds and its reply is lost, the gateway retries, and no entry is added twice."""
+    await scenario.start(gateways=0, workers=1)
+    await start_proxied_gateway(scenario, proxy)
+    async with scenario.load() as calls:
+        injected = inject_fault(proxy, scenario, "submit", 0.2)
+        await asyncio.sleep(scenario.repeats(2, 30))
+        await wait_until(lambda: injected.total() >= MIN_FAULTS, "enough faults were injected", timeout_s=30)
+        clear_fault(proxy)
+    runs = await scenario.worker_metric("redbatch_inputs_total") / len(calls)
+    verdict = scenario.judge("F7 submit's reply lost", calls, faults=injected.total(), runs_each=round(runs, 3))
+    assert all_correct(verdict)
+    assert runs <= MAX_RUNS_WITHOUT_LOSS
 
 
-async def test_the_reply_to_a_claim_is_lost(scene: Scene, proxy: FaultProxy) -> None:
-    """F8: the entries are this worker's, and it does not know of them. It finds them, and nobody else does."""
-    await scene.open(workers=0)
-    await far_worker(scene, proxy, reclaim_idle_ms=NEVER_MS)
-    await scene.seen()
-    async with scene.load() as calls:
-        struck = strike(proxy, scene, "claim", 0.1)
-        await asyncio.sleep(scene.times(2, 30))
-        await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
-        end_strike(proxy)
-    verdict = scene.judge("F8 claim's reply lost", calls, struck=struck.total())
-    assert whole(verdict)
-    assert verdict.slowest_s <= PROMPT_S
+async def test_the_reply_to_a_claim_is_lost(scenario: Scenario, proxy: FaultProxy) -> None:
+    """F8: when the reply to a claim is lost, the worker itself finds the entries that it has claimed."""
+    await scenario.start(workers=0)
+    await start_proxied_worker(scenario, proxy, reclaim_idle_ms=NO_RECLAIM_MS)
+    await scenario.wait_until_worker_seen()
+    async with scenario.load() as calls:
+        injected = inject_fault(proxy, scenario, "claim", 0.1)
+        await asyncio.sleep(scenario.repeats(2, 30))
+        await wait_until(lambda: injected.total() >= MIN_FAULTS, "enough faults were injected", timeout_s=30)
+        clear_fault(proxy)
+    verdict = scenario.judge("F8 claim's reply lost", calls, faults=injected.total())
+    assert all_correct(verdict)
+    assert verdict.slowest_s <= MAX_LATENCY_S
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-async def test_a_cut_around_a_commit(scene: Scene, proxy: FaultProxy, before: bool) -> None:
-    """F9: the answers have arrived, all of them, or none has; in either case the worker tries again."""
-    await scene.open(workers=0)
-    await far_worker(scene, proxy, reclaim_idle_ms=NEVER_MS)
-    await scene.seen()
-    async with scene.load() as calls:
-        struck = strike(proxy, scene, "commit", 0.2, before=before)
-        await asyncio.sleep(scene.times(2, 30))
-        await wait_until(lambda: struck.total() >= LEAST, "it has struck", timeout_s=30)
-        end_strike(proxy)
-    runs = await scene.total("redbatch_inputs_total") / len(calls)
+async def test_a_cut_around_a_commit(scenario: Scenario, proxy: FaultProxy, before: bool) -> None:
+    """F9: when the connection breaks before or after a commit, the worker retries it and no call fails."""
+    await scenario.start(workers=0)
+    await start_proxied_worker(scenario, proxy, reclaim_idle_ms=NO_RECLAIM_MS)
+    await scenario.wait_until_worker_seen()
+    async with scenario.load() as calls:
+        injected = inject_fault(proxy, scenario, "commit", 0.2, before=before)
+        await asyncio.sleep(scenario.repeats(2, 30))
+        await wait_until(lambda: injected.total() >= MIN_FAULTS, "enough faults were injected", timeout_s=30)
+        clear_fault(proxy)
+    runs = await scenario.worker_metric("redbatch_inputs_total") / len(calls)
     name = f"F9 cut {'before' if before else 'after'} a commit"
-    verdict = scene.judge(name, calls, struck=struck.total(), runs_each=round(runs, 3))
-    assert whole(verdict)
-    assert (verdict.slowest_s <= PROMPT_S, runs <= MAX_RUNS) == (True, True)
+    verdict = scenario.judge(name, calls, faults=injected.total(), runs_each=round(runs, 3))
+    assert all_correct(verdict)
+    assert (verdict.slowest_s <= MAX_LATENCY_S, runs <= MAX_RUNS) == (True, True)
 
 
-@pytest.mark.parametrize(("min_s", "max_s"), [BETWEEN, pytest.param(0.1, 0.1, marks=pytest.mark.long)])
-async def test_all_connections_are_killed_again_and_again(scene: Scene, min_s: float, max_s: float) -> None:
-    """F13: everybody's connection to Redis, several times a second. No call fails, and hardly any runs twice.
+@pytest.mark.parametrize(("min_s", "max_s"), [KILL_INTERVAL_S, pytest.param(0.1, 0.1, marks=pytest.mark.long)])
+async def test_all_connections_are_killed_again_and_again(scenario: Scenario, min_s: float, max_s: float) -> None:
+    """F13: no call fails and hardly any runs twice when all connections to Redis are killed several times a second.
 
-    At even times too: whoever waits longer after each kill than the next one takes to come, never gets anywhere.
+    The intervals are random or constant: with a constant interval, a process that waits longer than it after each kill
+    never makes progress.
     """
-    await scene.open()
-    rounds, killed = scene.times(12, 100), 0
-    async with scene.load() as calls:
+    await scenario.start()
+    rounds, killed = scenario.repeats(12, 100), 0
+    async with scenario.load() as calls:
         for _ in range(rounds):
-            await scene.pause(min_s, max_s)
-            killed += int(await scene.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
-    runs = await scene.total("redbatch_inputs_total") / len(calls)
-    name = "F13 all connections killed" + (", at even times" if min_s == max_s else "")
-    again = sum([await metric(each.program, "redbatch_resubmitted_entries_total") for each in scene.gateways])
-    verdict = scene.judge(name, calls, killed=killed, runs_each=round(runs, 3), added_again=int(again))
+            await scenario.sleep_randomly(min_s, max_s)
+            killed += int(await scenario.raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"))
+    runs = await scenario.worker_metric("redbatch_inputs_total") / len(calls)
+    name = "F13 all connections killed" + (", at a constant interval" if min_s == max_s else "")
+    resubmitted = sum([await metric(each.program, "redbatch_resubmitted_entries_total") for each in scenario.gateways])
+    verdict = scenario.judge(name, calls, killed=killed, runs_each=round(runs, 3), resubmitted=int(resubmitted))
     assert killed >= 5 * rounds
-    assert (whole(verdict), verdict.slowest_s <= PROMPT_S) == (True, True)
-    assert (runs <= MAX_RUNS, again <= MAX_AGAIN * len(calls)) == (True, True)
+    assert (all_correct(verdict), verdict.slowest_s <= MAX_LATENCY_S) == (True, True)
+    assert (runs <= MAX_RUNS, resubmitted <= MAX_RESUBMITTED * len(calls)) == (True, True)

@@ -1,4 +1,4 @@
-"""One tenant that asks for far more than its share (F18)."""
+"""One tenant that requests far more than its share (F18)."""
 
 from __future__ import annotations
 
@@ -9,83 +9,85 @@ from typing import Any
 import pytest
 
 from tests.chaos.load import open_loop
-from tests.chaos.scene import Scene
+from tests.chaos.scenario import Scenario
 from tests.stillness import Stillness
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
 MODEL = "simulated:base_ms=100,item_ms=2"
-"""As on a GPU, a batch takes about the same time whether it is full or not."""
+"""As on a GPU, a full batch takes about as long as a small one."""
 
 BATCH = 8
 PEAK = 1_000 * BATCH / (100 + 2 * (BATCH - 1))
-"""Requests a second: batches that are full, one after the other."""
+"""Requests per second with consecutive full batches."""
 
 SHARE = PEAK / 2
-MODEST = 0.7
-"""Of its share is what the other tenant asks for."""
+MODEST_SHARE = 0.7
+"""Load of the other tenant, as a fraction of its share."""
 
-TIMES = 10
-"""So many times its share is what the greedy one asks for; at first it asks for its share."""
+GREEDY_FACTOR = 10
+"""Load of the greedy tenant, as a multiple of its share; in the baseline it requests its share."""
 
 TIMEOUT_MS = 4_000
 WARMUP_S = 8.0
-"""Until then the fleet's rate is measured for the first time."""
+"""Time until the fleet's rate is measured for the first time."""
 
-BOUND = 1.2
-"""Of the other tenant's p99."""
+MAX_RATIO = 1.2
+"""Maximum ratio of the other tenant's p99 to its baseline."""
 
-TRIES, STILL_S = 3, 0.1
-"""It is done again when the machine stood still."""
+TRIES, MAX_STILL_S = 3, 0.1
+"""The test is repeated if the machine stalled for longer."""
 
 SECONDS, BRIEF_SECONDS = 40, 10
 
 
-async def test_a_greedy_tenant_holds_nobody_up(scene: Scene, tmp_path: Path) -> None:
-    """F18: one of two tenants asks for ten times its share; the other's p99 stays what it was, and so do its answers.
+async def test_a_greedy_tenant_delays_no_other(scenario: Scenario, tmp_path: Path) -> None:
+    """F18: when one of two tenants requests ten times its share, the other's p99 and its answers stay as they were.
 
-    The greedy one has all that the other leaves. Without names, both wait in one line.
+    The greedy one gets all the capacity that the other leaves. Without names, both wait in one queue.
     """
-    await scene.open(gateways=2, workers=1, model=MODEL, max_batch_size=BATCH)
+    await scenario.start(gateways=2, workers=1, model=MODEL, max_batch_size=BATCH)
     for _ in range(TRIES):
         with Stillness() as still:
-            modest, _ = await both(scene, 1, tmp_path)
-            beside, greedy = await both(scene, TIMES, tmp_path)
-        ratio = p99(beside) / p99(modest)
-        if still.longest_s < STILL_S or ratio <= BOUND:
+            modest, _ = await measure_both(scenario, 1, tmp_path)
+            other, greedy = await measure_both(scenario, GREEDY_FACTOR, tmp_path)
+        ratio = p99(other) / p99(modest)
+        if still.longest_s < MAX_STILL_S or ratio <= MAX_RATIO:
             break
-    nameless, _ = await both(scene, TIMES, tmp_path, named=False)
-    done = sum(each["ok"] / each["window_s"] for each in (beside, greedy)) / PEAK
-    figures: dict[str, object] = {"baseline_p99_ms": round(p99(modest)), "others_p99_ms": round(p99(beside))}
+    nameless, _ = await measure_both(scenario, GREEDY_FACTOR, tmp_path, named=False)
+    done = sum(each["ok"] / each["window_s"] for each in (other, greedy)) / PEAK
+    figures: dict[str, object] = {"baseline_p99_ms": round(p99(modest)), "others_p99_ms": round(p99(other))}
     figures |= {"ratio": round(ratio, 2), "of_peak": round(done, 2)}
     figures["without_names_p99_ms"] = round(p99(nameless))
-    calls = beside["requests"] + greedy["requests"]
-    scene.note(f"F18 a tenant at {TIMES} × its share", calls=calls, **figures, refused=greedy["errors"])
-    assert beside["errors"] == {}
-    assert ratio <= BOUND
+    calls = other["requests"] + greedy["requests"]
+    scenario.note(f"F18 a tenant at {GREEDY_FACTOR} × its share", calls=calls, **figures, refused=greedy["errors"])
+    assert other["errors"] == {}
+    assert ratio <= MAX_RATIO
     assert done >= 0.8
     assert set(greedy["errors"]) <= {"overloaded", "queue_full", "deadline_exceeded"}
 
 
-async def both(
-    scene: Scene, times: float, folder: Path, *, named: bool = True
+async def measure_both(
+    scenario: Scenario, times: float, folder: Path, *, named: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Has both tenants ask, at a gateway each, one for so many times its share; returns what each measured."""
+    """Runs both tenants, each at one gateway, the greedy one at a multiple of its share; returns their measurements."""
     seconds = SECONDS if named else BRIEF_SECONDS
 
-    async def ask(number: int, name: str, rate: float) -> dict[str, Any]:
+    async def run(number: int, name: str, rate: float) -> dict[str, Any]:
         arguments = ["--rate", str(rate), "--mix", "short", "--timeout-ms", str(TIMEOUT_MS)]
         arguments += ["--duration", f"{seconds}s", "--warmup", f"{WARMUP_S}s"]
         if named:
             arguments += ["--header", f"X-Tenant: {name}"]
-        measured: dict[str, Any] = (await open_loop(scene.gateways[number].url, folder / name, *arguments))["measured"]
+        measured: dict[str, Any] = (await open_loop(scenario.gateways[number].url, folder / name, *arguments))[
+            "measured"
+        ]
         return measured
 
-    found = await asyncio.gather(ask(0, "modest", MODEST * SHARE), ask(1, "greedy", times * SHARE))
-    await scene.drained()
+    found = await asyncio.gather(run(0, "modest", MODEST_SHARE * SHARE), run(1, "greedy", times * SHARE))
+    await scenario.wait_until_drained()
     return found
 
 
 def p99(measured: dict[str, Any]) -> float:
-    """Returns what 99 % of the answers took at most, in ms."""
+    """Returns the p99 latency in ms."""
     return float(measured["latency_ms"]["p99"])

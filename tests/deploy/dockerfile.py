@@ -1,4 +1,4 @@
-"""A Dockerfile, read: its stages, and those of its instructions that can be done without an engine for containers."""
+"""The Dockerfile: its stages, and the execution of instructions that need no container engine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from string import Template
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "docker" / "Dockerfile"
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 
 
 @dataclass
 class Stage:
-    """A stage: what it begins from, and its instructions, each a word and the rest of its line."""
+    """A stage: its base, and its instructions, each a word and the rest of its line."""
 
     name: str
     base: str
     instructions: list[tuple[str, str]] = field(default_factory=list)
 
     def values(self, word: str) -> list[str]:
-        """Returns what follows a word in each of its instructions."""
+        """Returns the arguments of all its instructions with this word."""
         return [rest for each, rest in self.instructions if each == word]
 
 
@@ -44,7 +44,7 @@ def stages() -> dict[str, Stage]:
 
 
 def chain(name: str) -> list[Stage]:
-    """Returns a stage and those that it begins from, the first of them first."""
+    """Returns a stage and the stages that it is based on, the lowest first."""
     every, found = stages(), list[Stage]()
     while name in every:
         found.insert(0, every[name])
@@ -53,7 +53,7 @@ def chain(name: str) -> list[Stage]:
 
 
 def environment(name: str) -> dict[str, str]:
-    """Returns the variables of a stage: those that are set in it, and the arguments by their defaults."""
+    """Returns the variables of a stage: those of ENV, and build arguments with their defaults."""
     found: dict[str, str] = {}
     for stage in chain(name):
         for word, rest in stage.instructions:
@@ -64,12 +64,12 @@ def environment(name: str) -> dict[str, str]:
 
 
 def install(name: str, folder: Path, places: Mapping[str, str]) -> None:
-    """Does what a stage, and those that it begins from, copy and install; what needs Debian's packages is left out.
+    """Executes the copies and installations of a stage and its bases, except those of Debian packages.
 
     Args:
-        name: of the stage.
-        folder: where it works.
-        places: variables whose values differ from those in the file: no path of it is this machine's.
+        name: the name of the stage.
+        folder: the working directory of the stage.
+        places: variables with other values than in the file, whose paths do not exist on this machine.
     """
     variables = {**environment(name), **places}
     for stage in chain(name):
@@ -81,7 +81,7 @@ def install(name: str, folder: Path, places: Mapping[str, str]) -> None:
 
 
 def copy(arguments: str, folder: Path) -> None:
-    """Copies files of the repository to where the stage works, or not at all: to elsewhere in the image."""
+    """Copies files of the repository into the working directory; targets elsewhere in the image are ignored."""
     *sources, target = arguments.split()
     if target.startswith("/"):
         return
@@ -96,14 +96,17 @@ def copy(arguments: str, folder: Path) -> None:
 
 
 def run(command: str, folder: Path, variables: Mapping[str, str]) -> None:
-    """Runs a line as an engine for containers does: by a shell, in the stage's folder, with its variables."""
+    """Runs a line like a container engine: by a shell, in the stage's folder, with its variables.
+
+    Raises AssertionError: the line fails.
+    """
     ran = subprocess.run(
         ["/bin/sh", "-c", command],
         cwd=folder,
         env=dict(variables),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes as objects: those that are committed, and those that kustomize makes."""
+"""The manifests for Kubernetes as objects: the committed file, and those that kustomize renders."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ COMPONENTS = sorted(
     (str(path.parent.relative_to(K8S / "components")) for path in (K8S / "components").rglob("kustomization.yaml")),
     key=lambda name: (name == "tls", name),
 )
-"""In the order in which they are named: the one for TLS, which changes what the one for KEDA brings, is the last."""
+"""In the order in which an overlay must list them: `tls` comes last, because it patches resources of `keda`."""
 
 
 def render(folder: Path) -> str:
-    """Returns what kustomize makes of a folder, without a cluster. Raises AssertionError: it refuses.
+    """Returns the manifests that kustomize renders from a folder, without a cluster. Raises AssertionError: it fails.
 
-    Skips the test where there is no kubectl.
+    Skips the test if kubectl is not installed.
     """
-    words = [tool("kubectl", "its kustomize makes the manifests"), "kustomize", str(folder)]
+    words = [tool("kubectl", "its kustomize renders the manifests"), "kustomize", str(folder)]
     ran = subprocess.run(words, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
-def near(path: str, folder: Path) -> str:
-    """Returns how a kustomization in a folder names what is in k8s/."""
+def relative_path(path: str, folder: Path) -> str:
+    """Returns the path from a folder to a file of k8s/, as a kustomization needs it."""
     return os.path.relpath(K8S / path, folder.resolve())
 
 
 def compose(overlay: str, components: Iterable[str], folder: Path, beside: Iterable[str] = ()) -> str:
-    """Returns an overlay with components, by a kustomization such as a user writes, in an empty folder.
+    """Renders an overlay with components from a kustomization like that of a user, in an empty folder.
 
     Args:
-        overlay: of k8s/.
-        components: of k8s/, in their order.
-        folder: where the kustomization is written to.
-        beside: other folders that it names.
+        overlay: an overlay of k8s/.
+        components: components of k8s/, in their order.
+        folder: the kustomization is written into it.
+        beside: further folders that it lists as resources.
     """
     text = yaml.safe_dump(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "redbatch",
-            "resources": [near(f"overlays/{overlay}", folder), *beside],
-            "components": [near(f"components/{each}", folder) for each in components],
+            "resources": [relative_path(f"overlays/{overlay}", folder), *beside],
+            "components": [relative_path(f"components/{each}", folder) for each in components],
         }
     )
     (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
@@ -69,23 +69,23 @@ def objects(text: str) -> list[Manifest]:
 
 
 def label(manifest: Manifest) -> str:
-    """Returns what a fault says first: kind and name."""
+    """Returns kind and name, with which a fault begins."""
     return f"{manifest.get('kind')} {manifest.get('metadata', {}).get('name')}"
 
 
 def of_kind(manifests: Iterable[Manifest], *kinds: str) -> list[Manifest]:
-    """Returns those of some kinds."""
+    """Returns the objects of some kinds."""
     return [each for each in manifests if each.get("kind") in kinds]
 
 
 def named(manifests: Iterable[Manifest], kind: str, name: str) -> Manifest:
-    """Returns the one of that kind and name."""
+    """Returns the object of a kind and name. Raises ValueError: there is none, or more than one."""
     (found,) = [each for each in of_kind(manifests, kind) if each["metadata"]["name"] == name]
     return found
 
 
 def workloads(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Returns what makes pods."""
+    """Returns the objects that create pods."""
     return of_kind(manifests, "Deployment", "StatefulSet")
 
 
@@ -102,18 +102,18 @@ def pod_labels(workload: Manifest) -> dict[str, str]:
 
 
 def component_of(manifest: Manifest) -> str:
-    """Returns which of ours it is part of: gateway, worker or redis; an empty text for none."""
+    """Returns the component that it belongs to: gateway, worker or redis; "" for none."""
     return str(manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
 
 
 def containers(pod: Manifest) -> Iterator[Manifest]:
-    """Yields its containers, those that run first included."""
+    """Yields its containers, including the initContainers."""
     yield from pod.get("initContainers", [])
     yield from pod["containers"]
 
 
 def selects(selector: Manifest, labels: dict[str, str]) -> bool:
-    """Whether a label selector takes in what has these labels."""
+    """Returns whether a label selector matches these labels."""
     if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
         return False
     for each in selector.get("matchExpressions", []):
@@ -130,7 +130,7 @@ def selects(selector: Manifest, labels: dict[str, str]) -> bool:
 
 
 def config_of(manifests: list[Manifest], container: Manifest) -> dict[str, str]:
-    """Returns the variables that a container has of ConfigMaps and of its own, but for what only its pod knows."""
+    """Returns the variables of a container from ConfigMaps and from its manifest, except those of the downward API."""
     named = [each["configMapRef"]["name"] for each in container.get("envFrom", []) if "configMapRef" in each]
     values: dict[str, str] = {}
     for each in of_kind(manifests, "ConfigMap"):

@@ -1,4 +1,4 @@
-"""Reads of a PromQL expression what it asks for: series, labels and values. As far as ours go."""
+"""A parser of the series, labels and values in PromQL expressions, as far as the project's rules and panels need it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _ON = re.compile(r"\bon\s*\(([^)]*)\)")
 
 
 class Matcher(NamedTuple):
-    """That a label of a metric is (not) such a value, or matches (not) such a pattern."""
+    """A matcher of a label: the operator compares it with a value or with a pattern."""
 
     metric: str
     label: str
     operator: str
     value: str
 
-    def wanted(self) -> list[str]:
-        """Returns the patterns that values have to be found for, each by itself."""
+    def patterns(self) -> list[str]:
+        """Returns the patterns for each of which a value must exist."""
         return self.value.split("|") if "~" in self.operator else [re.escape(self.value)]
 
 
@@ -32,14 +32,14 @@ def metrics_in(expression: str) -> set[str]:
 
 
 def matchers_in(expression: str) -> Iterator[Matcher]:
-    """Yields what its selectors ask of labels."""
+    """Yields the matchers of its selectors."""
     for metric, inside in _SELECTOR.findall(expression):
         for label, operator, value in _MATCHER.findall(inside):
             yield Matcher(metric, label, operator, value)
 
 
 def groups_in(expression: str) -> Iterator[tuple[list[str], str]]:
-    """Yields the labels of each `by`, and what is aggregated by them."""
+    """Yields the labels of each `by` with the expression that is aggregated by them."""
     for found in _BY.finditer(expression):
         depth, end = 1, found.end()
         while depth:

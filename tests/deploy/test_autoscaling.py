@@ -10,20 +10,20 @@ import pytest
 from bench.autoscaling.manifests import from_manifests, on_cpus, scaled_object
 from shared.keys import Keys
 from shared.settings import DEFAULT_MODEL, queue_slug
-from tests.deploy.faults import faults
+from tests.deploy.checks import find_faults
 from tests.deploy.manifests import compose, named, objects
 
 
 def spec(component: str, folder: Path) -> dict[str, Any]:
-    """Returns what a worker's ScaledObject says with a component, in which nothing is wrong."""
+    """Returns the spec of the workers' ScaledObject with a component. Raises AssertionError: there are faults."""
     manifests = objects(compose("gpu", [component], folder))
-    assert faults(manifests) == []
+    assert find_faults(manifests) == []
     return dict(named(manifests, "ScaledObject", "worker")["spec"])
 
 
 @pytest.mark.parametrize("component", ["keda", "keda-cpu"])
-def test_what_is_simulated_is_what_is_applied(component: str, tmp_path: Path) -> None:
-    """Rendered, it says what the simulator reads."""
+def test_the_simulator_reads_the_applied_manifests(component: str, tmp_path: Path) -> None:
+    """The rendered ScaledObject equals the one that the autoscaling simulator reads."""
     found = spec(component, tmp_path)
     chosen = from_manifests()
     expected = on_cpus(chosen) if component == "keda-cpu" else chosen
@@ -31,7 +31,7 @@ def test_what_is_simulated_is_what_is_applied(component: str, tmp_path: Path) ->
 
 
 def test_it_reads_the_lanes_of_the_default_queue(tmp_path: Path) -> None:
-    """Both of them, by the names that keys have."""
+    """The triggers read both lanes under their Redis keys."""
     keys = Keys(queue_slug(DEFAULT_MODEL))
     streams = [each["metadata"]["stream"] for each in spec("keda", tmp_path)["triggers"]]
     assert streams == keys.lanes

@@ -1,4 +1,4 @@
-"""The images' check of their health, on a server that answers as told."""
+"""The health check of the images, against a server with given answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Check = Callable[..., bool]
 
 @pytest.fixture
 def statuses() -> dict[str, int]:
-    """What is answered, by path."""
+    """Returns the status of each path."""
     return {"/livez": 200, READY: 503}
 
 
 @pytest.fixture
 def check(statuses: dict[str, int], tmp_path: Path) -> Iterator[Check]:
-    """Runs the check; its home is where it has a container's /tmp."""
+    """Yields a function that runs the check with a home that represents the container's /tmp."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -35,7 +35,7 @@ def check(statuses: dict[str, int], tmp_path: Path) -> Iterator[Check]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base class has it
-            """Says nothing."""
+            """Logs nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -52,16 +52,16 @@ def check(statuses: dict[str, int], tmp_path: Path) -> Iterator[Check]:
     server.server_close()
 
 
-def test_it_asks_whether_the_process_lives(check: Check, statuses: dict[str, int]) -> None:
-    """And what is not there does not."""
+def test_it_requests_livez(check: Check, statuses: dict[str, int]) -> None:
+    """The check passes if /livez answers 200, and fails with another status or without a server."""
     assert check()
     statuses["/livez"] = 503
     assert not check()
     assert not check(port=free_port())
 
 
-def test_what_has_begun_to_serve_is_healthy_while_it_lives(check: Check, statuses: dict[str, int]) -> None:
-    """Before, it is not; and after, no outage of others makes it ill."""
+def test_a_process_that_has_served_is_healthy_while_it_is_alive(check: Check, statuses: dict[str, int]) -> None:
+    """The check fails before the process is ready; later only /livez decides, and no outage of Redis."""
     assert not check(READY)
     statuses[READY] = 200
     assert check(READY)

@@ -1,4 +1,4 @@
-"""The images: what their file says, and what it installs, in an environment as fresh as theirs."""
+"""The images: the rules of the Dockerfile, and its installations in fresh environments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ START_S, STOP_S = 90.0, 30.0
 
 @pytest.fixture(scope="module")
 def built() -> Iterator[Path]:
-    """What is built once for all images: the wheel. Yields where that is: anybody may read it, as in an image."""
+    """Builds the wheel for all images once. Yields its folder, which all users may read, as in an image."""
     with TemporaryDirectory(prefix="redbatch-images-") as folder:
         root = Path(folder)
         root.chmod(0o755)
@@ -48,49 +48,49 @@ def built() -> Iterator[Path]:
 
 
 def places(root: Path, name: str) -> dict[str, str]:
-    """Returns where this machine has what an image has under /opt."""
+    """Returns the paths on this machine that replace those under /opt in an image."""
     path = f"{Path(shutil.which('python3.11') or shutil.which('python3') or '').parent}:/usr/bin:/bin"
     own = {"HOME": str(root), "PATH": path.removeprefix(f"{ROOT}/.venv/bin:")}
     pip = {key: value for key, value in os.environ.items() if key.startswith("PIP_") or key.endswith("_proxy")}
-    if version("torch").endswith("+cpu"):  # so pip finds builds for CPUs where it finds all else
+    if version("torch").endswith("+cpu"):  # then pip finds CPU builds in its default index
         own["TORCH_INDEX"] = ""
-    if name == "cuda":  # and what is locked by its hash it has to look for elsewhere
+    if name == "cuda":  # packages locked by hash come from another index
         pip = {key: value for key, value in pip.items() if key != "PIP_FIND_LINKS"} | {"PIP_CONFIG_FILE": os.devnull}
     shared = {"WHEELS": str(root / "wheels"), "MODELS": str(root / "models")}
     return pip | own | shared | {"VENV": str(root / f"{name}-environment")}
 
 
 def imports(python: Path, module: str) -> bool:
-    """Whether an environment has a module."""
+    """Returns whether an environment can import a module."""
     return subprocess.run([python, "-I", "-c", f"import {module}"], check=False, capture_output=True).returncode == 0
 
 
 def words(name: str, instruction: str) -> list[str]:
-    """Returns the words that an image runs: of its CMD, or of the check of its health."""
+    """Returns the words of an image's CMD or HEALTHCHECK."""
     (rest,) = [each for stage in chain(name) for each in stage.values(instruction)]
     found: list[str] = json.loads(rest[rest.index("[") :])
     return found
 
 
 def confined(command: list[str], root: Path, home: Path) -> list[str]:
-    """Returns a command that runs as a container does: as nobody, without rights, on files that it cannot change.
+    """Returns a command that runs like in a container: without a user name or privileges, on read-only files.
 
-    But for those of its home. Who is not root cannot have that: there it runs as who it is. Where Python is in a place
-    that others may not look at, it keeps root's number, and has no rights nonetheless.
+    Only its home is writable. Without root the command runs unconfined as the current user. If other users cannot read
+    the folder of Python, the command keeps root's user id, but has no privileges.
     """
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv", "mount"))):
         return command
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && mount -t tmpfs -o mode=1777,noexec tmpfs "$1"'
     alone = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{script} && shift 1 && exec "$@"']
     is_reached = all(each.stat().st_mode & stat.S_IXOTH for each in Path(sys.executable).resolve().parents)
-    nobody = ["--reuid=65532", "--regid=65532", "--clear-groups"] if is_reached else []
+    user = ["--reuid=65532", "--regid=65532", "--clear-groups"] if is_reached else []
     rights = ["--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"]
-    return [*alone, str(root), str(home), "setpriv", *nobody, *rights, *command]
+    return [*alone, str(root), str(home), "setpriv", *user, *rights, *command]
 
 
 @contextmanager
 def running(root: Path, name: str, variables: dict[str, str]) -> Iterator[Callable[[], bool]]:
-    """Runs what an image runs, for as long as the block takes. Gives what asks for its health, as the image does."""
+    """Runs the command of an image until the end of the block. Yields a function that runs its health check."""
     binaries, home, image = root / f"{name}-environment" / "bin", root / f"{name}-home", IMAGE_OF[name]
     home.mkdir()
     env = environment(image) | variables
@@ -120,10 +120,10 @@ def running(root: Path, name: str, variables: dict[str, str]) -> Iterator[Callab
 @pytest.mark.model
 @pytest.mark.timeout(600)
 @pytest.mark.long
-async def test_what_the_images_install_runs(built: Path) -> None:
-    """A gateway without torch, and a worker with it and its model, which asks nobody for anything.
+async def test_installed_images_serve_a_request(built: Path) -> None:
+    """A gateway without torch and an offline worker with torch and its model embed a text.
 
-    They run as containers do, by the command of the image, and are healthy by its check.
+    They run with the commands of the images like in containers, and pass the health checks.
     """
     install("gateway-environment", built / "wheel", places(built, "gateway"))
     install("worker-cpu-model", built / "wheel", places(built, "worker"))
@@ -149,43 +149,43 @@ async def test_what_the_images_install_runs(built: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 @pytest.mark.long
-def test_what_the_image_for_cuda_installs_has_cuda(built: Path) -> None:
-    """Gigabytes, each by its hash; without a GPU they say so, and no more can be seen of them here."""
+def test_the_cuda_image_installs_torch_with_cuda(built: Path) -> None:
+    """The packages for CUDA install by hash and are consistent; without a GPU torch reports that none is available."""
     install("worker-cuda-environment", built / "wheel", places(built, "cuda"))
     python = built / "cuda-environment" / "bin" / "python"
-    asked = "import torch; print(torch.version.cuda, torch.cuda.is_available(), torch.ones(2).sum().item())"
-    ran = subprocess.run([python, "-I", "-c", asked], check=True, capture_output=True, text=True)
+    script = "import torch; print(torch.version.cuda, torch.cuda.is_available(), torch.ones(2).sum().item())"
+    ran = subprocess.run([python, "-I", "-c", script], check=True, capture_output=True, text=True)
     assert re.fullmatch(r"13\.\d+ (True|False) 2.0\n", ran.stdout)
     checked = subprocess.run([python, "-m", "pip", "check"], check=False, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("name", ["gateway", "worker"])
-def test_what_is_locked_is_whole(name: str) -> None:
-    """Nothing is installed with what it needs, so each of these is in the file itself; torch is installed besides."""
+def test_each_lock_file_is_complete(name: str) -> None:
+    """Each dependency of a locked package is locked too, as pip installs none; torch is installed separately."""
     text = (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8")
     locked = {canonicalize_name(each) for each in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     there = locked | ({"torch"} if name == "worker" else set())
     assert {"redis", "structlog"} < locked
-    assert {need: by for by in there for need in needs(by) if need not in there} == {}
+    assert {need: by for by in there for need in dependencies(by) if need not in there} == {}
 
 
 def test_there_is_one_version_of_torch() -> None:
-    """On CPUs and on GPUs."""
+    """The pinned torch for CPUs and the locked torch for GPUs have the same version."""
     pinned = (ROOT / "requirements" / "torch.txt").read_text(encoding="utf-8").strip()
     locked = (ROOT / "requirements" / "cuda.lock").read_text(encoding="utf-8")
     assert re.findall(r"^torch==\S+", locked, re.MULTILINE) == [pinned]
 
 
-def needs(package: str) -> list[str]:
-    """Returns what a package needs on Linux, without extras, as the environment has it that all this runs in."""
+def dependencies(package: str) -> list[str]:
+    """Returns the dependencies of a package on Linux, without extras, as installed in the current environment."""
     found = map(Requirement, requires(package) or [])
     linux = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.14", "sys_platform": "linux"}
     return [canonicalize_name(each.name) for each in found if each.marker is None or each.marker.evaluate(linux)]
 
 
 def test_the_file_is_clean() -> None:
-    """By hadolint, without an exception."""
+    """Hadolint finds no fault in the Dockerfile, without exceptions."""
     ran = subprocess.run(
         [Path(sys.executable).parent / "hadolint", dockerfile.PATH], check=False, capture_output=True, text=True
     )
@@ -193,8 +193,8 @@ def test_the_file_is_clean() -> None:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_an_image_has_no_rights(name: str) -> None:
-    """A user by number, an init in front, a check of its health, and a home in the one place where it may write."""
+def test_an_image_has_no_privileges(name: str) -> None:
+    """An image has a numeric user, an init, a health check, and a home in the only writable folder."""
     every = [instruction for stage in chain(name) for instruction in stage.instructions]
     assert [rest for word, rest in every if word == "USER"] == ["65532:65532"]
     assert [rest for word, rest in every if word == "ENTRYPOINT"] == ['["tini", "--", "redbatch"]']
@@ -208,9 +208,9 @@ def test_an_image_has_no_rights(name: str) -> None:
 
 
 def test_bases_and_packages_are_pinned() -> None:
-    """The base by version, and by digest for who gives one; Debian's packages by version, Python's by hash.
+    """The base is pinned by version and optionally by digest, Debian packages by version, Python packages by hash.
 
-    Only the torch for CPUs is of a version, and it comes last, without what it needs.
+    Only torch for CPUs is pinned by version; it is installed last, without dependencies.
     """
     text = dockerfile.PATH.read_text(encoding="utf-8")
     assert re.search(r"^ARG BASE=python:3\.11\.\d+-slim-bookworm$", text, re.MULTILINE)
@@ -230,14 +230,14 @@ def test_bases_and_packages_are_pinned() -> None:
 
 
 def test_workers_are_offline() -> None:
-    """What is not baked into the image is not asked for."""
+    """Workers use only the models in the image: the hub client is offline."""
     for name in ("worker-cpu", "worker-cuda"):
         assert environment(name)["HF_HUB_OFFLINE"] == "1"
         assert environment(name)["HF_HOME"] == environment(name)["MODELS"]
 
 
-def test_what_is_copied_is_sent() -> None:
-    """The context holds what the file asks for."""
+def test_the_build_context_contains_all_copied_files() -> None:
+    """Each source of a COPY exists and is not excluded by .dockerignore."""
     sent = [line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"]
     for stage in stages().values():
         for copied in stage.values("COPY"):
@@ -248,7 +248,7 @@ def test_what_is_copied_is_sent() -> None:
 
 
 def test_a_model_of_the_hub_is_a_commit(tmp_path: Path) -> None:
-    """A branch would be another model tomorrow."""
+    """bake.sh refuses a branch, which may move to another model."""
     env = {"MODELS": str(tmp_path), "VENV": str(tmp_path), "PATH": "/usr/bin:/bin"}
     command = ["/bin/sh", str(ROOT / "docker" / "bake.sh"), "org/model", "main"]
     ran = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
@@ -256,12 +256,12 @@ def test_a_model_of_the_hub_is_a_commit(tmp_path: Path) -> None:
     assert "git ls-remote https://huggingface.co/org/model HEAD" in ran.stderr
 
 
-def test_a_model_of_the_hub_is_baked_in_without_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line means what it says: all files of the model but those that are left out."""
-    asked: dict[str, object] = {}
+def test_a_model_of_the_hub_is_downloaded_without_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The download command requests all files of the model except the excluded formats."""
+    request: dict[str, object] = {}
 
     def snapshot(**of: object) -> str:
-        asked.update(of)
+        request.update(of)
         return "/models"
 
     script = (ROOT / "docker" / "bake.sh").read_text(encoding="utf-8").replace("\\\n", " ")
@@ -270,5 +270,5 @@ def test_a_model_of_the_hub_is_baked_in_without_pickles(monkeypatch: pytest.Monk
     words = [{"$1": "org/model", "$2": "v1"}.get(each, each) for each in shlex.split(line)]
     result = CliRunner().invoke(hf.app, words)
     assert result.exit_code == 0, result.output
-    assert (asked["repo_id"], asked["revision"], asked["allow_patterns"]) == ("org/model", "v1", None)
-    assert asked["ignore_patterns"] == ["*.bin", "*.pt", "*.h5", "*.msgpack", "*.onnx*"]
+    assert (request["repo_id"], request["revision"], request["allow_patterns"]) == ("org/model", "v1", None)
+    assert request["ignore_patterns"] == ["*.bin", "*.pt", "*.h5", "*.msgpack", "*.onnx*"]

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: what is committed is what kustomize makes, and nothing is wrong with any of it."""
+"""The manifests for Kubernetes: the committed file is up to date, and no overlay with any component has faults."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.deploy import checks
+from tests.deploy.checks import find_faults, schemas, security
+from tests.deploy.checks.resources import gpu_of
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.faults import faults, pods, schemas
-from tests.deploy.faults.deliberate import OF_BASE, OF_COMPONENTS, OF_SHARED_GPUS, Fault
-from tests.deploy.faults.shapes import ANY, misfits
 from tests.deploy.manifests import (
     COMPONENTS,
     K8S,
@@ -24,36 +24,38 @@ from tests.deploy.manifests import (
     containers,
     label,
     named,
-    near,
     objects,
     of_kind,
     pod_of,
+    relative_path,
     render,
 )
+from tests.deploy.mutations import COMPONENTS as COMPONENTS_SECTION
+from tests.deploy.mutations import MUTATIONS, OF_BASE, SHARED_GPUS, Mutation
 
 OPTIONAL = [each for each in COMPONENTS if each != "gpu"]
-"""Components that no overlay has by itself."""
+"""Components that no overlay includes."""
 
-TOGETHER = [each for each in OPTIONAL if each != "keda-cpu"]  # which is `keda` with other numbers
+TOGETHER = [each for each in OPTIONAL if each != "keda-cpu"]  # keda-cpu is `keda` with other numbers
 
 
 @pytest.fixture(scope="module")
 def rendered() -> list[Manifest]:
-    """The manifests that are committed."""
+    """Returns the committed manifests."""
     return objects(RENDERED.read_text(encoding="utf-8"))
 
 
-def test_what_is_committed_is_what_is_rendered() -> None:
-    """`make manifests` writes it; and nothing else is where `kubectl apply -f k8s/` looks."""
+def test_the_committed_manifests_are_up_to_date() -> None:
+    """The committed file is what `make manifests` writes, and `kubectl apply -f k8s/` finds no other file."""
     text = RENDERED.read_text(encoding="utf-8")
     first, _, rest = text.partition("\n")
     assert (first[0], rest) == ("#", render(K8S / "overlays" / "gpu")), "make manifests"
     assert [path for path in K8S.iterdir() if path.is_file()] == [RENDERED]
 
 
-def test_nothing_is_wrong_with_what_is_committed(rendered: list[Manifest]) -> None:
-    """By schemas and by sense; and a cluster without others' custom resources takes it."""
-    assert faults(rendered) == []
+def test_the_committed_manifests_have_no_faults(rendered: list[Manifest]) -> None:
+    """The committed manifests pass all checks, and need no custom resources in the cluster."""
+    assert find_faults(rendered) == []
     assert len(rendered) > 15
     assert {each["apiVersion"] for each in rendered} == {
         "v1", "apps/v1", "policy/v1", "autoscaling/v2", "networking.k8s.io/v1",
@@ -62,15 +64,15 @@ def test_nothing_is_wrong_with_what_is_committed(rendered: list[Manifest]) -> No
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 @pytest.mark.parametrize("components", [[], *([each] for each in OPTIONAL), TOGETHER], ids=" ".join)
-def test_nothing_is_wrong_with_what_can_be_made(overlay: str, components: list[str], tmp_path: Path) -> None:
-    """Each overlay, with each component and with all of them."""
-    assert faults(objects(compose(overlay, components, tmp_path))) == []
+def test_no_overlay_with_components_has_faults(overlay: str, components: list[str], tmp_path: Path) -> None:
+    """Each overlay passes all checks without components, with each one, and with all of them."""
+    assert find_faults(objects(compose(overlay, components, tmp_path))) == []
 
 
-def test_each_overlay_is_for_a_device_and_asks_for_keys() -> None:
-    """A GPU, a share of one, or none; and who tries it on a laptop needs no key."""
+def test_each_overlay_is_for_a_device_and_requires_keys() -> None:
+    """The overlays use a GPU, a share of one, or none; only the one for laptops requires no API key."""
     made = {overlay: objects(render(K8S / "overlays" / overlay)) for overlay in OVERLAYS}
-    assert {overlay: pods.gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
+    assert {overlay: gpu_of(named(found, "Deployment", "worker")) for overlay, found in made.items()} == {
         "dev-cpu": "", "gpu": "nvidia.com/gpu", "gpu-shared": "nvidia.com/gpu.shared",
     }  # fmt: skip
     gateways = {
@@ -81,159 +83,168 @@ def test_each_overlay_is_for_a_device_and_asks_for_keys() -> None:
     }
 
 
-def test_nothing_secret_is_committed(rendered: list[Manifest]) -> None:
-    """No Secret, in the rendered file or in what it is made of."""
+def test_no_secret_is_committed(rendered: list[Manifest]) -> None:
+    """There is no Secret and no secretGenerator in the rendered file or in its sources."""
     assert of_kind(rendered, "Secret") == []
     for path in K8S.rglob("*.yaml"):
         assert "\nkind: Secret" not in f"\n{path.read_text(encoding='utf-8')}", path
         assert "secretGenerator" not in path.read_text(encoding="utf-8"), path
 
 
-def test_redis_has_the_file_that_was_tried() -> None:
-    """The one that tests/deploy/test_swarm_redis.py starts a Redis with."""
+def test_redis_uses_the_tested_configuration() -> None:
+    """The file equals the one with which tests/deploy/test_swarm_redis.py starts a Redis."""
     assert (K8S / "base" / "redis.conf").read_bytes() == (K8S.parent / "swarm" / "redis.conf").read_bytes()
 
 
-@pytest.mark.parametrize("fault", OF_BASE, ids=lambda fault: " ".join(fault[:4]))
-def test_what_is_broken_is_noticed(rendered: list[Manifest], fault: Fault) -> None:
-    """Each deliberate fault, by the check that is for it."""
-    notice(rendered, fault)
+@pytest.mark.parametrize(("check", "mutation"), OF_BASE, ids=str)
+def test_each_deliberate_fault_is_found_by_its_check(rendered: list[Manifest], check: str, mutation: Mutation) -> None:
+    """The check that lists a mutation finds it; the schemas find those in their own section and no others."""
+    mutated = mutation.apply(rendered)
+    violations = schemas.violations(mutated)
+    lines = violations if check == "schemas" else [*getattr(checks, check).check(mutated)]
+    assert (mutation.is_found(lines), violations == []) == (True, check != "schemas"), lines
+
+
+def test_each_check_has_ten_deliberate_find_faults() -> None:
+    """Each check has at least ten mutations, so that a check that finds nothing fails the tests."""
+    sections = {each.__name__.rpartition(".")[2] for each in (*checks.CHECKS, schemas)}
+    assert {name for name, section in MUTATIONS.items() if len(section) >= 10} >= sections
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """An overlay with all components."""
+    """Returns an overlay with all components."""
     made = objects(compose("gpu", TOGETHER, tmp_path_factory.mktemp("everything")))
     assert {each["kind"] for each in made} > {"ScaledObject", "PodMonitor", "PrometheusRule", "Ingress", "HTTPRoute"}
     return made
 
 
-@pytest.mark.parametrize("fault", OF_COMPONENTS, ids=lambda fault: " ".join(fault[:4]))
-def test_what_is_broken_in_a_component_is_noticed(everything: list[Manifest], fault: Fault) -> None:
-    """The same of custom resources, of TLS and of what is before the gateways."""
-    notice(everything, fault)
+@pytest.mark.parametrize("mutation", MUTATIONS[COMPONENTS_SECTION], ids=str)
+def test_each_deliberate_fault_in_a_component_is_found(everything: list[Manifest], mutation: Mutation) -> None:
+    """The checks find mutations of custom resources, TLS, and the proxies in front of the gateways."""
+    lines = find_faults(mutation.apply(everything))
+    assert mutation.is_found(lines), lines
 
 
 @pytest.fixture(scope="module")
 def shared() -> list[Manifest]:
-    """The overlay in which workers share GPUs."""
+    """Returns the overlay in which workers share a GPU."""
     return objects(render(K8S / "overlays" / "gpu-shared"))
 
 
-@pytest.mark.parametrize("fault", OF_SHARED_GPUS, ids=lambda fault: " ".join(fault[:4]))
-def test_what_is_broken_between_those_who_share_is_noticed(shared: list[Manifest], fault: Fault) -> None:
-    """Whoever takes a GPU without a lease, or by that of another node, takes it from the others."""
-    notice(shared, fault)
+@pytest.mark.parametrize("mutation", MUTATIONS[SHARED_GPUS], ids=str)
+def test_each_deliberate_fault_of_shared_gpus_is_found(shared: list[Manifest], mutation: Mutation) -> None:
+    """A worker without a lease, or with the lease of another node, would use a GPU that another worker holds."""
+    lines = find_faults(mutation.apply(shared))
+    assert mutation.is_found(lines), lines
 
 
-def notice(manifests: list[Manifest], fault: Fault) -> None:
-    """Has a fault be noticed."""
-    lines = faults(fault.made(manifests))
-    assert fault.is_told(lines), lines
-
-
-def test_what_is_missing_or_there_twice_is_noticed(rendered: list[Manifest]) -> None:
-    """Each object that is doubled, or taken away: all are needed."""
-    assert "there is nothing in it" in faults([])
-    for place, each in enumerate(rendered):
-        assert f"{label(each)}: it is there twice" in faults([*rendered, each])
-        assert faults([*rendered[:place], *rendered[place + 1 :]]), label(each)
+def test_a_missing_or_duplicate_object_is_found(rendered: list[Manifest]) -> None:
+    """The checks find each object that is duplicated or removed: all of them are necessary."""
+    assert "there are no manifests" in find_faults([])
+    for index, each in enumerate(rendered):
+        assert f"{label(each)}: it occurs twice" in find_faults([*rendered, each])
+        assert find_faults([*rendered[:index], *rendered[index + 1 :]]), label(each)
 
 
 def page(heading: str) -> str:
-    """Returns what docs/deploy.md says under a heading."""
+    """Returns the section of docs/deploy.md under a heading."""
     text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
     return re.split(r"^##+ ", text.split(f"\n### {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def kustomization(heading: str, folder: Path) -> Path:
-    """Writes the kustomization under a heading into a folder, from which it finds k8s/; returns the folder."""
+    """Writes the kustomization under a heading into a folder, with paths to k8s/; returns the folder."""
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", page(heading), re.MULTILINE | re.DOTALL)
     folder.mkdir()
-    (folder / "kustomization.yaml").write_text(text.replace("redbatch/k8s", near(".", folder)), encoding="utf-8")
+    (folder / "kustomization.yaml").write_text(
+        text.replace("redbatch/k8s", relative_path(".", folder)), encoding="utf-8"
+    )
     return folder
 
 
-def test_the_overlay_of_the_page_is_right(tmp_path: Path) -> None:
-    """A user's own, as docs/deploy.md has it."""
-    assert faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
+def test_the_documented_overlay_has_no_faults(tmp_path: Path) -> None:
+    """The overlay of a user in docs/deploy.md passes all checks."""
+    assert find_faults(objects(render(kustomization("Your own overlay", tmp_path / "own")))) == []
 
 
 @pytest.mark.parametrize("components", [[], ["keda"], ["keda", "monitoring", "tls"]], ids=" ".join)
-def test_the_second_model_of_the_page_is_right(components: list[str], tmp_path: Path) -> None:
-    """Its workers, their budget and their scaler are beside those of the first, and have none of them in common."""
+def test_the_documented_second_model_has_no_faults(components: list[str], tmp_path: Path) -> None:
+    """The second model's workers, disruption budget and scaler are separate from those of the first."""
     kustomization("A second model", tmp_path / "mpnet")
     (tmp_path / "own").mkdir()
     made = objects(compose("gpu", components, tmp_path / "own", ["../mpnet"]))
-    assert faults(made) == []
+    assert find_faults(made) == []
     names = [each["metadata"]["name"] for each in of_kind(made, "Deployment")]
     assert sorted(names) == ["gateway", "worker", "worker-mpnet"]
 
 
-def test_the_second_model_goes_into_the_overlay_of_the_page(tmp_path: Path) -> None:
-    """Whose settings of workers are still those of the first model."""
+def test_the_second_model_fits_into_the_documented_overlay(tmp_path: Path) -> None:
+    """The overlay's settings of workers apply to the first model only."""
     kustomization("A second model", tmp_path / "mpnet")
     path = kustomization("Your own overlay", tmp_path / "own") / "kustomization.yaml"
     text = path.read_text(encoding="utf-8").replace("resources:\n", "resources:\n  - ../mpnet\n", 1)
     path.write_text(text, encoding="utf-8")
     made = objects(render(path.parent))
-    assert faults(made) == []
+    assert find_faults(made) == []
     configs = [
         config_of(made, pod_of(named(made, "Deployment", name))["containers"][0]) for name in ("worker", "worker-mpnet")
     ]
     assert [each.get("REDBATCH_MAX_BATCH_SIZE") for each in configs] == ["128", None]
 
 
-def test_the_pod_that_restores_may_no_more_than_redis(rendered: list[Manifest]) -> None:
-    """The one of docs/deploy.md: the cluster lets it in, and it finds the data."""
+def test_the_restore_pod_has_the_privileges_of_redis(rendered: list[Manifest]) -> None:
+    """The pod in docs/deploy.md that restores data has the context of Redis, and mounts its volume."""
     (text,) = re.findall(r"<<'END'\n(.*?)^END$", page("Back up"), re.MULTILINE | re.DOTALL)
     pod = yaml.safe_load(text)
-    container = {
-        "name": ANY,
-        "image": next(containers(pod_of(named(rendered, "StatefulSet", "redis"))))["image"],
-        "command": ("sleep", "infinity"),
-        "securityContext": pods.CONTEXT,
-        "volumeMounts": ({"name": "data", "mountPath": "/data"},),
+    (container,) = pod["spec"]["containers"]
+    (redis,) = containers(pod_of(named(rendered, "StatefulSet", "redis")))
+    assert schemas.violations([pod]) == []
+    assert container == {
+        "name": container["name"],
+        "image": redis["image"],
+        "command": ["sleep", "infinity"],
+        "securityContext": security.CONTAINER_CONTEXT,
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
-    spec = {
+    assert pod["spec"] == {
         "automountServiceAccountToken": False,
-        "securityContext": pods.pod_context(pods.OF_REDIS),
-        "containers": (container,),
-        "volumes": ({"name": "data", "persistentVolumeClaim": {"claimName": "data-redis-0"}},),
+        "securityContext": security.pod_context(security.REDIS_USER),
+        "containers": [container],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-redis-0"}}],
     }
-    assert (schemas.refused([pod]), [*misfits(pod["spec"], spec, label(pod))]) == ([], [])
 
 
 FREE = {"annotations", "data", "labels", "limits", "matchLabels", "requests", "selector"}
-"""Under these is a mapping with keys of one's own."""
+"""Keys whose value is a mapping with arbitrary keys."""
 
 
-def breaks(tree: object, *, free: bool = False) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yields a tree with one thing wrong in it, and where: an unknown field, or a mapping where there was a value."""
+def mutations(tree: object, *, free: bool = False) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yields paths and trees with one fault each: an unknown field, or a mapping instead of a value."""
     if isinstance(tree, dict):
         if not free:
-            yield (), {**tree, "notThere": "it"}
+            yield (), {**tree, "unknownField": "value"}
         for key, value in tree.items():
-            for path, broken in breaks(value, free=key in FREE):
+            for path, broken in mutations(value, free=key in FREE):
                 yield (key, *path), {**tree, key: broken}
     elif isinstance(tree, list):
-        for place, each in enumerate(tree):
-            yield from ((path, [*tree[:place], broken, *tree[place + 1 :]]) for path, broken in breaks(each))
+        for index, each in enumerate(tree):
+            yield from ((path, [*tree[:index], broken, *tree[index + 1 :]]) for path, broken in mutations(each))
     else:
-        yield ("value",), {"not": "there"}
+        yield ("value",), {"unexpected": "mapping"}
 
 
-def test_schemas_refuse_what_there_is_not(everything: list[Manifest]) -> None:
-    """In each place of each kind: a typing error is no field that is left out."""
+def test_the_schemas_refuse_unknown_fields_and_types(everything: list[Manifest]) -> None:
+    """The schemas refuse a fault at each place of each kind, so that no misspelled field is ignored."""
     tried = set()
     for each in everything:
         custom = schemas.is_custom(each)
-        for path, broken in breaks(each):
-            # Both by keys of their own: what KEDA's triggers say, and settings. And by these two a schema is found.
-            theirs = {"metadata"} & {*path} if custom else {"data", "value"} & {*path}
-            if theirs or path[:1] in (("apiVersion",), ("kind",)) or (each["kind"], *path) in tried:
+        for path, broken in mutations(each):
+            # Free keys: the metadata of KEDA's triggers, and settings. apiVersion and kind select the schema.
+            is_free = {"metadata"} & {*path} if custom else {"data", "value"} & {*path}
+            if is_free or path[:1] in (("apiVersion",), ("kind",)) or (each["kind"], *path) in tried:
                 continue
             tried.add((each["kind"], *path))
             assert isinstance(broken, dict)
-            assert schemas.refused([broken]), (label(each), path)
+            assert schemas.violations([broken]), (label(each), path)
     assert len(tried) > 200

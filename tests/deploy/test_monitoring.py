@@ -1,4 +1,4 @@
-"""Monitoring on Kubernetes: rules, dashboard and runbooks, beside the metrics that gateways and workers really have."""
+"""Monitoring on Kubernetes: rules, dashboard and runbooks must agree with the metrics of gateways and workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shared.errors import JobsFullError, error_tree
 from shared.keys import LANES, RELEASED
 from shared.messages import STATES
 from tests import plain_http
-from tests.deploy.custom_resources import faults
+from tests.deploy.custom_resources import violations
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.promql import groups_in, joins_in, matchers_in, metrics_in
 from tests.deploy.promtool import check_rules, promtool
@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 COMPONENT = ROOT / "k8s" / "components" / "monitoring"
 RULES_TEST = Path(__file__).with_name("rules_test.yml")
 RUNBOOKS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-OF_PROMETHEUS = {"namespace", "pod", "instance", "job"}
+SCRAPE_LABELS = {"namespace", "pod", "instance", "job"}
 """Labels that a scrape adds."""
 
 STATUSES = {cls.code: status_of(cls("")) for cls in error_tree()}
@@ -45,11 +45,11 @@ VALUES = {
     "status": {"200", "202", "499", *map(str, STATUSES.values())},
     "origin": {RELEASED, gpuworker.metrics.SILENT},
 }
-"""What labels may say, whether it has been said or not."""
+"""Possible values of labels, whether they have been exported or not."""
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """Returns what stands in a file of the component."""
+    """Returns the documents of a file of the component."""
     return list(yaml.safe_load_all((COMPONENT / name).read_text(encoding="utf-8")))
 
 
@@ -61,7 +61,7 @@ VARIABLES = {"$namespace": ".*", "$queue": "minilm|other", "$__rate_interval": "
 
 
 def expressions() -> list[str]:
-    """Returns every query of the dashboard, as Grafana would send it."""
+    """Returns all queries of the dashboard, as Grafana would send them."""
     found = []
     for panel in PANELS:
         for target in panel.get("targets", []):
@@ -74,12 +74,12 @@ def expressions() -> list[str]:
 
 @dataclass(frozen=True)
 class Scrapes:
-    """What a gateway and a worker export."""
+    """The exported metrics of a gateway and a worker."""
 
     pages: tuple[str, ...]
 
     def names(self) -> set[str]:
-        """Every series that there may be: a counter or histogram is exported from the start, if need be without one."""
+        """Returns the names of all possible series: metrics are exported from the start, some without series."""
         found = set()
         for page in self.pages:
             for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE):
@@ -88,13 +88,13 @@ class Scrapes:
         return found
 
     def values(self, name: str, label: str) -> set[str]:
-        """The values that a label of a series has been seen with."""
+        """Returns the exported values of a label of a series."""
         rows = re.findall(rf"^{name}\{{(.*)\}} ", "\n".join(self.pages), re.MULTILINE)
         return {value for row in rows for value in re.findall(rf'\b{label}="([^"]*)"', row)}
 
 
 def declared() -> dict[str, set[str]]:
-    """Returns the labels of each series that there may be, as far as a scrape adds none."""
+    """Returns the labels of each possible series, without those that a scrape adds."""
     found: dict[str, set[str]] = {}
     for module in (api.metrics, gpuworker.metrics):
         for metric in vars(module).values():
@@ -110,18 +110,18 @@ LABELS = declared()
 
 
 def labels_of(names: Iterable[str]) -> set[str]:
-    """Returns the labels that each of these series has."""
-    return set.intersection(*(LABELS.get(name, set()) | OF_PROMETHEUS for name in names))
+    """Returns the labels that all of these series have."""
+    return set.intersection(*(LABELS.get(name, set()) | SCRAPE_LABELS for name in names))
 
 
 def codes_in(expression: str) -> set[str]:
-    """Returns the errors that an expression is about."""
+    """Returns the error codes that an expression selects."""
     return {code for each in matchers_in(expression) if each.label == "code" for code in each.value.split("|")}
 
 
 @pytest.fixture(scope="module")
 def scrapes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapes]:
-    """What both export after a request and a refused one."""
+    """Yields the metrics of both processes after an answered and a refused request."""
     house = House(Processes(tmp_path_factory.mktemp("scraped")), redis_url, f"scraped-{uuid.uuid4().hex[:8]}")
 
     async def start() -> tuple[Gateway, Program]:
@@ -142,13 +142,13 @@ def scrapes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     house.check()
 
 
-def test_promtool_finds_nothing_wrong_with_the_rules(tmp_path: Path) -> None:
-    """Syntax, templates, names given twice."""
+def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
+    """The rules have valid syntax and templates, and no duplicate names."""
     check_rules(GROUPS, tmp_path)
 
 
-def test_each_alert_fires_and_holds_back(tmp_path: Path) -> None:
-    """In series made for it: above its bound and for long enough; and not below, nor before."""
+def test_each_alert_fires_only_when_it_must(tmp_path: Path) -> None:
+    """Each alert fires on its test series above its bound for long enough, and neither below it nor earlier."""
     check_rules(GROUPS, tmp_path)
     tests = tmp_path / RULES_TEST.name
     tests.write_text(RULES_TEST.read_text(encoding="utf-8"), encoding="utf-8")
@@ -156,7 +156,7 @@ def test_each_alert_fires_and_holds_back(tmp_path: Path) -> None:
 
 
 def test_each_alert_is_tested_both_ways() -> None:
-    """By a moment at which it has to fire, and one at which it must not."""
+    """Each alert has a test time at which it must fire, and one at which it must not."""
     fires: set[str] = set()
     holds: set[str] = set()
     for group in yaml.safe_load(RULES_TEST.read_text(encoding="utf-8"))["tests"]:
@@ -166,8 +166,8 @@ def test_each_alert_is_tested_both_ways() -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_each_alert_says_what_it_is_and_where_to_read_on(name: str) -> None:
-    """How bad, what, of what size; and the heading of its runbook is where the link leads."""
+def test_each_alert_has_a_severity_a_text_and_a_runbook(name: str) -> None:
+    """Each alert has a severity and annotations, and its link leads to the heading of its runbook."""
     alert = ALERTS[name]
     assert alert["labels"]["severity"] in {"warning", "critical"}
     assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
@@ -181,74 +181,74 @@ def test_each_alert_says_what_it_is_and_where_to_read_on(name: str) -> None:
 
 
 def test_there_is_a_runbook_for_no_other_alert() -> None:
-    """One that is renamed takes its page along."""
+    """The runbooks are those of the existing alerts."""
     headings = re.findall(r"^### (Redbatch\w+)$", RUNBOOKS, re.MULTILINE)
     assert sorted(headings) == sorted(ALERTS)
     assert set(re.findall(r"\bRedbatch[A-Z]\w+", RUNBOOKS)) == set(ALERTS)
 
 
-def test_promtool_reads_each_query_of_the_dashboard(tmp_path: Path) -> None:
-    """As rules that record them."""
+def test_promtool_accepts_each_query_of_the_dashboard(tmp_path: Path) -> None:
+    """The queries of the dashboard are valid as recording rules."""
     rules = [{"record": f"panel:{n}", "expr": expression} for n, expression in enumerate(expressions())]
     check_rules([{"name": "dashboard", "rules": rules}], tmp_path)
 
 
 @pytest.mark.redis
 @pytest.mark.parametrize("which", [0, 1], ids=["gateway", "worker"])
-def test_promtool_finds_nothing_wrong_with_the_metrics(scrapes: Scrapes, which: int) -> None:
-    """Names, units, help and types of what is exported."""
+def test_promtool_accepts_the_metrics(scrapes: Scrapes, which: int) -> None:
+    """Names, units, help and types of the exported metrics are valid."""
     assert promtool("check", "metrics", text=scrapes.pages[which]) == ""
 
 
-ASKED = [*(alert["expr"] for alert in ALERTS.values()), *expressions()]
+EXPRESSIONS = [*(alert["expr"] for alert in ALERTS.values()), *expressions()]
 
 
 @pytest.mark.redis
-def test_what_is_asked_for_is_exported(scrapes: Scrapes) -> None:
-    """Every metric that a rule or a panel names; only those of the GPU are others'."""
-    named = {name for each in ASKED for name in metrics_in(each)} - {"up"}
+def test_all_queried_metrics_are_exported(scrapes: Scrapes) -> None:
+    """Each metric of a rule or a panel is exported; only the GPU metrics come from another exporter."""
+    named = {name for each in EXPRESSIONS for name in metrics_in(each)} - {"up"}
     assert len(named) > 40
     assert named - scrapes.names() == set()
 
 
 @pytest.mark.redis
-def test_values_that_are_asked_for_may_come(scrapes: Scrapes) -> None:
-    """Of a label that the metric has: what a process has exported, or may yet. Nothing else ever fires an alert."""
+def test_all_queried_label_values_are_possible(scrapes: Scrapes) -> None:
+    """Each matcher selects an existing label with a possible value; otherwise its alert could never fire."""
     checked = set()
-    for expression in ASKED:
+    for expression in EXPRESSIONS:
         for each in matchers_in(expression):
             assert each.label in labels_of([each.metric]), each
             if each.label not in {"namespace", "queue"}:
                 values = scrapes.values(each.metric, each.label) | VALUES.get(each.label, set())
                 checked |= {each.label}
-                for pattern in each.wanted():
+                for pattern in each.patterns():
                     assert any(re.fullmatch(pattern, value) for value in values), each
     assert checked == set(VALUES)
 
 
-def test_labels_that_are_asked_for_are_there() -> None:
-    """Those by which series are put together are on each of them; those by which two sides are joined, on some."""
-    for expression in ASKED:
+def test_all_aggregated_and_joined_labels_exist() -> None:
+    """All aggregated series have the labels of `by`, and some joined series have those of `on`."""
+    for expression in EXPRESSIONS:
         for labels, inside in groups_in(expression):
             if "DCGM_" not in inside:
                 assert set(labels) <= labels_of(metrics_in(inside)), (labels, inside)
-        any_of = set.union(OF_PROMETHEUS, *(LABELS.get(name, set()) for name in metrics_in(expression)))
+        any_of = set.union(SCRAPE_LABELS, *(LABELS.get(name, set()) for name in metrics_in(expression)))
         for labels in joins_in(expression):
             assert set(labels) <= any_of, (labels, expression)
 
 
-def test_labels_that_are_shown_are_there() -> None:
-    """In legends, and in what alerts say."""
+def test_all_displayed_labels_exist() -> None:
+    """Labels in legends and in descriptions of alerts exist in the results of the queries."""
     shown = [(alert["expr"], alert["annotations"]["description"]) for alert in ALERTS.values()]
     shown += [(it["expr"], it.get("legendFormat", "")) for panel in PANELS for it in panel.get("targets", [])]
     for expression, text in shown:
         kept = {label for labels, _ in groups_in(expression) for label in labels}
         names = re.findall(r"\$labels\.(\w+)|\{\{(\w+)\}\}", text)
-        assert {one or other for one, other in names} <= (kept or OF_PROMETHEUS), (expression, text)
+        assert {one or other for one, other in names} <= (kept or SCRAPE_LABELS), (expression, text)
 
 
-def test_what_counts_as_failed_and_as_shed() -> None:
-    """All that is a 5xx, but for the bound of jobs; of what is a 429, what the fleet has no time or room for."""
+def test_the_codes_of_failed_and_of_shed_requests() -> None:
+    """Errors count as failed if they are a 5xx except jobs_full; shed are the 429 for lack of time or room."""
     failed = {code for code, status in STATUSES.items() if status >= 500} - {JobsFullError.code}
     shed = {"overloaded", "queue_full"}
     panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS if panel["type"] == "stat"}
@@ -257,7 +257,7 @@ def test_what_counts_as_failed_and_as_shed() -> None:
 
 
 def test_the_dashboard_explains_itself() -> None:
-    """Each panel has a title, a sentence and a unit, asks the data source that was chosen, and covers no other."""
+    """Each panel has a title, a description and a unit, uses the selected data source, and overlaps no other."""
     assert [each["name"] for each in DASHBOARD["templating"]["list"]] == ["datasource", "namespace", "queue"]
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     taken: set[tuple[int, int]] = set()
@@ -276,8 +276,8 @@ def test_the_dashboard_explains_itself() -> None:
             assert panel["targets"]
 
 
-def test_what_is_not_ours_is_in_the_row_that_says_so() -> None:
-    """DCGM's metrics are in the row GPU, which is closed."""
+def test_foreign_metrics_are_in_their_own_row() -> None:
+    """Metrics of DCGM are only in the row GPU, which is collapsed and explains them."""
     others = [row["title"] for row in DASHBOARD["panels"] if "DCGM_" in json.dumps(row)]
     assert others == ["GPU"]
     (gpu,) = [row for row in DASHBOARD["panels"] if row["title"] == "GPU"]
@@ -289,13 +289,13 @@ def test_what_is_not_ours_is_in_the_row_that_says_so() -> None:
     "resource", [*documents("podmonitors.yaml"), *documents("rules.yaml")], ids=lambda it: it["kind"]
 )
 def test_custom_resources_have_the_fields_of_their_kind(resource: dict[str, Any]) -> None:
-    """And a field that does not exist would be found."""
-    assert faults(resource) == []
-    assert faults(resource | {"spec": resource["spec"] | {"intervall": "15s"}}) != []
+    """The custom resources match their schemas, which would refuse an unknown field."""
+    assert violations(resource) == []
+    assert violations(resource | {"spec": resource["spec"] | {"intervall": "15s"}}) != []
 
 
-def test_gateways_and_workers_are_scraped_as_the_rules_want_it() -> None:
-    """Each under the job that rules name, by the port that pods call admin."""
+def test_gateways_and_workers_are_scraped_as_the_rules_expect() -> None:
+    """Both are scraped at the port `admin`, under the job that the rules select."""
     monitors = {each["metadata"]["name"]: each["spec"] for each in documents("podmonitors.yaml")}
     assert set(monitors) == {"gateway", "worker"}
     for name, spec in monitors.items():

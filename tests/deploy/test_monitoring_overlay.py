@@ -1,4 +1,4 @@
-"""The component for monitoring in an overlay, as kubectl renders it; and the commands of docs/operations.md."""
+"""The component `monitoring` in a rendered overlay, and the commands of docs/operations.md."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from redbatch.up.local_redis import find_bundled
 from shared import consumer
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
-from tests.deploy.custom_resources import faults, known
+from tests.deploy.custom_resources import has_schema, violations
 from tests.deploy.dockerfile import ROOT
 from tests.integration.queue.actors import Gateway, Worker
-from tests.integration.queue.actors import request as asked
+from tests.integration.queue.actors import request as new_request
 from tests.servers import Server
 from tests.users import password_of
 
@@ -43,7 +43,7 @@ spec:
 
 
 def documented_patch() -> str:
-    """Returns the patch that the component's file tells of."""
+    """Returns the patch in the comment of the component's file."""
     text = (COMPONENT / "kustomization.yaml").read_text(encoding="utf-8")
     (found,) = re.findall(r"^#   patches:\n(?:#   .*\n)+", text, re.MULTILINE)
     return textwrap.dedent(re.sub(r"^#", "", found, flags=re.MULTILINE))
@@ -51,9 +51,9 @@ def documented_patch() -> str:
 
 @pytest.fixture
 def rendered(tmp_path: Path) -> list[dict[str, Any]]:
-    """An overlay in another namespace, for an operator that looks for another label."""
+    """Renders an overlay in another namespace, for an operator that selects another label."""
     if shutil.which("kubectl") is None:
-        pytest.skip("there is no kubectl to render it")
+        pytest.skip("kubectl is not installed")
     (tmp_path / "pod.yaml").write_text(POD, encoding="utf-8")
     component = os.path.relpath(COMPONENT, tmp_path.resolve())
     text = f"namespace: elsewhere\nresources: [pod.yaml]\ncomponents: [{component}]\n{documented_patch()}"
@@ -63,8 +63,8 @@ def rendered(tmp_path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(ran.stdout))
 
 
-def test_an_overlay_gets_all_of_it(rendered: list[dict[str, Any]]) -> None:
-    """In its own namespace, with the label that it wants; and Grafana's sidecar finds the dashboard whole."""
+def test_an_overlay_contains_the_whole_component(rendered: list[dict[str, Any]]) -> None:
+    """All objects are in the overlay's namespace with its label, and Grafana's sidecar gets the whole dashboard."""
     ours = {(each["kind"], each["metadata"]["name"]): each for each in rendered if each["kind"] != "Pod"}
     assert set(ours) == {
         *(("PodMonitor", "gateway"), ("PodMonitor", "worker"), ("PrometheusRule", "redbatch")),
@@ -72,9 +72,9 @@ def test_an_overlay_gets_all_of_it(rendered: list[dict[str, Any]]) -> None:
     }
     assert {each["metadata"]["namespace"] for each in rendered} == {"elsewhere"}
     for (kind, _), resource in ours.items():
-        assert ("release" in resource["metadata"].get("labels", {})) == known(kind)
-        if known(kind):
-            assert faults(resource) == []
+        assert ("release" in resource["metadata"].get("labels", {})) == has_schema(kind)
+        if has_schema(kind):
+            assert violations(resource) == []
             assert resource["metadata"]["labels"] == {"release": "my-release"}
     dashboard = ours["ConfigMap", "redbatch-dashboard"]
     assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
@@ -83,7 +83,7 @@ def test_an_overlay_gets_all_of_it(rendered: list[dict[str, Any]]) -> None:
 
 @pytest_asyncio.fixture(params=[False, True], ids=["without users", "with users"])
 async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], None]) -> AsyncIterator[Server]:
-    """A Redis with the queue of the page: one entry that a worker holds, one that waits, and a dead letter."""
+    """Yields a Redis with the queue of the page: one claimed entry, one that waits, and a dead letter."""
     if request.param:
         needs_redis("7.0")
     with Server(users=request.param) as server:
@@ -93,7 +93,7 @@ async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], No
             Worker(queue.connection("work"), queue.keys, "worker-1"),
         )
         await consumer.join(worker.connection, queue.keys)
-        await gateway.add(asked(), asked(), asked())
+        await gateway.add(new_request(), new_request(), new_request())
         assert await worker.give_up(await worker.claim(entries=1)) == [True]
         assert len(await worker.claim(entries=1)) == 1
         yield server
@@ -101,7 +101,7 @@ async def server(request: pytest.FixtureRequest, needs_redis: Callable[[str], No
 
 
 def login(server: Server, command: list[str]) -> list[str]:
-    """Returns with which name to ask, where there are users: replies are the admin's to see, all else is the ops'."""
+    """Returns the options for a user, if Redis has users: `admin` for replies, `ops` for all other keys."""
     if urlsplit(server.url).username is None:
         return []
     user = "admin" if any(":reply:" in word for word in command) and command[0] != "--scan" else "ops"
@@ -110,7 +110,7 @@ def login(server: Server, command: list[str]) -> list[str]:
 
 @pytest.mark.redis
 async def test_the_commands_of_the_page_work(server: Server) -> None:
-    """Each line of docs/operations.md that asks Redis gets an answer, as who it says, and takes nothing away."""
+    """Each redis-cli command of docs/operations.md succeeds as its user, and deletes nothing."""
     client = find_bundled("redis-cli")
     assert client is not None
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

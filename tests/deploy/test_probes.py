@@ -1,4 +1,4 @@
-"""What the manifests' probes ask for is what real processes answer."""
+"""The manifests' probes, sent to real processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from redbatch.up.local_redis import free_port
 from tests import plain_http
-from tests.deploy.faults.probes import PARTS
+from tests.deploy.checks.ports import PARTS
 from tests.deploy.manifests import RENDERED, named, objects, pod_of
 from tests.integration.gateway.house import House
 from tests.processes import Processes
@@ -24,32 +24,34 @@ def paths(name: str) -> dict[str, str]:
 
 
 def answers(admin: str, name: str) -> list[int]:
-    """Returns what the admin port of a process answers to these, in their order."""
+    """Returns the statuses of the admin port of a process for these paths, in their order."""
     return [plain_http.get(f"{admin}{path}").status_code for path in paths(name).values()]
 
 
 @pytest.fixture
-def nowhere() -> str:
-    """The URL of a Redis that is not there."""
+def unreachable_url() -> str:
+    """Returns the URL of a Redis that does not exist."""
     return f"redis://127.0.0.1:{free_port()}/0"
 
 
-async def test_a_worker_loads_and_lives_without_redis(nowhere: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """It has started, is alive and is not ready: no outage has it killed. It misses what probes know by name."""
+async def test_a_worker_loads_and_lives_without_redis(
+    unreachable_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without Redis a worker has started, is alive and not ready, so that no outage restarts it."""
     async with Processes(tmp_path_factory.mktemp("alone")) as processes:
-        house = House(processes, nowhere, "minilm")
+        house = House(processes, unreachable_url, "minilm")
         worker = await processes.start("worker", "gpuworker", house.env(model="null"))
         await wait_until(lambda: bool(worker.logged("engine ready")), "its engine is ready", timeout_s=30)
         admin = f"http://127.0.0.1:{worker.logged('worker starts')[0]['admin_port']}"
-        await wait_until(lambda: answers(admin, "worker") == [200, 200, 503], "it has started", timeout_s=10)
+        await wait_until(lambda: answers(admin, "worker") == [200, 200, 503], "the worker has started", timeout_s=10)
         missing: Any = plain_http.get(f"{admin}/readyz").json()["missing"]
         assert set(missing) <= PARTS["worker"]
 
 
-async def test_a_gateway_lives_without_redis(nowhere: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """It has started, is alive and not ready; and it is no worker that it misses."""
+async def test_a_gateway_lives_without_redis(unreachable_url: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Without Redis a gateway has started, is alive and not ready, even if workers are excluded."""
     async with Processes(tmp_path_factory.mktemp("alone")) as processes:
-        gateway = await House(processes, nowhere, "minilm").gateway()
+        gateway = await House(processes, unreachable_url, "minilm").gateway()
         assert answers(gateway.admin, "gateway") == [200, 200, 503]
         assert set(gateway.missing()) <= PARTS["gateway"]
 
@@ -58,8 +60,8 @@ async def test_a_gateway_lives_without_redis(nowhere: str, tmp_path_factory: pyt
 async def test_a_gateway_is_ready_without_a_worker(
     redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """It answers 503 itself then, with when to come again."""
+    """A gateway without a worker is ready: it answers requests with 503 and Retry-After itself."""
     async with Processes(tmp_path_factory.mktemp("alone")) as processes:
         gateway = await House(processes, redis_url, queue_name).gateway()
-        await wait_until(lambda: gateway.missing() == ["worker"], "it misses a worker alone")
+        await wait_until(lambda: gateway.missing() == ["worker"], "the gateway lacks only a worker")
         assert answers(gateway.admin, "gateway") == [200, 200, 200]

@@ -1,4 +1,4 @@
-"""Redis as its pod has it: the manifest's command with the file and the users, and the manifest's probes."""
+"""The Redis pod as a process: the manifest's command with its file and users, and the manifest's probes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import trustme
 
 from redbatch.redis_users.passwords import new_credentials
 from redbatch.up.local_redis import find_bundled, free_port
-from tests.deploy.faults.secrets import made
+from tests.deploy.checks.secrets import generated_secrets
 from tests.deploy.manifests import (
     RENDERED,
     Manifest,
@@ -46,12 +46,12 @@ def files_of(manifests: list[Manifest], volume: Manifest, secrets: Secrets) -> M
 
 
 class Pod:
-    """Plays the pod of the StatefulSet: what it mounts are folders, called as the volumes, and its port is a free one.
+    """Simulates the pod of the StatefulSet: its mounts are folders named after the volumes, its port is a free one.
 
     Args:
-        manifests: with its ConfigMap.
-        folder: where all of it is.
-        secrets: what is in the Secrets.
+        manifests: include its ConfigMap.
+        folder: contains all its files.
+        secrets: the content of the Secrets.
     """
 
     def __init__(self, manifests: list[Manifest], folder: Path, secrets: Secrets) -> None:
@@ -72,15 +72,15 @@ class Pod:
         for place in self._folders.values():
             place.mkdir()
         for path, text in files.items():
-            Path(self._played(path)).write_text(self._played(text), encoding="utf-8")
-        told = files[self._container["command"][1]]
-        data, users = (re.findall(rf"^{name} (.*)$", told, re.MULTILINE) for name in ("dir", "aclfile"))
+            Path(self._localize(path)).write_text(self._localize(text), encoding="utf-8")
+        config = files[self._container["command"][1]]
+        data, users = (re.findall(rf"^{name} (.*)$", config, re.MULTILINE) for name in ("dir", "aclfile"))
         claims = [each["metadata"]["name"] for each in workload["spec"]["volumeClaimTemplates"]]
         assert [mounts[path] for path in data] == [{"name": name, "mountPath": data[0]} for name in claims]
         assert {*users} <= {*files}
 
-    def _played(self, text: str) -> str:
-        """Returns a text with the pod's paths replaced by folders."""
+    def _localize(self, text: str) -> str:
+        """Returns a text with the pod's paths replaced by folders, and its port by the free one."""
         paths = "|".join(map(re.escape, sorted(self._folders, key=len, reverse=True)))
         return re.sub(
             rf"(?<![\w/])({paths})(?![\w-])",
@@ -89,15 +89,15 @@ class Pod:
         )
 
     def passes(self, probe: str) -> bool:
-        """Runs a probe of the kind `exec`; returns whether it would pass."""
-        words = [self._played(word) for word in self._container[probe]["exec"]["command"]]
+        """Runs a probe of the kind `exec`; returns whether it passes."""
+        words = [self._localize(word) for word in self._container[probe]["exec"]["command"]]
         words[-1] = words[-1].replace("redis-cli", f"{self._cli} -p {self.port}")
         return subprocess.run(words, check=False, capture_output=True, timeout=10).returncode == 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Runs the container."""
-        words = [self._played(word) for word in [*self._container["command"], *self._container["args"]]]
+        words = [self._localize(word) for word in [*self._container["command"], *self._container["args"]]]
         own = [] if "--tls-port" in words else ["--port", str(self.port)]
         with (self._folder / "redis.log").open("wb") as log:
             process = subprocess.Popen([str(server_binary()), *words[1:], *own], stdout=log, env=os.environ)
@@ -110,19 +110,19 @@ class Pod:
 
 
 @pytest.fixture
-def seven(server_version: Version) -> None:
-    """The users need Redis 7."""
+def needs_redis_7(server_version: Version) -> None:
+    """Skips the test on a Redis before 7.0, which the users need."""
     require("7.0", server_version)
 
 
-@pytest.mark.usefixtures("seven")
-async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
-    """Its probes fail before it is there, pass then, and its settings are those of the manifest."""
+@pytest.mark.usefixtures("needs_redis_7")
+async def test_redis_runs_with_the_manifest_of_its_pod(tmp_path: Path) -> None:
+    """The probes fail before Redis runs and pass then, and its settings are those of the manifest."""
     access = new_credentials()
-    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(access))
+    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, generated_secrets(access))
     assert not pod.passes("startupProbe")
     with pod.running():
-        await wait_until(lambda: pod.passes("startupProbe"), "Redis is there", poll_s=0.1)
+        await wait_until(lambda: pod.passes("startupProbe"), "Redis runs", poll_s=0.1)
         assert pod.passes("readinessProbe")
         with redis.Redis(port=pod.port, username="gateway", password=access.passwords["gateway"], protocol=2) as client:
             found: Any = client.info("memory")
@@ -131,13 +131,13 @@ async def test_redis_runs_as_its_pod_says(tmp_path: Path) -> None:
     assert not pod.passes("readinessProbe")
 
 
-@pytest.mark.usefixtures("seven")
-async def test_a_redis_that_lets_the_probe_in_for_nothing_else_is_not_ready(tmp_path: Path) -> None:
-    """redis-cli alone would exit with 0 where it is told NOAUTH or WRONGPASS."""
+@pytest.mark.usefixtures("needs_redis_7")
+async def test_a_redis_without_the_probe_user_is_not_ready(tmp_path: Path) -> None:
+    """The probe fails on NOAUTH or WRONGPASS, although redis-cli alone would exit with 0."""
     access = new_credentials()
     without = [line for line in access.users.splitlines() if not line.startswith("user probe")]
     users = "\n".join(without) + "\n"
-    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, made(replace(access, users=users)))
+    pod = Pod(objects(RENDERED.read_text(encoding="utf-8")), tmp_path, generated_secrets(replace(access, users=users)))
     with pod.running():
 
         def listens() -> bool:
@@ -147,14 +147,14 @@ async def test_a_redis_that_lets_the_probe_in_for_nothing_else_is_not_ready(tmp_
             except redis.ConnectionError:
                 return False
 
-        await wait_until(listens, "Redis is there", poll_s=0.1)
+        await wait_until(listens, "Redis runs", poll_s=0.1)
         assert not pod.passes("readinessProbe")
 
 
 @pytest.mark.tls
-@pytest.mark.usefixtures("seven")
-async def test_redis_runs_as_the_component_for_tls_says(tmp_path: Path) -> None:
-    """In the clear nobody is heard; with a certificate of its authority and a password one is."""
+@pytest.mark.usefixtures("needs_redis_7")
+async def test_redis_runs_with_the_component_tls(tmp_path: Path) -> None:
+    """The probes pass with a certificate of the authority and a password; a connection without TLS is refused."""
     kustomization = tmp_path / "kustomization"
     kustomization.mkdir()
     authority = trustme.CA()
@@ -164,11 +164,14 @@ async def test_redis_runs_as_the_component_for_tls_says(tmp_path: Path) -> None:
         "tls.crt": issued.cert_chain_pems[0],
         "tls.key": issued.private_key_pem,
     }
-    secrets = {**made(new_credentials()), "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()}}
+    secrets = {
+        **generated_secrets(new_credentials()),
+        "redis-tls": {name: it.bytes().decode() for name, it in certificate.items()},
+    }
     pod = Pod(objects(compose("gpu", ["tls"], kustomization)), tmp_path, secrets)
     with pod.running():
         try:
-            await wait_until(lambda: pod.passes("startupProbe"), "Redis is there", poll_s=0.1)
+            await wait_until(lambda: pod.passes("startupProbe"), "Redis runs", poll_s=0.1)
         except AssertionError:
             if "Bad directive" in (tmp_path / "redis.log").read_text(encoding="utf-8"):
                 skip("this redis-server was built without TLS")

@@ -1,4 +1,4 @@
-"""The Redis of the stack for Docker Swarm: its command, its file, its users and the check of its health, on a Redis."""
+"""The Redis service of the stack for Docker Swarm: a real Redis with its command, file, users and health check."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ import redis.exceptions
 
 from redbatch.up.local_redis import find_bundled
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.stack import STACK, made_secrets, max_bytes, resolved
+from tests.deploy.swarm_stack import STACK, generated_secrets, maxmemory_bytes, resolve
 from tests.servers import server_binary
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
-SERVICE: dict[str, Any] = resolved(STACK)["services"]["redis"]
-MAX_BYTES = max_bytes(SERVICE)
+SERVICE: dict[str, Any] = resolve(STACK)["services"]["redis"]
+MAXMEMORY_BYTES = maxmemory_bytes(SERVICE)
 
 
-class Played:
-    """The service, with its mounts in a folder; it listens on a socket there."""
+class SimulatedRedis:
+    """The service as a process, with its mounts in a folder; it listens on a socket there."""
 
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "redis.sock"
-        self.secrets = made_secrets()
+        self.secrets = generated_secrets()
         acl, conf = folder / "users.acl", folder / "redis.conf"
         acl.write_text(f"{self.secrets['redbatch_redis_acl']}user observer on nopass +config|get +info\n")
         text = (ROOT / "swarm" / "redis.conf").read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ class Played:
         self._process.wait(10)
 
     def healthy(self) -> bool:
-        """Runs the check of its health, as Docker does."""
+        """Runs its health check like Docker."""
         kind, line = SERVICE["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
         cli = f"{shutil.which('redis-cli') or find_bundled('redis-cli')} -s {self.socket}"
@@ -69,10 +69,10 @@ class Played:
 
 
 @pytest_asyncio.fixture
-async def played(tmp_path: Path, needs_redis: Callable[[str], None]) -> AsyncIterator[Played]:
-    """The service, healthy."""
+async def service(tmp_path: Path, needs_redis: Callable[[str], None]) -> AsyncIterator[SimulatedRedis]:
+    """Yields the healthy service."""
     needs_redis("7.0")
-    found = Played(tmp_path)
+    found = SimulatedRedis(tmp_path)
     assert not found.healthy()
     found.start()
     try:
@@ -82,49 +82,49 @@ async def played(tmp_path: Path, needs_redis: Callable[[str], None]) -> AsyncIte
         found.stop()
 
 
-async def test_redis_takes_its_file(played: Played) -> None:
-    """It refuses what it has no room for, and writes down the rest; each process gets in as who it is."""
+async def test_redis_applies_its_file(service: SimulatedRedis) -> None:
+    """Redis does not evict, persists its data, and lets each process in as its own user."""
     for name in ("gateway", "worker"):
-        where = urlsplit(played.secrets[f"redbatch_{name}_redis_url"].strip())
+        where = urlsplit(service.secrets[f"redbatch_{name}_redis_url"].strip())
         assert (where.scheme, where.username, where.hostname, where.port) == ("redis", name, "redis", 6379)
-        with played.as_user(name, str(where.password)) as client:
+        with service.as_user(name, str(where.password)) as client:
             assert client.execute_command("TIME")
-    with played.as_user("observer", "any") as observer:
-        asked = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries", "save")
-        found = [observer.config_get(each)[each] for each in asked]
-    assert found == ["noeviction", "yes", "everysec", str(MAX_BYTES), "4", ""]
+    with service.as_user("observer", "any") as observer:
+        names = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory", "stream-node-max-entries", "save")
+        found = [observer.config_get(each)[each] for each in names]
+    assert found == ["noeviction", "yes", "everysec", str(MAXMEMORY_BYTES), "4", ""]
 
 
-async def test_who_has_no_password_may_ask_whether_it_lives(played: Played) -> None:
-    """As the probe, and nothing else; as nobody not even that, which the check of its health tells from health."""
-    with played.as_user("probe", "probe") as probe:
+async def test_the_probe_user_may_only_ping(service: SimulatedRedis) -> None:
+    """The user `probe` may PING and nothing else; without a user even PING fails, and so does the health check."""
+    with service.as_user("probe", "probe") as probe:
         assert probe.ping()
         with pytest.raises(redis.exceptions.NoPermissionError):
             probe.get("rb:queues")
     with (
-        redis.Redis(unix_socket_path=str(played.socket), protocol=2) as nobody,
+        redis.Redis(unix_socket_path=str(service.socket), protocol=2) as anonymous,
         pytest.raises(redis.AuthenticationError),
     ):
-        nobody.ping()
+        anonymous.ping()
 
 
-async def test_who_sends_without_an_end_does_not_fill_the_memory(played: Played) -> None:
-    """Nobody needs a password to be the probe: such connections are cut off before others have no room."""
+async def test_endless_commands_do_not_fill_the_memory(service: SimulatedRedis) -> None:
+    """Connections of `probe`, which needs no password, are closed before their input fills the memory."""
     chunk = b"x" * 2**20
-    with ExitStack() as stack, played.as_user("observer", "any") as observer:
+    with ExitStack() as stack, service.as_user("observer", "any") as observer:
         for _ in range(4):
-            talker = stack.enter_context(socket.socket(socket.AF_UNIX))
-            talker.connect(str(played.socket))
-            talker.sendall(b"AUTH probe any\r\n*2\r\n$4\r\nPING\r\n$500000000\r\n")
-            await asyncio.to_thread(send_all, talker, chunk, 200)
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(service.socket))
+            client.sendall(b"AUTH probe any\r\n*2\r\n$4\r\nPING\r\n$500000000\r\n")
+            await asyncio.to_thread(send_all, client, chunk, 200)
         used: dict[str, Any] = observer.info("memory")
-    assert used["used_memory"] < MAX_BYTES * 0.2
+    assert used["used_memory"] < MAXMEMORY_BYTES * 0.2
 
 
-def send_all(talker: socket.socket, chunk: bytes, times: int) -> None:
-    """Sends a chunk so many times, or until nobody takes it any more."""
+def send_all(client: socket.socket, chunk: bytes, times: int) -> None:
+    """Sends a chunk this number of times, or until the connection is closed."""
     try:
         for _ in range(times):
-            talker.sendall(chunk)
+            client.sendall(chunk)
     except OSError:
         return

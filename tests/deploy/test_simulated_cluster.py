@@ -1,4 +1,4 @@
-"""The play of Kubernetes goes by its rules, and refuses what it does not know."""
+"""The simulated cluster follows the rules of Kubernetes, and refuses unsupported fields."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.deploy.container import Place, container_of, mounted, run_of, words, write_secret
-from tests.deploy.kubelet import Addresses, Pod, see_free
 from tests.deploy.manifests import RENDERED, Manifest, named, objects
-from tests.deploy.nginx import Balancer, nginx
-from tests.deploy.probe import Probe
-from tests.deploy.service import Service
+from tests.deploy.simulated_cluster.container import (
+    PodIdentity,
+    command_of,
+    container_of,
+    mount_secrets,
+    words,
+    write_secret,
+)
+from tests.deploy.simulated_cluster.kubelet import Addresses, Pod, require_free_port
+from tests.deploy.simulated_cluster.nginx import Balancer, nginx
+from tests.deploy.simulated_cluster.probe import Probe
+from tests.deploy.simulated_cluster.service import Service
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -30,24 +37,24 @@ SECRETS = [
 
 @pytest.fixture
 def manifests() -> list[Manifest]:
-    """Those that are committed, with Secrets."""
+    """Returns the committed manifests, with Secrets."""
     return [*objects(RENDERED.read_text(encoding="utf-8")), *copy.deepcopy(SECRETS)]
 
 
 @pytest.fixture
 def worker(manifests: list[Manifest]) -> Manifest:
-    """The Deployment of the workers."""
+    """Returns the Deployment of the workers."""
     return named(manifests, "Deployment", "worker")
 
 
 @pytest.fixture
 def gateway(manifests: list[Manifest]) -> Manifest:
-    """The Deployment of the gateways."""
+    """Returns the Deployment of the gateways."""
     return named(manifests, "Deployment", "gateway")
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("given", "expected"),
     [
         ({}, ["redbatch", "gateway"]),
         ({"args": ["worker"]}, ["redbatch", "worker"]),
@@ -55,36 +62,36 @@ def gateway(manifests: list[Manifest]) -> Manifest:
         ({"command": ["tini", "--", "redbatch"], "args": ["up"]}, ["redbatch", "up"]),
     ],
 )
-def test_command_and_args_take_the_place_of_the_image_s(given: Manifest, found: list[str], gateway: Manifest) -> None:
-    """`command` that of both ENTRYPOINT and CMD, `args` that of CMD alone."""
-    assert words(container_of(gateway) | given) == found
+def test_command_and_args_override_the_image(given: Manifest, expected: list[str], gateway: Manifest) -> None:
+    """`command` overrides ENTRYPOINT and CMD, `args` only CMD."""
+    assert words(container_of(gateway) | given) == expected
 
 
-def test_an_image_is_known_by_its_name(gateway: Manifest) -> None:
-    """As the Dockerfile says how it is built: a container's own name says nothing."""
+def test_an_image_is_identified_by_its_name(gateway: Manifest) -> None:
+    """The image's tag in the Dockerfile selects the stage; the name of the container does not matter."""
     container = container_of(gateway) | {"name": "worker", "image": "redbatch-worker:0.1.0-cpu"}
     assert words(container) == ["redbatch", "worker"]
     with pytest.raises(AssertionError, match="gatway"):
         words(container | {"image": "redbatch-gatway:0.1.0"})
 
 
-def test_a_pod_s_fields_and_files_are_its_own(manifests: list[Manifest], worker: Manifest, tmp_path: Path) -> None:
-    """Its name, its address where the image listens everywhere, and its Secret where it is mounted."""
-    place = Place.of(worker, 3, "127.77.0.3")
-    run = run_of(manifests, worker, place, tmp_path, {"REDBATCH_MODEL": "null"})
+def test_a_pod_has_its_fields_and_files(manifests: list[Manifest], worker: Manifest, tmp_path: Path) -> None:
+    """A pod gets its name, its address instead of 0.0.0.0, and the path of its mounted Secret."""
+    identity = PodIdentity.of(worker, 3, "127.77.0.3")
+    run = command_of(manifests, worker, identity, tmp_path, {"REDBATCH_MODEL": "null"})
     assert (run.env["REDBATCH_WORKER_ID"], run.env["REDBATCH_ADMIN_HOST"]) == ("worker-3", "127.77.0.3")
     assert (run.env["REDBATCH_MODEL"], run.env["REDBATCH_DRAIN_GRACE_S"]) == ("null", "90")
     assert Path(run.env["REDBATCH_REDIS_URL_FILE"]).read_text(encoding="utf-8") == "redis://worker"
 
 
-def test_a_secret_shows_what_is_named_of_it(manifests: list[Manifest], tmp_path: Path) -> None:
-    """Under the path that is named there, and nothing else."""
+def test_a_secret_volume_contains_only_its_items(manifests: list[Manifest], tmp_path: Path) -> None:
+    """A volume with `items` contains these keys at their paths, and no others."""
     write_secret(manifests, {"secretName": "worker-redis", "items": [{"key": "url", "path": "of/redis"}]}, tmp_path)
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [Path("of/redis")]
 
 
-def misread(path: str) -> Callable[[Manifest], None]:
-    """Returns what has a container ask for a field."""
+def read_field(path: str) -> Callable[[Manifest], None]:
+    """Returns a change that makes a container read a field of its pod."""
 
     def change(container: Manifest) -> None:
         container["env"][-1] = {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -95,8 +102,8 @@ def misread(path: str) -> Callable[[Manifest], None]:
 @pytest.mark.parametrize(
     "change",
     [
-        misread("metadata.nam"),
-        misread("metadata.labels['none']"),
+        read_field("metadata.nam"),
+        read_field("metadata.labels['none']"),
         lambda container: container["env"].append({"name": "X", "value": "$(Y)"}),
         lambda container: container["env"].append({"name": "X", "valueFrom": {"secretKeyRef": {}}}),
         lambda container: container["envFrom"].append({"secretRef": {"name": "worker-redis"}}),
@@ -104,95 +111,97 @@ def misread(path: str) -> Callable[[Manifest], None]:
         lambda container: container["volumeMounts"][0].update(subPath="x"),
     ],
 )
-def test_what_is_not_played_is_refused(
+def test_unsupported_fields_are_refused(
     change: Callable[[Manifest], None], manifests: list[Manifest], worker: Manifest, tmp_path: Path
 ) -> None:
-    """Fields that a pod does not have, and whatever else of a container the play does not know."""
+    """Unknown fields of a pod, and fields of a container that the simulation does not support, are refused."""
     change(container_of(worker))
     with pytest.raises(AssertionError):
-        run_of(manifests, worker, Place.of(worker, 1, "127.77.0.1"), tmp_path, {})
+        command_of(manifests, worker, PodIdentity.of(worker, 1, "127.77.0.1"), tmp_path, {})
 
 
-def test_a_secret_that_is_not_there_is_missed(manifests: list[Manifest], worker: Manifest, tmp_path: Path) -> None:
-    """By its own name, whatever the Deployment is called."""
+def test_a_missing_secret_is_an_error(manifests: list[Manifest], worker: Manifest, tmp_path: Path) -> None:
+    """A Secret is looked up by its name in the manifest."""
     manifests.remove(named(manifests, "Secret", "worker-redis"))
     with pytest.raises(ValueError, match="unpack"):
-        mounted(manifests, worker, tmp_path)
+        mount_secrets(manifests, worker, tmp_path)
 
 
 @pytest.mark.parametrize(
     "given", [{"exec": {}}, {"httpGet": {"port": "admin", "scheme": "HTTPS"}}, {"httpGet": {"port": "http"}}]
 )
-def test_a_probe_that_is_not_played_is_refused(given: Manifest, worker: Manifest) -> None:
-    """Of another kind than HTTP, or of a port that is not there."""
+def test_an_unsupported_probe_is_refused(given: Manifest, worker: Manifest) -> None:
+    """A probe of another kind than HTTP, or of an unknown port, is refused."""
     with pytest.raises(AssertionError):
         Probe.of(container_of(worker) | {"livenessProbe": given}, "livenessProbe", "127.0.0.1")
 
 
 async def test_a_probe_counts_to_its_thresholds(worker: Manifest) -> None:
-    """Two answers in a row make it well, three unwell, and what is in between says nothing."""
+    """Two successes in a row yield True and three failures yield False; shorter runs yield nothing."""
     given = {"httpGet": {"port": "admin"}, "periodSeconds": 0, "successThreshold": 2, "initialDelaySeconds": 0.2}
     probe = Probe.of(container_of(worker) | {"livenessProbe": given}, "livenessProbe", "127.0.0.1")
     answers = iter([200, 500, 200, 302, 500, 500, 200, 500, 503, 404])
     transport = httpx.MockTransport(lambda _request: httpx.Response(next(answers)))
     began = time.monotonic()
     async with httpx.AsyncClient(transport=transport) as client:
-        verdicts = probe.verdicts(client, began)
-        assert [await anext(verdicts), next(answers)] == [True, 500]
+        results = probe.results(client, began)
+        assert [await anext(results), next(answers)] == [True, 500]
         assert time.monotonic() - began >= 0.2
-        assert [await anext(verdicts), list(answers)] == [False, []]
+        assert [await anext(results), list(answers)] == [False, []]
 
 
-def test_a_service_has_what_is_ready_and_does_not_leave(
+def test_a_service_has_ready_pods_that_are_not_terminating(
     manifests: list[Manifest], gateway: Manifest, worker: Manifest, tmp_path: Path
 ) -> None:
-    """By labels and by the name of a port; nothing has an endpoint under a name that it does not have."""
-    every = [
-        Pod(each, place, run_of(manifests, each, place, tmp_path / place.name, {}), Processes(tmp_path))
+    """A Service selects pods by labels and port name; a pod without that port is no endpoint."""
+    pods = [
+        Pod(each, identity, command_of(manifests, each, identity, tmp_path / identity.name, {}), Processes(tmp_path))
         for number, each in enumerate((gateway, gateway, gateway, worker))
-        for place in [Place.of(each, number, f"127.77.0.{number}")]
+        for identity in [PodIdentity.of(each, number, f"127.77.0.{number}")]
     ]
     manifest = named(manifests, "Service", "gateway")
-    for pod in every[1:]:
+    for pod in pods[1:]:
         pod.ready = True
-    every[2].leaving = True
-    assert Service(manifest, lambda: every).endpoints() == ["127.77.0.1:8080"]
+    pods[2].terminating = True
+    assert Service(manifest, lambda: pods).endpoints() == ["127.77.0.1:8080"]
     manifest["spec"]["ports"][0]["targetPort"] = "admin"
-    assert Service(manifest, lambda: every).endpoints() == ["127.77.0.1:9090"]
+    assert Service(manifest, lambda: pods).endpoints() == ["127.77.0.1:9090"]
     manifest["spec"]["ports"][0]["targetPort"] = "none"
-    assert Service(manifest, lambda: every).endpoints() == []
+    assert Service(manifest, lambda: pods).endpoints() == []
 
 
-def test_who_has_a_port_is_told() -> None:
-    """Before anything waits for a pod that cannot come."""
+def test_the_user_of_a_port_is_reported() -> None:
+    """A port in use is an error with the process that listens, before a test waits for the pod."""
     with socket.create_server(("0.0.0.0", 0)) as other, Addresses() as addresses:  # noqa: S104 - as a daemon may
         _, address = addresses.take()
         with pytest.raises(AssertionError, match=rf"pid {os.getpid()}, on 0\.0\.0\.0"):
-            see_free(address, other.getsockname()[1])
+            require_free_port(address, other.getsockname()[1])
 
 
-def test_two_plays_have_addresses_of_their_own() -> None:
-    """Each a block, until it ends."""
+def test_two_simulations_have_separate_addresses() -> None:
+    """Each simulation reserves another block of addresses."""
     with Addresses() as ours, Addresses() as theirs:
         assert ours.take()[1].rpartition(".")[0] != theirs.take()[1].rpartition(".")[0]
 
 
-@pytest.mark.skipif(nginx() is None, reason="there is no nginx to balance the load")
-async def test_each_change_reaches_the_proxy_so_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As it was, whatever has changed meanwhile."""
-    monkeypatch.setattr("tests.deploy.nginx.LATE_S", 0.5)
+@pytest.mark.skipif(nginx() is None, reason="nginx is not installed")
+async def test_each_change_reaches_the_proxy_after_the_delay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each change of the endpoints reaches nginx after the delay, even if another change follows it."""
+    monkeypatch.setattr("tests.deploy.simulated_cluster.nginx.ENDPOINT_DELAY_S", 0.5)
     endpoints = ["127.0.0.1:1"]
     async with Balancer(tmp_path, lambda: list(endpoints)) as balancer:
 
         async def changed(port: int) -> None:
             endpoints[:] = [f"127.0.0.1:{port}"]
             began = time.monotonic()
-            await wait_until(lambda: f"127.0.0.1:{port} " in (tmp_path / "nginx.conf").read_text(), "it has come")
+            await wait_until(
+                lambda: f"127.0.0.1:{port} " in (tmp_path / "nginx.conf").read_text(), "nginx has the change"
+            )
             assert 0.5 <= time.monotonic() - began < 1.5
 
         first = asyncio.create_task(changed(2))
-        await wait_until(lambda: bool(balancer._coming), "the first is on its way")
-        assert not balancer.knows_all()
+        await wait_until(lambda: bool(balancer._pending), "the first change is pending")
+        assert not balancer.is_up_to_date()
         await changed(3)
         await first
-        assert balancer.knows_all()
+        assert balancer.is_up_to_date()

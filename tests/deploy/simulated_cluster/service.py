@@ -1,12 +1,12 @@
-"""Plays what a Service is: the pods that it selects, by their address and its port."""
+"""A simulated Service: the endpoints of the pods that it selects, with their port."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.deploy.container import known, port_of
-from tests.deploy.kubelet import Pod
 from tests.deploy.manifests import Manifest, label, selects
+from tests.deploy.simulated_cluster.container import port_of, require_known_keys
+from tests.deploy.simulated_cluster.kubelet import Pod
 
 
 class Service:
@@ -14,12 +14,12 @@ class Service:
 
     Args:
         manifest: of the Service.
-        pods: returns all pods of the cluster, those that leave included.
+        pods: returns all pods of the cluster, including terminating ones.
     """
 
     def __init__(self, manifest: Manifest, pods: Callable[[], Iterable[Pod]]) -> None:
         spec = manifest["spec"]
-        known(spec, {"selector", "ports"}, label(manifest))
+        require_known_keys(spec, {"selector", "ports"}, label(manifest))
         (port,) = spec["ports"]
         self._namespace = manifest["metadata"]["namespace"]
         self._selector = {"matchLabels": spec["selector"]}
@@ -27,11 +27,11 @@ class Service:
         self._pods = pods
 
     def endpoints(self) -> list[str]:
-        """Returns where requests may be sent: to what is ready, and leaves not, and has a port of that name."""
+        """Returns the endpoints of ready pods that are not terminating and have a port of that name."""
         found = []
         for pod in self._pods():
             port = port_of(pod.container, self._port)
-            selected = selects(self._selector, dict(pod.place.labels)) and pod.place.namespace == self._namespace
-            if selected and pod.ready and not pod.leaving and port is not None:
-                found.append(f"{pod.place.address}:{port}")
+            selected = selects(self._selector, dict(pod.identity.labels)) and pod.identity.namespace == self._namespace
+            if selected and pod.ready and not pod.terminating and port is not None:
+                found.append(f"{pod.identity.address}:{port}")
         return sorted(found)

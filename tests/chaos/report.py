@@ -1,4 +1,4 @@
-"""The table of what the faults did, at the end of a run: a plugin, since a run over several processes asks for one."""
+"""The table of the faults at the end of a run. It is a plugin, as a run over several processes requires."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 FAULT = "fault"
-"""The name of the property of a test's report under which a row goes."""
+"""Name of the property of a test report that holds a row."""
 
+OTHER = "other figures"
 COMMON = ("fault", "calls", "lost", "misrouted", "late", "slowest_s")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
 BLOCK = "chaos"
@@ -21,16 +22,16 @@ RUN = pytest.StashKey[Mapping[str, str]]()
 UNITS = {"s", "ms", "mb"}
 
 Rows = list[tuple[str, dict[str, Any]]]
-"""What was found, each with the name of its test."""
+"""Rows of figures, each with the name of its test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option that has the table written down."""
-    parser.addoption("--document", action="store_true", help="write what the faults did into docs/reliability.md")
+    """Adds the option that writes the table into the documentation."""
+    parser.addoption("--document", action="store_true", help="write the table of the faults into docs/reliability.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Notes when it begins, and of which commit. A process that runs a part of the tests knows too little to tell."""
+    """Records the start time and the commit. Processes that run a part of the tests do not write the table."""
     if config.getoption("--document") and not hasattr(config, "workerinput"):
         from bench.machine import run_metadata  # noqa: PLC0415 - takes a second
 
@@ -38,12 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
-    """Prints what the scenes of all tests have found; writes it down if asked to, and if all went well."""
+    """Prints the figures of all scenarios; writes them into the documentation if requested and if all tests passed."""
     rows = _rows(terminalreporter)
     if not rows:
         return
-    table = Table(title="What the faults did")
-    for name in (*COMMON, "besides"):
+    table = Table(title="Faults")
+    for name in (*COMMON, OTHER):
         table.add_column(name.replace("_", " "), overflow="fold")
     for _, row in rows:
         table.add_row(*_cells(row))
@@ -52,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         if exitstatus == pytest.ExitCode.OK:
             _write(rows, config.stash[RUN])
         else:
-            terminalreporter.write_line("Not written down, since not all went well.")
+            terminalreporter.write_line("The table was not written: a test failed.")
 
 
 def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
@@ -72,18 +73,18 @@ def _rows(terminalreporter: pytest.TerminalReporter) -> Rows:
 
 
 def _parts(fault: str) -> list[str]:
-    """Returns "F10 Redis" as F, 10, Redis, so that F10 comes after F2."""
+    """Splits "F10 Redis" into F, 10 and Redis, so that F10 is sorted after F2."""
     return re.split(r"(\d+)", fault)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    """Returns what stands in the columns; a dash for what was not judged."""
-    besides = [_told(name, value) for name, value in row.items() if name not in COMMON]
-    return [*(str(row.get(name, "–")) for name in COMMON), ", ".join(besides)]
+    """Returns the cells of a row; a dash for a figure that was not judged."""
+    others = [_format(name, value) for name, value in row.items() if name not in COMMON]
+    return [*(str(row.get(name, "–")) for name in COMMON), ", ".join(others)]
 
 
-def _told(name: str, value: object) -> str:
-    """Returns "taken over 1.4 s" for `taken_over_s` and 1.4."""
+def _format(name: str, value: object) -> str:
+    """Formats `taken_over_s` and 1.4 as "taken over 1.4 s"."""
     *words, last = name.split("_")
     if isinstance(value, dict):
         value = ", ".join(f"{code} {count:,}" for code, count in value.items()) or "none"
@@ -99,6 +100,6 @@ def _write(rows: Rows, run: Mapping[str, str]) -> None:
 
     titles = [name.removesuffix("_s").replace("_", " ") for name in COMMON]
     titles[-1] = "slowest, s"
-    table = markdown([*titles, "besides", "test"], [[*_cells(row), f"`{test}`"] for test, row in rows])
+    table = markdown([*titles, OTHER, "test"], [[*_cells(row), f"`{test}`"] for test, row in rows])
     block = f"{run['started']} UTC, commit {run['commit']}.\n\n{table}"
     DOCUMENT.write_text(replace_block(DOCUMENT.read_text(encoding="utf-8"), BLOCK, block), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""nginx in front of the gateways, as an ingress controller has it: told of endpoints some time after they changed.
+"""nginx in front of the gateways, like an ingress controller: it learns of endpoints some time after they changed.
 
-It tries nobody else where a gateway refuses: a request that came to one that was gone is to be seen. On one of its
-ports it keeps its connections to gateways, on the other it makes a new one for each request: some are cut by a gateway
-that ends, others find nobody listening.
+It does not retry at another gateway, so that requests to a gateway that has ended are visible as failures. On one port
+it keeps connections to gateways open, on the other it opens one for each request: a gateway that ends cuts the former,
+and refuses the latter.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Self
 from shared.process.parent_death import wrap_command
 from tests.waiting import wait_until
 
-LATE_S = 7.0
-"""Time from a change of the endpoints until the proxy has heard of it: in a cluster it has been seconds. It is longer
-than `preStop` takes, and than `drain_delay_s`, and shorter than both."""
+ENDPOINT_DELAY_S = 7.0
+"""Time from a change of the endpoints until the proxy knows it: in real clusters it has been seconds. It is longer than
+`preStop` and longer than `drain_delay_s`, and shorter than their sum."""
 
 POLL_S = 0.05
 CONFIGURATION = """
@@ -69,23 +69,23 @@ http {{
 
 
 def nginx() -> str | None:
-    """Returns where nginx is, if it is there: Debian has it where only root looks."""
+    """Returns the path of nginx; None if it is not installed. On Debian it is in a folder of root's PATH only."""
     return shutil.which("nginx", path="/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin")
 
 
 class Balancer:
-    """Balances load over what `endpoints` says: each change of it reaches nginx LATE_S after it was made.
+    """Balances load over endpoints: each change reaches nginx ENDPOINT_DELAY_S later.
 
     Args:
-        folder: where nginx writes.
-        endpoints: returns addresses with ports.
+        folder: nginx writes its files there.
+        endpoints: returns the current addresses with ports.
     """
 
     def __init__(self, folder: Path, endpoints: Callable[[], list[str]]) -> None:
         self._folder = folder
         self._endpoints = endpoints
-        self._seen: list[str] = []
-        self._coming: deque[tuple[float, list[str]]] = deque()
+        self._current: list[str] = []
+        self._pending: deque[tuple[float, list[str]]] = deque()
         self._process: subprocess.Popen[bytes] | None = None
         self._following: asyncio.Task[None] | None = None
         with socket.socket() as kept, socket.socket() as fresh:
@@ -95,14 +95,14 @@ class Balancer:
 
     @property
     def urls(self) -> list[str]:
-        """Where clients come in."""
+        """URLs for clients: with kept connections, and with fresh ones."""
         return [f"http://127.0.0.1:{port}" for port in self._ports.values()]
 
     async def __aenter__(self) -> Self:
         binary = nginx()
         assert binary is not None
-        self._seen = self._endpoints()
-        self._write(self._seen)
+        self._current = self._endpoints()
+        self._write(self._current)
         command = [binary, "-p", str(self._folder), "-c", str(self._folder / "nginx.conf")]
         self._process = subprocess.Popen(wrap_command(command, signal.SIGKILL))
         await wait_until((self._folder / "nginx.pid").exists, "nginx runs")
@@ -118,20 +118,20 @@ class Balancer:
         with contextlib.suppress(asyncio.CancelledError):
             await self._following
 
-    def knows_all(self) -> bool:
-        """Whether nginx has heard of every change."""
-        return not self._coming and self._seen == self._endpoints()
+    def is_up_to_date(self) -> bool:
+        """Returns whether nginx knows every change."""
+        return not self._pending and self._current == self._endpoints()
 
     async def _follow(self) -> None:
         assert self._process is not None
         while True:
             await asyncio.sleep(POLL_S)
             now, found = time.monotonic(), self._endpoints()
-            if found != self._seen:
-                self._seen = found
-                self._coming.append((now + LATE_S, found))
-            while self._coming and self._coming[0][0] <= now:
-                self._write(self._coming.popleft()[1])
+            if found != self._current:
+                self._current = found
+                self._pending.append((now + ENDPOINT_DELAY_S, found))
+            while self._pending and self._pending[0][0] <= now:
+                self._write(self._pending.popleft()[1])
                 self._process.send_signal(signal.SIGHUP)
 
     def _write(self, endpoints: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Probes as a kubelet has them, with Kubernetes' defaults where the manifest says nothing."""
+"""Probes of a simulated kubelet, with Kubernetes' defaults for fields that the manifest omits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Self
 
 import httpx
 
-from tests.deploy.container import known, port_of
 from tests.deploy.manifests import Manifest
+from tests.deploy.simulated_cluster.container import port_of, require_known_keys
 
-TIMES = {"initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold", "failureThreshold"}
+TIMING_KEYS = {"initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold", "failureThreshold"}
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe by HTTP."""
+    """An HTTP probe; its times are in s."""
 
     url: str
     delay_s: float
@@ -29,17 +29,17 @@ class Probe:
 
     @classmethod
     def of(cls, container: Manifest, name: str, address: str) -> Self:
-        """Returns a container's probe of that name. Raises AssertionError: it is none that can be played."""
+        """Returns a container's probe of that name. Raises AssertionError: the probe is not supported."""
         given = container[name]
-        known(given, {"httpGet", *TIMES}, name)
-        asks = given["httpGet"]
-        known(asks, {"scheme", "host", "port", "path"}, name)
-        port = port_of(container, asks["port"])
-        assert port is not None, f"{name}: there is no port {asks['port']}"
-        scheme = asks.get("scheme", "HTTP")
-        assert scheme == "HTTP", f"{name}: {scheme} is not played"
+        require_known_keys(given, {"httpGet", *TIMING_KEYS}, name)
+        request = given["httpGet"]
+        require_known_keys(request, {"scheme", "host", "port", "path"}, name)
+        port = port_of(container, request["port"])
+        assert port is not None, f"{name}: there is no port {request['port']}"
+        scheme = request.get("scheme", "HTTP")
+        assert scheme == "HTTP", f"{name}: {scheme} is not simulated"
         return cls(
-            f"http://{asks.get('host', address)}:{port}{asks.get('path', '/')}",
+            f"http://{request.get('host', address)}:{port}{request.get('path', '/')}",
             given.get("initialDelaySeconds", 0),
             given.get("periodSeconds", 10),
             given.get("timeoutSeconds", 1),
@@ -48,19 +48,19 @@ class Probe:
         )
 
     async def passes(self, client: httpx.AsyncClient) -> bool:
-        """Asks once."""
+        """Sends one request; returns whether the probe succeeded."""
         try:
             answer = await client.get(self.url, timeout=self.timeout_s)
         except httpx.HTTPError:
             return False
         return httpx.codes.OK <= answer.status_code < httpx.codes.BAD_REQUEST
 
-    async def verdicts(self, client: httpx.AsyncClient, began: float) -> AsyncIterator[bool]:
-        """Asks for ever; yields whether all is well, as often as so many in a row have said so as a threshold asks.
+    async def results(self, client: httpx.AsyncClient, began: float) -> AsyncIterator[bool]:
+        """Probes forever; yields a result each time its threshold of equal results in a row is reached or exceeded.
 
         Args:
-            client: asks.
-            began: when the container did (s, monotonic).
+            client: sends the requests.
+            began: start of the container (s, monotonic).
         """
         await asyncio.sleep(max(0.0, began + self.delay_s - time.monotonic()))
         latest, in_a_row = False, 0

@@ -1,4 +1,4 @@
-"""The stack for Docker Swarm, read, and what it wants to be there before."""
+"""The stack for Docker Swarm, and the secrets that it requires."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tests.deploy.dockerfile import ROOT
 STACK, RESERVE = ROOT / "swarm" / "stack.yml", ROOT / "swarm" / "stack.gpu-reserve.yml"
 
 
-def resolved(path: Path) -> dict[str, Any]:
-    """Returns what stands in a file, with the variables that have a default as if none of them was set."""
+def resolve(path: Path) -> dict[str, Any]:
+    """Returns the content of a file, with variables replaced by their defaults."""
     text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", path.read_text(encoding="utf-8"))
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 
 
-def max_bytes(redis: dict[str, Any]) -> int:
-    """Returns the maxmemory of the service, which stands in its command."""
-    (max_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(redis["command"]) if word == "--maxmemory"]
-    return max_mb * 2**20
+def maxmemory_bytes(redis: dict[str, Any]) -> int:
+    """Returns the maxmemory in bytes, from the command of the service."""
+    (most_mb,) = [int(after.removesuffix("mb")) for word, after in pairwise(redis["command"]) if word == "--maxmemory"]
+    return most_mb * 2**20
 
 
-def made_secrets() -> dict[str, str]:
-    """Returns what `redbatch swarm secrets` has docker keep, by name."""
+def generated_secrets() -> dict[str, str]:
+    """Returns the secrets that `redbatch swarm secrets` creates, by name."""
     script = CliRunner().invoke(app, ["swarm", "secrets"]).stdout
     found = re.findall(r"^docker secret create (\S+) - <<'(\w+)'\n(.*?)^\2$", script, re.DOTALL | re.MULTILINE)
     return {name: text for name, _, text in found}
