@@ -1,1 +1,17 @@
-"""The gateway: a stateless HTTP server in front of the queue."""
+"""The gateway: a stateless HTTP server in front of the queue. Each gateway is one process.
+
+- app: the ASGI application, with a fast path for embedding requests.
+- dialects: the wire formats of clients.
+- dispatch: the way of a request through the queue.
+- errors: statuses, headers and bodies of errors.
+- http: connections, bodies, API keys, and the request handler.
+- jobs: requests that are answered later.
+- metrics: Prometheus metrics.
+- queues: the queues that the gateway serves.
+- routes: the routes of the main port.
+- server: starts, drains and stops the process.
+- settings: settings, flat and in groups.
+- state: the state that all routes share.
+- tenants: the tenant of a request, and its limits.
+- tracing: OpenTelemetry spans; imported only if requests are traced.
+"""

@@ -1,4 +1,4 @@
-"""`python -m api`: one gateway, with its settings from the environment. This is what a container runs."""
+"""`python -m api`: one gateway, with its settings from the environment. Containers run this."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from shared.process.logs import configure_logging
 from shared.process.settings import read_settings
 
 
-def main(given: Mapping[str, str] | None = None, listen: socket.socket | None = None) -> int:
-    """Runs a gateway to its end and returns its exit code.
+def main(overrides: Mapping[str, str] | None = None, listen: socket.socket | None = None) -> int:
+    """Runs a gateway until it stops and returns its exit code.
 
-    `given` settings win over the environment; `listen` is a listening socket to accept from, in place of host and port.
+    Args:
+        overrides: settings that take precedence over the environment.
+        listen: a listening socket to accept from, instead of host and port.
     """
-    settings = read_settings(GatewaySettings, given)
+    settings = read_settings(GatewaySettings, overrides)
     setproctitle("redbatch gateway")
     configure_logging("gateway", settings.log_level)
     return run(settings, listen)

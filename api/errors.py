@@ -1,4 +1,4 @@
-"""How an error looks over HTTP: one table of statuses, and the shape of body that Redbatch has of its own."""
+"""Errors over HTTP: the table of statuses, the headers, and the body in Redbatch's own format. Pure."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ STATUS: dict[type[RedbatchError], int] = {
     UnavailableError: 503,
     DeadlineExceededError: 504,
 }
-"""The status of each branch of the error tree; what is under none of them is 500."""
+"""The status of each branch of the error tree; all other errors are 500."""
 
 
 def status_of(error: RedbatchError) -> int:
-    """Returns the HTTP status of an error: that of its nearest ancestor in the table."""
+    """Returns the HTTP status of an error: that of its nearest ancestor in the table, or 500."""
     return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), 500)
 
 
 def error_body(code: str, message: str, request_id: str) -> bytes:
-    """Returns the shape in which errors are told, but for OpenAI's clients."""
+    """Returns the body of an error in Redbatch's own format."""
     return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})
 
 
 def headers_of(error: RedbatchError) -> dict[str, str]:
-    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms`, where trying again makes sense.
+    """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms` if the client may retry.
 
-    An answer that asks for a key has `WWW-Authenticate`, as HTTP has it.
+    An answer that requires an API key has `WWW-Authenticate` instead, as HTTP requires.
     """
     if isinstance(error, UnauthorizedError):
         return {"www-authenticate": "Bearer"}

@@ -1,4 +1,4 @@
-"""The queues of one gateway: its own, and with `all_queues` each that workers announce: a model has one."""
+"""The queues of one gateway: its own and, with `all_queues`, every queue that workers announce. Each model has one."""
 
 from __future__ import annotations
 
@@ -28,38 +28,43 @@ log = structlog.get_logger()
 
 DISCOVERY_INTERVAL_S = 1.0
 UNUSABLE_RETRY_S = 60.0
-"""When to try again what could not be served."""
+"""Time until a queue that could not be served is tried again."""
 
 MAX_MISSED_POLLS = 60
-"""So many looks in a row that do not find a queue announced any more let it go: requests that name its model get 404
-then, not 503. It is told of for ten minutes after the last time (consumer.QUEUES_TTL_MS)."""
+"""A queue is dropped once more polls than this in a row have not found it announced.
+
+Requests that name its model then get 404, not 503. A queue stays announced for ten minutes after the last announcement
+(consumer.QUEUES_TTL_MS).
+"""
 
 NO_WORKER_RETRY_S = 1.0
 FULL_RETRY_S = 10.0
 
 ProducerSpansFactory = Callable[[str], ProducerSpans | None]
-"""Returns what makes the spans of a queue of that name; None if requests are not traced."""
+"""Returns the spans of a queue by its name; None if requests are not traced."""
 
 
 def no_spans(_name: str) -> None:
-    """Returns nothing that makes spans."""
+    """Returns None: requests are not traced."""
 
 
 class ServedQueue:
-    """One queue: its dispatcher, with the cache before it, if there is one.
+    """One queue: its dispatcher, behind the cache if there is one, and its jobs.
 
     Attributes:
-        answer: returns what comes of a request; raises as the dispatcher does.
-        desk: knows its jobs.
+        name: of the queue.
+        dispatcher: sends requests through the queue.
+        job_store: reads the queue's jobs.
+        answer: returns the result of a request, from the cache or the dispatcher; raises as the dispatcher does.
     """
 
-    def __init__(self, settings: GatewaySettings, name: str, sends: ProducerSpans | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, name: str, spans: ProducerSpans | None = None) -> None:
         self.name = name
-        self.dispatcher = Dispatcher(settings, name, sends)
-        if sends is not None:
-            sends.client = self.dispatcher.gateway
+        self.dispatcher = Dispatcher(settings, name, spans)
+        if spans is not None:
+            spans.client = self.dispatcher.gateway
         self.job_store = JobStore(self.dispatcher.queue)
-        self._max_memory = settings.redis_memory_ratio
+        self._max_memory_ratio = settings.redis_memory_ratio
         self._cached = create_caching_dispatcher(settings, self.dispatcher)
         self.answer: Callable[[InferenceRequest, str], Awaitable[InferenceResult]] = (
             self._cached or self.dispatcher
@@ -67,7 +72,7 @@ class ServedQueue:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Asks for the state of the queue once, then works in the background."""
+        """Reads the state of the queue once, then starts the background work."""
         if self._cached is not None:
             self._tasks.append(asyncio.create_task(self._cached.run()))
         await self.dispatcher.start()
@@ -81,16 +86,16 @@ class ServedQueue:
         metrics.ERRORS.remove_by_labels({"queue": self.name})
 
     def workers(self) -> tuple[Heartbeat, ...]:
-        """Returns the live workers, as last seen."""
+        """Returns the live workers, as of the last poll."""
         return self.dispatcher.monitor.workers()
 
     def check_memory(self) -> None:
-        """Raises JobsFullError: Redis has no room for jobs."""
-        if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory:
-            raise JobsFullError("Redis runs out of memory: try again later.", retry_after_s=FULL_RETRY_S)
+        """Raises JobsFullError: Redis uses more memory than `redis_memory_ratio` allows."""
+        if self.dispatcher.monitor.cluster().memory_ratio > self._max_memory_ratio:
+            raise JobsFullError("Redis is low on memory: try again later.", retry_after_s=FULL_RETRY_S)
 
     def serves(self, model: str) -> bool:
-        """Whether its workers call their model so; or, while there is none, did so before."""
+        """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
         names = {each.model for each in self.workers()} or self.dispatcher.monitor.models
         return model in names
 
@@ -100,60 +105,60 @@ class Queues:
 
     Args:
         settings: of the gateway.
-        connection: a connection of its own.
-        sends_of: makes spans, if requests are traced.
+        connection: to Redis, used by nothing else.
+        spans_of: returns the spans of a queue, if requests are traced.
     """
 
     def __init__(
-        self, settings: GatewaySettings, connection: RedisConnection, sends_of: ProducerSpansFactory = no_spans
+        self, settings: GatewaySettings, connection: RedisConnection, spans_of: ProducerSpansFactory = no_spans
     ) -> None:
         self._settings = settings
         self._connection = connection
-        self._sends_of = sends_of
-        self._own = ServedQueue(settings, settings.queue, sends_of(settings.queue))
+        self._spans_of = spans_of
+        self._own = ServedQueue(settings, settings.queue, spans_of(settings.queue))
         self._served = {settings.queue: self._own}
         self._missed: dict[str, int] = {}
         self._unusable: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begins to serve its own queue, and those that are announced."""
+        """Starts to serve the gateway's own queue and, with `all_queues`, those that are announced."""
         metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
         await self._own.start()
         if self._settings.all_queues:
-            with suppress(Exception):  # which the next look tells
-                await self._look()
-            self._tasks.append(asyncio.create_task(self._keep_looking()))
+            with suppress(Exception):  # the next poll logs it
+                await self._poll()
+            self._tasks.append(asyncio.create_task(self._keep_polling()))
 
     async def stop(self) -> None:
-        """Stops all of them."""
+        """Stops all queues."""
         await cancel_and_wait(self._tasks)
         await asyncio.gather(*(each.stop() for each in self._served.values()))
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for an answer."""
+        """Number of requests that wait for an answer, over all queues."""
         return sum(each.dispatcher.in_flight for each in self._served.values())
 
     def live(self) -> list[ServedQueue]:
-        """Returns those that live workers serve, its own first."""
+        """Returns the queues that live workers serve, the gateway's own first."""
         return [each for each in self._served.values() if each.workers()]
 
     def of_model(self, model: str | None) -> ServedQueue:
-        """Returns the queue of a model: by its own name, or as its workers call the model. None is for its own queue.
+        """Returns the queue of a model, by the queue's name or its workers' name for the model; None: the own queue.
 
         Raises:
-            ModelNotFoundError: there is none.
-            NoWorkerError: no worker has been seen yet that could have said what its model is.
+            ModelNotFoundError: no queue serves the model.
+            NoWorkerError: no worker has been seen yet, so the names of models are unknown.
         """
         if model is None:
             return self._own
-        found = self._served.get(model)
-        if found is not None:
-            return found
+        by_name = self._served.get(model)
+        if by_name is not None:
+            return by_name
         serving = [each for each in self._served.values() if each.serves(model)]
         if serving:
-            return max(serving, key=lambda each: bool(each.workers()))  # of equals the first
+            return max(serving, key=lambda each: bool(each.workers()))  # the first of equals
         if queue_slug(model) == self._own.name and not self._own.dispatcher.monitor.models:
             return self._own
         if not any(each.dispatcher.monitor.models for each in self._served.values()):
@@ -164,53 +169,53 @@ class Queues:
         raise ModelNotFoundError(f"There is no such model here. Served: {names}.", param="model")
 
     def of_name(self, name: str) -> ServedQueue | None:
-        """Returns the queue of that very name; None if it is not served."""
+        """Returns the queue with exactly this name; None if it is not served."""
         return self._served.get(name)
 
     def missing(self) -> list[str]:
-        """Returns what keeps this gateway from answering: redis; or a worker, of any model."""
-        told = [each.dispatcher.missing() for each in self._served.values()]
-        return told[0] if all(told) else []
+        """Returns what prevents answers on every queue: redis, or worker; an empty list if any queue can answer."""
+        missing = [each.dispatcher.missing() for each in self._served.values()]
+        return missing[0] if all(missing) else []
 
     def alive(self) -> bool:
-        """Whether the process works at all."""
+        """Whether the background work makes progress."""
         return self._own.dispatcher.monitor.alive()
 
-    async def _keep_looking(self) -> None:
+    async def _keep_polling(self) -> None:
         while True:
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
             try:
-                await self._look()
+                await self._poll()
             except Exception:
-                log.exception("cannot look after the queues")
+                log.exception("cannot update the served queues")
 
-    async def _look(self) -> None:
-        """Takes up what is announced, and lets go of what is no more."""
+    async def _poll(self) -> None:
+        """Starts to serve queues that are announced, and drops those that are not any more."""
         try:
             names = await producer.list_queues(self._connection)
-        except RedisUnreachableError:  # the monitors say so
+        except RedisUnreachableError:  # the monitors log it
             return
         now = time.monotonic()
         self._unusable = {name: at for name, at in self._unusable.items() if now - at < UNUSABLE_RETRY_S}
         for name in names:
             if name not in self._served and name not in self._unusable and len(self._served) < MAX_QUEUES:
-                await self._take_up(name)
+                await self._add(name)
         for name, queue in list(self._served.items()):
             self._missed[name] = 0 if name in names else self._missed.get(name, 0) + 1
             unused = queue is not self._own and not queue.dispatcher.in_flight
             if self._missed[name] > MAX_MISSED_POLLS and unused and not await queue.job_store.has_jobs():
                 del self._served[name], self._missed[name]
-                log.info("a queue is gone", queue=name)
+                log.info("queue dropped", queue=name)
                 await queue.stop()
 
-    async def _take_up(self, name: str) -> None:
-        queue = ServedQueue(self._settings, name, self._sends_of(name))
+    async def _add(self, name: str) -> None:
+        queue = ServedQueue(self._settings, name, self._spans_of(name))
         try:
             await queue.start()
-        except Exception:  # its keys may be forbidden to this gateway
-            log.exception("cannot serve this queue", queue=name)
+        except Exception:  # Redis may forbid its keys to this gateway
+            log.exception("cannot serve queue", queue=name)
             self._unusable[name] = time.monotonic()
             await queue.stop()
         else:
             self._served[name] = queue
-            log.info("serves another queue", queue=name)
+            log.info("queue added", queue=name)

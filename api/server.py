@@ -1,4 +1,4 @@
-"""Runs one gateway: the server, its admin port, and its way out."""
+"""Runs one gateway: the server, its admin port, and its shutdown."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 KEEP_ALIVE_S = 75
-"""Longer than load balancers keep an idle connection (60 s is usual), so that they close it, not this side."""
+"""Longer than load balancers keep an idle connection (usually 60 s), so that they close it, not the gateway."""
 
 LINGER_S = 1.0
 LINGER_STEP_S = 0.02
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that leaves without failing a request.
+    """A server that shuts down without failing a request.
 
-    On the first signal /readyz turns 503 and answers close their connections, while requests are still served for
-    `drain_delay_s`. Then the listener closes. Connections that were accepted in that moment, or are idle, get LINGER_S
-    to bring a request; those in flight get `drain_grace_s`. A second signal ends it at once.
+    On the first signal, /readyz turns 503 and answers close their connections, but requests are still served for
+    `drain_delay_s`. Then the listener closes. Connections that were accepted at that moment, or are idle, get LINGER_S
+    to send a request; requests in flight get `drain_grace_s`. A second signal ends the server at once.
     """
 
     def __init__(self, config: uvicorn.Config, state: State) -> None:
@@ -54,53 +54,56 @@ class DrainingServer(uvicorn.Server):
         self._state = state
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begins the drain."""
+        """Starts the drain; a second signal ends the server at once."""
         if self._state.draining:
             self.should_exit = self.force_exit = True
             super().handle_exit(sig, frame)
             return
         self._state.draining = True
-        log.info("gateway drains", in_flight=self._state.queues.in_flight)
+        log.info("gateway draining", in_flight=self._state.queues.in_flight)
         delay = self._state.settings.drain_delay_s
         asyncio.get_running_loop().call_later(delay, setattr, self, "should_exit", True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes the listener, then the connections as they fall silent."""
+        """Closes the listener, then each connection when it is idle."""
         for server in self.servers:
             server.close()
         for sock in sockets or []:
             sock.close()
-        ends = time.monotonic() + LINGER_S
-        while self.server_state.connections and not self.force_exit and time.monotonic() < ends:  # noqa: ASYNC110 - uvicorn has no event for it
+        deadline = time.monotonic() + LINGER_S
+        while self.server_state.connections and not self.force_exit and time.monotonic() < deadline:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(LINGER_STEP_S)
         await super().shutdown(sockets)
 
 
 def build_gateway(
-    settings: GatewaySettings, own: QueueConnections, authenticator: ApiKeyAuthenticator | None, tracing: Tracing | None
+    settings: GatewaySettings,
+    connections: QueueConnections,
+    authenticator: ApiKeyAuthenticator | None,
+    tracing: Tracing | None,
 ) -> tuple[State, ASGIApp]:
-    """Returns what all requests are answered with, and the application; both make spans if `tracing` is given."""
+    """Returns the state of a gateway and its application; both make spans if `tracing` is set."""
     if tracing is None:
-        state = State(settings, Queues(settings, own.connection("queues")), authenticator)
+        state = State(settings, Queues(settings, connections.connection("queues")), authenticator)
         return state, FastPathApp(make_app(state), state)
     from api.tracing import OtelProducerSpans, TracingMiddleware  # noqa: PLC0415 - it imports OpenTelemetry
 
     tracer = tracing.tracer
     state = State(
-        settings, Queues(settings, own.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
+        settings, Queues(settings, connections.connection("queues"), partial(OtelProducerSpans, tracer)), authenticator
     )
     return state, TracingMiddleware(FastPathApp(make_app(state), state), tracer, UNAUTHENTICATED_PATHS)
 
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    own = QueueConnections(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
+    connections = QueueConnections(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
     try:
-        authenticator = await create_authenticator(settings, own.connection("keys"))
+        authenticator = await create_authenticator(settings, connections.connection("keys"))
     except NoKeysError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    state, app = build_gateway(settings, own, authenticator, tracing)
+    state, app = build_gateway(settings, connections, authenticator, tracing)
     config = uvicorn.Config(
         app,
         http=GatewayProtocol,
@@ -124,13 +127,13 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
         await server.serve(sockets=[listen])
     finally:
         admin.stop()
-        await own.close()
+        await connections.close()
     log.info("gateway stopped")
     return 0 if server.started else 1
 
 
 def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
-    """Runs a gateway in this process, on the given listening socket or on one of its own; returns its exit code."""
+    """Runs a gateway in this process, on `listen` or on a new socket for host and port; returns its exit code."""
     raise_open_file_limit()
     tracing = start_tracing(settings.tracing, "gateway")
     if listen is None:

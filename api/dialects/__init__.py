@@ -1,1 +1,13 @@
-"""The wire formats of clients: from a body to a request, and from a result to an answer. Pure parsing, no queue."""
+"""The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. No I/O.
+
+- base: the base class of all dialects.
+- native: Redbatch's own API.
+- openai: OpenAI's embeddings API.
+- openapi: the OpenAPI descriptions of the embedding routes.
+- parsing: bodies and inputs as values.
+- predict: user-defined functions.
+- request: a request and its result, independent of the dialect.
+- responses: the answers as pydantic models, for OpenAPI.
+- tei: the API of Text Embeddings Inference.
+- vectors: results as JSON and headers.
+"""

@@ -1,1 +1,8 @@
-"""HTTP as a gateway needs it: the protocol class, bodies, authentication, the request handler."""
+"""HTTP in the gateway process: connections, bodies, API keys, and the request handler.
+
+- auth: authenticates API keys.
+- body: reads bodies within their bounds.
+- handler: handles one request, from its body to its answer.
+- lingering_close: answers a request whose body is not read, then closes the connection.
+- protocol: the connection, as a uvicorn protocol.
+"""

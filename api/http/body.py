@@ -1,4 +1,4 @@
-"""Reads a request's body within its bounds."""
+"""Reads the body of a request within its limits: bytes, time, and the memory of all bodies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-ROOM_RETRY_S = 1.0
+BUDGET_RETRY_S = 1.0
 SMALL_BYTES = 64 * 1024
 
 
 class BodyUnreadError(Exception):
-    """The body was not read to its end; `error` says why."""
+    """The body was not read to its end; `error` is the answer to the client."""
 
     def __init__(self, error: RedbatchError) -> None:
         super().__init__(error.message)
@@ -34,84 +34,87 @@ class BodyUnreadError(Exception):
 
 
 class BodyBudget:
-    """The bytes of all bodies that a gateway may hold at a time, until they are parsed; small ones do not count."""
+    """Bounds the bytes of all bodies that a gateway holds at a time, until they are parsed; small ones do not count."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._most = max_bytes
-        self._taken = 0
+        self._max_bytes = max_bytes
+        self._used = 0
 
     def grow(self, size: int, by: int) -> bool:
-        """Takes room for a large body that had so many bytes, and has so many more now, if there is any.
+        """Reserves memory for a body of `size` bytes that grows by `by` bytes; returns False if there is none.
 
-        One that is alone always finds some.
+        A body that is the only one always gets memory: otherwise a body larger than the budget would never be read.
         """
-        others = self._taken - (size if size > SMALL_BYTES else 0)
-        if others and others + size + by > self._most:
+        others = self._used - (size if size > SMALL_BYTES else 0)
+        if others and others + size + by > self._max_bytes:
             return False
-        self._taken = others + size + by
+        self._used = others + size + by
         return True
 
     def release(self, size: int) -> None:
-        """Leaves the room of a body of so many bytes to others."""
+        """Releases the memory of a body of `size` bytes."""
         if size > SMALL_BYTES:
-            self._taken -= size
+            self._used -= size
 
 
 class BodyLimits(NamedTuple):
-    """Of one body: how long it may be, how much time it has, and where it finds room."""
+    """The limits of one body: its size, the time for it to arrive, and the budget that it shares."""
 
-    limit: int
+    max_bytes: int
     timeout_s: float
-    room: BodyBudget
+    budget: BodyBudget
 
 
-async def read_body(request: Request, headers: Mapping[str, str], bounds: BodyLimits) -> list[bytes]:
-    """Returns the body as it came, in pieces: to join large ones takes a while. Its room is to be given back.
+async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLimits) -> list[bytes]:
+    """Returns the pieces of a body as they arrived: to join large ones takes a while.
 
-    The bounds hold while reading, whatever Content-Length says.
+    The caller must release the body's bytes in the budget. The limits hold while reading, whatever Content-Length says.
 
     Raises:
-        BodyUnreadError: the body is over the limit (BodyTooLargeError), did not arrive in time (BodyTimeoutError), is
-            announced as something other than JSON (UnsupportedMediaTypeError), or finds no room (TooManyBodiesError).
+        BodyUnreadError: the body is too large (BodyTooLargeError), did not arrive in time (BodyTimeoutError), has a
+            type other than JSON (UnsupportedMediaTypeError), or exceeds the budget (TooManyBodiesError).
     """
-    limit, timeout_s, room = bounds
-    kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    max_bytes, timeout_s, budget = limits
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
         raise BodyUnreadError(UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json."))
-    announced = headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > limit:
-        raise _too_large(limit)
+    content_length = headers.get("content-length", "0")
+    if content_length.isdigit() and int(content_length) > max_bytes:
+        raise _too_large(max_bytes)
     pieces: list[bytes] = []
     try:
-        if request.scope["state"].get(BODY_COMPLETE):  # as most are: a timer would cost more than all the rest here
-            await _read(request, limit, room, pieces)
+        if request.scope["state"].get(BODY_COMPLETE):  # the usual case: a timer would cost more than all the rest here
+            await _read(request, max_bytes, budget, pieces)
         else:
             async with asyncio.timeout(timeout_s):
-                await _read(request, limit, room, pieces)
+                await _read(request, max_bytes, budget, pieces)
     except BaseException as error:
-        room.release(sum(map(len, pieces)))
+        budget.release(sum(map(len, pieces)))
         if not isinstance(error, TimeoutError):
             raise
-        late = BodyTimeoutError(f"The body did not arrive within {timeout_s:g} s: send it at once.")
-        raise BodyUnreadError(late) from None
+        timeout = BodyTimeoutError(f"The body did not arrive within {timeout_s:g} s: send it without pauses.")
+        raise BodyUnreadError(timeout) from None
     return pieces
 
 
-async def _read(request: Request, limit: int, room: BodyBudget, pieces: list[bytes]) -> None:
+async def _read(request: Request, max_bytes: int, budget: BodyBudget, pieces: list[bytes]) -> None:
     size, more = 0, True
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         piece, more = message.get("body", b""), message.get("more_body", False)
-        if size + len(piece) > limit:
-            raise _too_large(limit)
-        if size + len(piece) > SMALL_BYTES and not room.grow(size, len(piece)):
-            full = TooManyBodiesError("Too many large bodies come in: try again soon.", retry_after_s=ROOM_RETRY_S)
+        if size + len(piece) > max_bytes:
+            raise _too_large(max_bytes)
+        if size + len(piece) > SMALL_BYTES and not budget.grow(size, len(piece)):
+            full = TooManyBodiesError(
+                "Too many large bodies are being received: try again soon.", retry_after_s=BUDGET_RETRY_S
+            )
             raise BodyUnreadError(full)
         size += len(piece)
         pieces.append(piece)
 
 
-def _too_large(limit: int) -> BodyUnreadError:
-    return BodyUnreadError(BodyTooLargeError(f"The body is over the limit of {limit} bytes: send fewer texts at once."))
+def _too_large(max_bytes: int) -> BodyUnreadError:
+    error = BodyTooLargeError(f"The body is over the limit of {max_bytes} bytes: send fewer texts at once.")
+    return BodyUnreadError(error)

@@ -1,4 +1,4 @@
-"""An answer to a request whose body is not read to its end."""
+"""The answer to a request whose body is not read to its end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_LINGER_BYTES = 64 * 2**20
 
 
 class LingeringCloseResponse(Response):
-    """Says it, and closes the connection a little later.
+    """An answer after which the connection is closed, but not at once (RFC 9112, 9.6).
 
-    What the client still sends is read and dropped, until it is silent for MAX_SILENCE_S or goes on for too long, as RFC
-    9112 (9.6) has it: to close a connection on which unread data waits is to reset it, and a client that is still
-    sending may never see the answer.
+    The rest of the body is read and dropped, until the client is silent for MAX_SILENCE_S, or for at most MAX_LINGER_S
+    and MAX_LINGER_BYTES. To close a connection with unread data resets it, and a client that is still sending may then
+    never see the answer.
     """
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,4 +41,4 @@ async def _drop_body(receive: Receive) -> None:
         async with asyncio.timeout(MAX_SILENCE_S):
             message = await receive()
         dropped += len(message.get("body", b""))
-        more = message.get("more_body", False)  # a disconnect has none
+        more = message.get("more_body", False)  # a disconnect has no such field

@@ -1,4 +1,4 @@
-"""The HTTP side of a connection: uvicorn's own, with what it leaves out."""
+"""The HTTP protocol of a connection: uvicorn's, with detection of clients that leave, and with fewer writes."""
 
 from __future__ import annotations
 
@@ -8,65 +8,66 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 CLIENT, BODY_COMPLETE, QUEUE = "client", "body_complete", "queue"
-"""What a request finds in its scope's `state`: the Peer, and True if its body had arrived with its head.
+"""Keys in the `state` of a request's scope: its Client; True if its body arrived with its head; the name of its queue.
 
-And once that is known, the name of the queue that it is for."""
+The last is set once the queue is known.
+"""
 
 
 class Client:
-    """The other end of a connection. `gone` says that it has left."""
+    """The client of a connection. `gone` is True once it has closed the connection."""
 
     def __init__(self) -> None:
         self.gone = False
-        self._waits: asyncio.Task[Any] | None = None
+        self._watching: asyncio.Task[Any] | None = None
 
     def watch(self) -> None:
-        """Has the current task cancelled when it leaves, until `unwatch`."""
-        self._waits = asyncio.current_task()
+        """Until `unwatch`, cancels the current task when the client leaves."""
+        self._watching = asyncio.current_task()
 
     def unwatch(self) -> None:
-        """Lets the task be."""
-        self._waits = None
+        """Stops watching: the task is not cancelled any more."""
+        self._watching = None
 
     def leave(self) -> None:
-        """It has left."""
+        """Marks the client as gone and cancels the task that watches it."""
         self.gone = True
-        if self._waits is not None:
-            self._waits.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """Reads requests and writes answers, an answer's head and body in one write.
+    """Reads requests and writes answers, the head and the body of an answer in one write.
 
-    Requests learn without a task of their own that their client has left, and which of them need not wait for a body.
+    Each request can find out, without a separate task, whether its client has left and whether its body has arrived.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as uvicorn has them
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's parameters
         super().__init__(*args, **kwargs)
-        self._peer = Client()
-        self._outlet: CoalescingTransport | None = None
+        self._client = Client()
+        self._transport: CoalescingTransport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self.transport = self._outlet = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
+        self.transport = self._transport = CoalescingTransport(transport, self.loop)  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has left, or the connection is closed."""
-        if self._outlet is not None:
-            self._outlet.lose()
+        """The client has closed the connection, or the connection is lost."""
+        if self._transport is not None:
+            self._transport.lose()
         super().connection_lost(exc)
-        self._peer.leave()
+        self._client.leave()
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self.scope["state"][CLIENT] = self._peer
+        self.scope["state"][CLIENT] = self._client
 
     def on_message_complete(self) -> None:
-        """A request is here, with its body; reading goes on, or nobody would see that its client has left.
+        """A request has arrived with its body. Reading goes on, because only a read shows that the client has left.
 
-        But no more than one request waits for the one that is at work: a client cannot fill the memory with them.
+        But at most one more request is read while one is being answered, so that a client cannot fill the memory.
         """
         super().on_message_complete()
         self.scope["state"][BODY_COMPLETE] = True
@@ -75,44 +76,45 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """An answer is written."""
-        if self._outlet is not None:
-            self._outlet.flush()
+        if self._transport is not None:
+            self._transport.flush()
         super().on_response_complete()
 
 
 class CoalescingTransport:
-    """A transport whose writes wait for each other until `flush`, or the end of this turn of the event loop.
+    """A transport that joins writes until `flush`, or until the end of this iteration of the event loop.
 
-    uvloop's own writes at once, which for an answer is two system calls, two packets, and two reads of the client.
+    uvloop's transport writes immediately: an answer then takes two system calls, two packets, and two reads by the
+    client.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._waiting: list[bytes] = []
+        self._pending: list[bytes] = []
         self._lost = False
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the transport's
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all other attributes are the transport's
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Writes soon."""
-        if not self._waiting:
+        """Writes the data at the next flush."""
+        if not self._pending:
             self._loop.call_soon(self.flush)
-        self._waiting.append(data)
+        self._pending.append(data)
 
     def flush(self) -> None:
-        """Writes now what waits."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
+        """Writes all pending data now."""
+        if self._pending:
+            pending, self._pending = self._pending, []
             if not self._lost:
-                self._transport.writelines(waiting)
+                self._transport.writelines(pending)
 
     def close(self) -> None:
-        """Closes when all is written."""
+        """Writes all pending data, then closes."""
         self.flush()
         self._transport.close()
 
     def lose(self) -> None:
-        """Writes nothing more: there is nobody to read it, and the transport would raise an error."""
+        """Drops all further writes: no client reads them, and the transport would raise an error."""
         self._lost = True

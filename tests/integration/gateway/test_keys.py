@@ -234,7 +234,7 @@ async def test_a_known_key_survives_the_loss_of_redis_data(
         assert embed(gateway, key).status_code == 200
         await asyncio.sleep(0.1)
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
-    assert gateway.program.logged("all keys are gone from Redis: those that were good are, for some minutes")
+    assert gateway.program.logged("all API keys are gone from Redis: cached keys stay valid for some minutes")
     again = await make(connection)
     await api_keys.remove(connection, again.partition(".")[0])
     await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=5, poll_s=0.2)
@@ -248,7 +248,7 @@ async def test_a_gateway_that_would_let_nobody_in_does_not_start(far_house: Hous
     assert "redbatch keys create" in program.output
     gateway = await far_house.gateway(auth="on")
     assert gateway.missing() == ["worker"]
-    assert gateway.program.logged("there is no key yet, so nobody can come in: redbatch keys create")
+    assert gateway.program.logged("no API key exists, so no client can connect: run redbatch keys create")
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
     assert embed(gateway, await make(connection)).status_code == 503, "the key opens, and there is no worker"
 

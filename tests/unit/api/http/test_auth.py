@@ -34,12 +34,12 @@ def test_who_guesses_has_to_wait() -> None:
     failures = FailureLimiter()
     for _ in range(MAX_FAILURES):
         assert failures.wait_s("a", 0.0) == 0
-        failures.failed("a", 0.0)
+        failures.record_failure("a", 0.0)
     wait_s = failures.wait_s("a", 0.0)
     assert wait_s == pytest.approx(1 / FAILURES_PER_S)
     assert failures.wait_s("b", 0.0) == 0
     assert failures.wait_s("a", wait_s + 1e-6) == 0
-    failures.failed("a", wait_s)
+    failures.record_failure("a", wait_s)
     assert failures.wait_s("a", wait_s) > 0
     assert failures.wait_s("a", 10_000.0) == 0
 
@@ -51,7 +51,7 @@ def test_a_wait_is_never_longer_than_for_one_more(steps: list[tuple[float, int]]
     for passed, wrong in steps:
         now += passed
         for _ in range(wrong):
-            failures.failed("a", now)
+            failures.record_failure("a", now)
         assert 0 <= failures.wait_s("a", now) <= 1 / FAILURES_PER_S
 
 
@@ -60,7 +60,7 @@ def test_addresses_are_bounded() -> None:
     failures = FailureLimiter()
     for number in range(MAX_ADDRESSES + 1):
         for _ in range(MAX_FAILURES if number in (0, 1) else 1):
-            failures.failed(str(number), 0.0)
+            failures.record_failure(str(number), 0.0)
     assert failures.wait_s("0", 0.0) == 0
     assert failures.wait_s("1", 0.0) > 0
 
