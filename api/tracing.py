@@ -1,4 +1,4 @@
-"""The spans of a gateway: one for each HTTP request, and one for its way into the stream. Only imported when traced."""
+"""The spans of a gateway: one for each HTTP request, and one for its way into the stream. Imported only if traced."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
-HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d{1,5}))?")
+HTTP_METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"))
+HOST_HEADER = re.compile(r"(\[[^\]]*\]|[^:]*)(?::(\d{1,5}))?")
 SERVER_ERROR = 500
-TIMES = ("queue_ms", "tokenize_ms", "inference_ms", "batch_size")
+TIMING_FIELDS = ("queue_ms", "tokenize_ms", "inference_ms", "batch_size")
 
 
 class TracingMiddleware:
-    """Makes a span of each HTTP request; log lines that are written meanwhile say of which trace they are.
+    """Makes a span of each HTTP request, and adds its trace and span ids to the log lines of the request.
 
     Args:
         app: answers the request.
-        tracer: makes the span.
-        silent: paths that are read by whoever probes: no spans of these.
+        tracer: makes the spans.
+        untraced_paths: paths of probes: GET and HEAD requests to these have no spans.
     """
 
-    def __init__(self, app: ASGIApp, tracer: Tracer, silent: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, tracer: Tracer, untraced_paths: frozenset[str]) -> None:
         self._app = app
         self._tracer = tracer
-        self._silent = silent
+        self._untraced_paths = untraced_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request, as ASGI."""
-        if scope["type"] != "http" or (scope["path"] in self._silent and scope["method"] in ("GET", "HEAD")):
+        if scope["type"] != "http" or (scope["path"] in self._untraced_paths and scope["method"] in ("GET", "HEAD")):
             await self._app(scope, receive, send)
             return
 
-        async def sending(message: Message) -> None:
+        async def send_traced(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _answered(span, message)
+                _record_answer(span, message)
             await send(message)
 
-        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+        method = scope["method"] if scope["method"] in HTTP_METHODS else "_OTHER"
         with self._tracer.start_as_current_span(
             _name(method, scope),
             _parent(scope),
             SpanKind.SERVER,
-            _asked(method, scope),
-            record_exception=False,  # its message may hold anything
+            _request_attributes(method, scope),
+            record_exception=False,  # its message may hold anything, also an input
             set_status_on_exception=False,
         ) as span:
-            told = span.get_span_context()
+            context = span.get_span_context()
             with structlog.contextvars.bound_contextvars(
-                trace_id=format_trace_id(told.trace_id), span_id=format_span_id(told.span_id)
+                trace_id=format_trace_id(context.trace_id), span_id=format_span_id(context.span_id)
             ):
                 try:
-                    await self._app(scope, receive, sending)
+                    await self._app(scope, receive, send_traced)
                 except Exception as error:
-                    _failed(span, error)
+                    _record_failure(span, error)
                     raise
                 finally:
                     if route := _route(scope):
@@ -80,32 +80,32 @@ class TracingMiddleware:
                         span.update_name(_name(method, scope))
 
 
-def _headers(scope: Scope, wanted: bytes) -> list[str]:
-    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+def _headers(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 def _parent(scope: Scope) -> Context:
     return parse_parent(_headers(scope, b"traceparent"), _headers(scope, b"tracestate"))
 
 
-def _asked(method: str, scope: Scope) -> dict[str, AttributeValue]:
-    """Returns what is asked for. The query is left out: it may hold anything."""
-    told: dict[str, AttributeValue] = {
+def _request_attributes(method: str, scope: Scope) -> dict[str, AttributeValue]:
+    """Returns the attributes of a request, without its query, which may hold anything."""
+    attributes: dict[str, AttributeValue] = {
         "http.request.method": method,
         "url.scheme": scope.get("scheme", "http"),
         "url.path": scope["path"],
         "network.protocol.version": scope["http_version"],
     }
     if method != scope["method"]:
-        told["http.request.method_original"] = scope["method"]
-    if host := HOST.fullmatch("".join(_headers(scope, b"host"))):
-        told |= {"server.address": host[1].strip("[]")} if host[1] else {}
-        told |= {"server.port": int(host[2])} if host[2] else {}
-    return told
+        attributes["http.request.method_original"] = scope["method"]
+    if host := HOST_HEADER.fullmatch("".join(_headers(scope, b"host"))):
+        attributes |= {"server.address": host[1].strip("[]")} if host[1] else {}
+        attributes |= {"server.port": int(host[2])} if host[2] else {}
+    return attributes
 
 
 def _route(scope: Scope) -> str:
-    """Returns the template of the path, as far as that is known: of a framework's route, after it was called."""
+    """Returns the template of the path, or "" while unknown: the framework sets it when it calls the route."""
     if scope["path"] in DIALECTS and scope["method"] == "POST":
         return str(scope["path"])
     return getattr(scope.get("route"), "path_format", "")
@@ -116,7 +116,7 @@ def _name(method: str, scope: Scope) -> str:
 
 
 @harmless
-def _answered(span: Span, message: Message) -> None:
+def _record_answer(span: Span, message: Message) -> None:
     status = message["status"]
     span.set_attribute("http.response.status_code", status)
     for name, value in message.get("headers", ()):
@@ -128,10 +128,10 @@ def _answered(span: Span, message: Message) -> None:
 
 
 class OtelProducerSpans:
-    """The spans of what goes into one queue: from when a request is ready for it, to when it is in the stream.
+    """The producer spans of one queue: from when a request is ready for the queue to when it is in the stream.
 
     Attributes:
-        client: what the gateway is called there.
+        client: the gateway's name in the queue.
     """
 
     def __init__(self, tracer: Tracer, queue: str) -> None:
@@ -142,28 +142,28 @@ class OtelProducerSpans:
 
     @harmless
     def begin(self, request: InFlight) -> None:
-        """A request is on its way; its entries are to name this span."""
+        """Opens the span of a request, and sets it in the request for its entries to carry."""
         new_entries = request.new_entries.values()
         span = self._tracer.start_span(
             f"send {self._queue}",
             kind=SpanKind.PRODUCER,
             attributes=self._attributes(request.lane)
             | ({"messaging.batch.message_count": len(new_entries)} if len(new_entries) > 1 else {})
-            | {"redbatch.inputs": sum(new_entry.n for new_entry in new_entries)},
+            | {"redbatch.inputs": sum(entry.n for entry in new_entries)},
         )
         request.traceparent = format_traceparent(span)
         self._open[request.request_id] = span
         request.answer.add_done_callback(partial(self._done, request.request_id, get_current_span()))
 
     @harmless
-    def sent(self, request: InFlight) -> None:
-        """It is in the stream; what is said again of one that was added again changes nothing."""
+    def end(self, request: InFlight) -> None:
+        """Ends the span: the request is in the stream. Further calls, when it is added again, change nothing."""
         if span := self._open.pop(request.request_id, None):
             span.end()
 
     @contextmanager
     def job(self, lane: int) -> Iterator[str]:
-        """The inputs of a job go into Redis. Yields what its entries are to carry."""
+        """Makes the span in which the inputs of a job go into Redis. Yields the `traceparent` for its entries."""
         with self._tracer.start_as_current_span(
             f"send {self._queue}",
             kind=SpanKind.PRODUCER,
@@ -174,7 +174,7 @@ class OtelProducerSpans:
             try:
                 yield format_traceparent(span)
             except Exception as error:
-                _failed(span, error)
+                _record_failure(span, error)
                 raise
 
     def _attributes(self, lane: int) -> dict[str, AttributeValue]:
@@ -189,26 +189,29 @@ class OtelProducerSpans:
 
     @harmless
     def _done(self, request_id: str, server: Span, answer: Future[list[Reply]]) -> None:
-        """It has its answer, or nobody waits for that any more. Refused, it never was in the stream."""
+        """Records how a request ended: answered, failed, or without a client that waits for it.
+
+        The span of a request that was refused is still open, because the request never was in the stream.
+        """
         error = None if answer.cancelled() else answer.exception()
         if span := self._open.pop(request_id, None):
             if error is not None:
-                _failed(span, error)
+                _record_failure(span, error)
             span.end()
         if isinstance(error, RedbatchError):
             server.set_attribute("redbatch.error.code", error.code)
         elif error is None and not answer.cancelled():
-            _timed(server, answer.result())
+            _record_times(server, answer.result())
 
 
-def _failed(span: Span, error: BaseException) -> None:
+def _record_failure(span: Span, error: BaseException) -> None:
     span.set_attribute("error.type", error.code if isinstance(error, RedbatchError) else type(error).__qualname__)
     span.set_status(StatusCode.ERROR)
 
 
-def _timed(server: Span, replies: list[Reply]) -> None:
-    """Tells, in the trace of the request itself, how long the slowest of its entries took in the worker."""
+def _record_times(server: Span, replies: list[Reply]) -> None:
+    """Adds the worker's times of a request's slowest entry to the span of the request."""
     times = [each.timing for each in replies if not isinstance(each, Failure)]
     if times:
         slowest = max(times, key=lambda each: each.queue_ms + each.inference_ms)
-        server.set_attributes({f"redbatch.{name}": getattr(slowest, name) for name in TIMES})
+        server.set_attributes({f"redbatch.{name}": getattr(slowest, name) for name in TIMING_FIELDS})

@@ -1,1 +1,13 @@
-"""The way of a request through the queue: admission, split, submit, replies, reconcile."""
+"""The way of a request through the queue, in the gateway process: admission, split, submit, replies, reconcile.
+
+- dispatcher: takes requests through one queue, with the parts below.
+- cache: returns cached vectors and computes the others.
+- admission: whether to accept a request, and when a refused client may retry.
+- monitor: the state of Redis and of the fleet, polled.
+- splitting: the entries of a request, and the size limits of its answer.
+- inflight: one request in flight: its entries, their refs, and their replies.
+- submitter: adds entries to the stream and cancels them.
+- replies: how replies come back to the requests that wait.
+- reconciler: the recovery after a broken connection or a loss of data.
+- spans: the interface of the producer spans.
+"""

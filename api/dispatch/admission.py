@@ -1,4 +1,4 @@
-"""Whether to take a request at all, and when a refused one may come again. Pure."""
+"""Whether to accept a request, and when a refused client may retry. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import NamedTuple
 from shared.errors import NoWorkerError, OverloadedError, RateLimitedError, RedbatchError, RedisUnreachableError
 from shared.messages import MAX_TOKENS
 
-RETRY_LEAST_S = 1.0
-RETRY_MOST_S = 30.0
-IN_TIME = 0.8
-"""Share of a request's time that may pass in the queue by estimate: what is left is for what the estimate misses."""
+MIN_RETRY_S = 1.0
+MAX_RETRY_S = 30.0
+QUEUE_TIME_SHARE = 0.8
+"""Share of a request's time budget that the estimated time in the queue may take: the rest covers an error of it."""
 
 JITTER = 0.5
-"""Refused clients come back spread over this share of the wait, not all at once."""
-
+"""Retries of refused clients are spread over this share of the wait, so that they do not come all at once."""
 
 LIMIT_JITTER, MAX_LIMIT_JITTER_S = 0.1, 5.0
-"""The same for those whose tenant has used up its tokens: when there are more is known exactly."""
+"""The same for clients whose tenant is rate limited; smaller, as the time of the next tokens is known exactly."""
 
 
-class Cluster(NamedTuple):
-    """What a gateway knows of the rest.
+class ClusterState(NamedTuple):
+    """The state of Redis and of the fleet, as a gateway knows it.
 
-    `redis_down_s` is how long Redis has not answered (0 while it does). `worker_unseen_s` is how long ago the last
-    worker gave a sign of life: None if none ever did. `memory_ratio` is the share of its memory that Redis uses.
+    `redis_down_s` is how long Redis has not answered (0 while it answers). `worker_unseen_s` is the time since the last
+    sign of life of any worker, or None if there was none. `memory_ratio` is the share of its memory that Redis uses.
     """
 
     redis_down_s: float = 0.0
@@ -36,9 +35,10 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How long, in seconds, requests are still taken without Redis, and without a worker.
+    """How long, in seconds, requests are still accepted while Redis does not answer, and while no worker lives.
 
-    And up to which share of Redis' memory: what was taken still needs room for its replies.
+    `memory_ratio` is the share of Redis' memory up to which they are accepted: the replies to accepted requests need
+    the rest.
     """
 
     redis_s: float
@@ -46,73 +46,82 @@ class Grace:
     memory_ratio: float = 0.7
 
 
-def admit(cluster: Cluster, grace: Grace, budget_s: float, share: float) -> RedbatchError | None:
-    """Returns why a request with so much time is refused, or None to take it.
+def admit(cluster: ClusterState, grace: Grace, budget_s: float, jitter: float) -> RedbatchError | None:
+    """Returns the error that refuses a request, or None to accept it.
 
-    An outage of Redis that has lasted for some time is as likely as not to last as long again. So it is worth waiting
-    for its end to a request that has more time than that, and to none after the grace. `share`, from 0 to 1, is the
-    client's place in the jitter.
+    An outage of Redis that has lasted for some time is as likely as not to last as long again. So a request whose time
+    budget is longer than the outage so far may wait for its end, and after the grace period no request waits.
+
+    Args:
+        cluster: the state of Redis and of the fleet.
+        grace: the bounds of that state.
+        budget_s: time left to the request's deadline, s.
+        jitter: the client's place in the jitter, from 0 to 1.
     """
     if cluster.redis_down_s > min(grace.redis_s, budget_s):
-        return redis_away(cluster.redis_down_s, share)
+        return redis_unreachable_error(cluster.redis_down_s, jitter)
     if cluster.worker_unseen_s is None:
         return NoWorkerError(
-            "No worker serves this queue yet: start one, then try again.", retry_after_s=_later(RETRY_LEAST_S, share)
+            "No worker serves this queue yet: start one, then try again.", retry_after_s=_retry_s(MIN_RETRY_S, jitter)
         )
     if cluster.worker_unseen_s > grace.worker_s:
         return NoWorkerError(
             f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
-            retry_after_s=_later(cluster.worker_unseen_s, share),
+            retry_after_s=_retry_s(cluster.worker_unseen_s, jitter),
         )
     if cluster.memory_ratio > grace.memory_ratio:
         return OverloadedError(
-            f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give it more.",
-            retry_after_s=_later(RETRY_LEAST_S, share),
+            f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give Redis more memory.",
+            retry_after_s=_retry_s(MIN_RETRY_S, jitter),
         )
     return None
 
 
-def redis_away(down_s: float, share: float) -> RedbatchError:
-    """Returns the error for a request that Redis cannot take, which it has not answered for so long (s)."""
+def redis_unreachable_error(down_s: float, jitter: float) -> RedbatchError:
+    """Returns the error for a request that Redis cannot accept: it has not answered for `down_s` seconds."""
     return RedisUnreachableError(
-        f"Redis has not answered for {down_s:.1f} s: try again later.", retry_after_s=_later(down_s, share)
+        f"Redis has not answered for {down_s:.1f} s: try again later.", retry_after_s=_retry_s(down_s, jitter)
     )
 
 
-def limited(wait_ms: int, share: float) -> RedbatchError:
-    """Returns the error for a request whose tenant may have as much as it wants after so many ms."""
-    wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MAX_LIMIT_JITTER_S) * share
-    return RateLimitedError(
-        f"This tenant has had what it may have for now: try again in {wait_s:.1f} s.", retry_after_s=wait_s
-    )
+def rate_limited_error(wait_ms: int, jitter: float) -> RedbatchError:
+    """Returns the error for a request above its tenant's rate limit, which has the tokens for it after `wait_ms`."""
+    wait_s = wait_ms / 1000 + min(wait_ms / 1000 * LIMIT_JITTER, MAX_LIMIT_JITTER_S) * jitter
+    return RateLimitedError(f"Tenant rate limit exceeded: try again in {wait_s:.1f} s.", retry_after_s=wait_s)
 
 
 def fleet_rate(rates: Sequence[float]) -> float:
-    """Returns what the ready workers get done together of a lane, in tokens a second; 0 while it is known of none.
+    """Returns the throughput of all ready workers in one lane, in tokens per second; 0 if no worker's rate is known.
 
     Args:
-        rates: of each of them, 0 while unknown. Such a one counts as the others do on average: it has just come.
+        rates: the rate of each worker, 0 while unknown. A worker whose rate is unknown has just started: it counts
+            with the mean of the others.
     """
     known = [rate for rate in rates if rate > 0]
     return sum(known) / len(known) * len(rates) if known else 0.0
 
 
 def max_tokens(tokens_per_s: float, budget_s: float) -> int:
-    """Returns how many tokens may be in a lane with a request, for it to be answered in its time (s).
+    """Returns the maximum number of tokens in a lane, with a request, for the request to be answered in time.
 
-    `tokens_per_s` is what the fleet gets done of that lane. While that is unknown there is no bound.
+    Args:
+        tokens_per_s: throughput of the fleet in that lane; while it is 0, unknown, there is no bound.
+        budget_s: time left to the request's deadline, s.
     """
-    return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS
+    return int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS
 
 
-def retry_after_s(tokens: int, tokens_per_s: float, share: float) -> float:
-    """Returns when a request may come again that had so many tokens too many before it, in seconds.
+def retry_after_s(tokens: int, tokens_per_s: float, jitter: float) -> float:
+    """Returns after how many seconds a refused request may be retried.
 
-    By then they are done at the lane's rate. `share`, from 0 to 1, is the client's place in the jitter.
+    Args:
+        tokens: the queued tokens above its limit; until the retry they are processed at the lane's rate.
+        tokens_per_s: throughput of the fleet in that lane; 0 if unknown.
+        jitter: the client's place in the jitter, from 0 to 1.
     """
-    drained = tokens / tokens_per_s if tokens_per_s > 0 else RETRY_LEAST_S
-    return _later(drained, share)
+    drain_s = tokens / tokens_per_s if tokens_per_s > 0 else MIN_RETRY_S
+    return _retry_s(drain_s, jitter)
 
 
-def _later(seconds: float, share: float) -> float:
-    return min(RETRY_MOST_S, max(RETRY_LEAST_S, seconds)) * (1 + JITTER * share)
+def _retry_s(seconds: float, jitter: float) -> float:
+    return min(MAX_RETRY_S, max(MIN_RETRY_S, seconds)) * (1 + JITTER * jitter)

@@ -1,7 +1,7 @@
-"""Answers what was computed before, and has the rest computed.
+"""Returns cached vectors, and has the others computed.
 
-What is asked at the same time is looked up at once. The cache is a help, not a need: where it is slow or away,
-everything is computed.
+Lookups of the same moment share one call. The cache is optional: if it is slow or out of reach, all vectors are
+computed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from shared.messages import EMBED, READY, Failure, Input, Options, Reply, Vector
 log = structlog.get_logger()
 
 LOOKUP_TIMEOUT_S = 0.1
-"""Longest wait for what may be there: a model takes about as long."""
+"""Maximum wait for a lookup: a model takes about as long to compute the vectors."""
 
 PAUSE_S = 0.5
-"""After Redis did not answer, everything is computed for so long."""
+"""For this time after a failure of Redis, all vectors are computed."""
 
 MAX_KEYS_PER_CALL = 512
 MAX_PENDING_VECTORS = 4_096
-"""Vectors that wait to be kept; more are not kept."""
+"""Maximum number of vectors that wait to be stored; further ones are not stored."""
 
 DIGEST_BYTES = 20
 
@@ -42,12 +42,12 @@ CacheResults = list[CachedVector | None]
 
 
 class VectorCache:
-    """The vectors that gateways share.
+    """The vectors that the gateways of a queue share.
 
     Args:
-        connection: a connection of its own.
-        keys: the queue.
-        bound: how much, and for how long.
+        connection: used only by the cache.
+        keys: Redis keys of the queue.
+        bound: maximum size of the cache, and how long a vector is kept.
     """
 
     def __init__(self, connection: RedisConnection, keys: Keys, bound: CacheBound) -> None:
@@ -60,24 +60,24 @@ class VectorCache:
         self._now_ms = 0
 
     async def find(self, cache_keys: Sequence[bytes]) -> CacheResults:
-        """Returns what is there under each name; nothing, when Redis takes long."""
-        found: asyncio.Future[CacheResults] = asyncio.get_running_loop().create_future()
-        self._lookups.append((cache_keys, found))
+        """Returns the vector under each key, or None; None for all if Redis takes longer than LOOKUP_TIMEOUT_S."""
+        results: asyncio.Future[CacheResults] = asyncio.get_running_loop().create_future()
+        self._lookups.append((cache_keys, results))
         self._wake.set()
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
-                return await found
+                return await results
         except TimeoutError:
             return [None] * len(cache_keys)
 
     def store(self, vectors: Mapping[bytes, tuple[int, bytes]]) -> None:
-        """Keeps vectors soon, each with the number of its tokens."""
+        """Stores vectors soon, each with the number of its tokens."""
         if len(self._pending) < MAX_PENDING_VECTORS:
-            self._pending.update({cache_key_: CachedVector(self._now_ms, *told) for cache_key_, told in vectors.items()})
+            self._pending |= {key: CachedVector(self._now_ms, *vector) for key, vector in vectors.items()}
             self._wake.set()
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Looks up and stores until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -86,7 +86,7 @@ class VectorCache:
                     await self._lookup_batch()
                     await self._store_batch()
             except RedisUnreachableError as error:
-                log.debug("the cache is away", reason=error.message)
+                log.debug("the cache is out of reach", reason=error.message)
                 self._pending.clear()
                 await asyncio.sleep(PAUSE_S)
             finally:
@@ -100,25 +100,25 @@ class VectorCache:
             cache_keys += batch[-1][0]
         if not cache_keys:
             return
-        found: CacheResults = [None] * len(cache_keys)
+        results: CacheResults = [None] * len(cache_keys)
         try:
-            self._now_ms, found = await cache.lookup(self._connection, self._keys, self._bound, cache_keys)
+            self._now_ms, results = await cache.lookup(self._connection, self._keys, self._bound, cache_keys)
         finally:
-            remaining = iter(found)
-            for each, future in batch:
-                part = [next(remaining) for _ in each]
+            remaining = iter(results)
+            for keys_of_lookup, future in batch:
+                part = [next(remaining) for _ in keys_of_lookup]
                 if not future.done():
                     future.set_result(part)
 
     async def _store_batch(self) -> None:
         if self._pending:
             vectors = dict(list(self._pending.items())[:MAX_KEYS_PER_CALL])
-            for cache_key_ in vectors:
-                del self._pending[cache_key_]
+            for key in vectors:
+                del self._pending[key]
             await cache.store(self._connection, self._keys, self._bound, vectors)
 
     def _release_lookups(self) -> None:
-        """Has those who wait compute."""
+        """Answers the waiting lookups with nothing, so that their vectors are computed."""
         for cache_keys, future in self._lookups:
             if not future.done():
                 future.set_result([None] * len(cache_keys))
@@ -126,9 +126,9 @@ class VectorCache:
 
 
 class CachingDispatcher:
-    """A dispatcher that computes nothing twice, as far as a cache remembers.
+    """A dispatcher that does not compute vectors that are in the cache.
 
-    It counts on the revision that all ready workers have: while there are several, or none, all is computed.
+    It relies on one model revision of all ready workers: while there are several, or none, all vectors are computed.
     """
 
     def __init__(self, dispatcher: Dispatcher, vector_cache: VectorCache) -> None:
@@ -136,7 +136,7 @@ class CachingDispatcher:
         self._vector_cache = vector_cache
 
     async def run(self) -> None:
-        """Looks up and keeps, until cancelled. What was not foreseen is logged, and all is computed for a while."""
+        """Looks up and stores until cancelled. An unexpected exception is logged, and a pause of PAUSE_S follows."""
         while True:
             try:
                 await self._vector_cache.run()
@@ -145,33 +145,33 @@ class CachingDispatcher:
                 await asyncio.sleep(PAUSE_S)
 
     async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
-        """Returns what comes of a request. Raises as the dispatcher does, where something has to be computed."""
+        """Returns the result of a request. Raises what the dispatcher raises, if any vector has to be computed."""
         revision = self._revision()
         if request.op != EMBED or revision is None or request.input_errors:
             return await self._dispatcher.answer(request, request_id)
         try:
             cache_keys = [cache_key(revision, request.options, each) for each in request.inputs]
-        except UnicodeEncodeError:  # the dispatcher says what is wrong
+        except UnicodeEncodeError:  # the dispatcher raises the error for it
             return await self._dispatcher.answer(request, request_id)
-        found = await self._vector_cache.find(cache_keys)
-        missing = [i for i, each in enumerate(found) if each is None]
-        metrics.CACHE_MISSES.inc(len(missing))
-        metrics.CACHE_HITS.inc(len(found) - len(missing))
-        if not missing:
-            return _merge_results(found, InferenceResult(()), missing)
-        remaining = request if len(missing) == len(found) else _select_inputs(request, missing)
+        cache_results = await self._vector_cache.find(cache_keys)
+        misses = [i for i, each in enumerate(cache_results) if each is None]
+        metrics.CACHE_MISSES.inc(len(misses))
+        metrics.CACHE_HITS.inc(len(cache_results) - len(misses))
+        if not misses:
+            return _merge_results(cache_results, InferenceResult(()), misses)
+        remaining = request if len(misses) == len(cache_results) else _select_inputs(request, misses)
         started_at = time.monotonic()
         result = await self._dispatcher.answer(remaining, request_id)
-        self._store_vectors(result, revision, [cache_keys[i] for i in missing])
+        self._store_vectors(result, revision, [cache_keys[i] for i in misses])
         if remaining is request:
             return result
         if all(part.revision == revision for part in result.parts if isinstance(part, Vectors)):
-            return _merge_results(found, result, missing)
-        left_ms = request.timeout_ms - int((time.monotonic() - started_at) * 1000)  # a new revision came meanwhile
-        return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)))  # under an id of its own
+            return _merge_results(cache_results, result, misses)
+        left_ms = request.timeout_ms - int((time.monotonic() - started_at) * 1000)  # the revision has changed meanwhile
+        return await self._dispatcher.answer(request._replace(timeout_ms=max(1, left_ms)))  # with a new id
 
     def _revision(self) -> str | None:
-        """Returns the revision of all ready workers, if it is one."""
+        """Returns the model revision of all ready workers; None if there is not exactly one."""
         revisions = {each.revision for each in self._dispatcher.monitor.workers() if each.state == READY}
         [revision] = revisions if len(revisions) == 1 else [""]
         return revision or None
@@ -187,7 +187,7 @@ class CachingDispatcher:
 
 
 def create_caching_dispatcher(settings: GatewaySettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
-    """Returns a dispatcher with a cache before it; None if the settings want none."""
+    """Returns a dispatcher with a cache in front of it; None if the settings turn the cache off."""
     if not settings.cache_bytes:
         return None
     bound = CacheBound(settings.cache_bytes, int(settings.cache_ttl_s * 1000))
@@ -196,31 +196,31 @@ def create_caching_dispatcher(settings: GatewaySettings, dispatcher: Dispatcher)
 
 
 def cache_key(revision: str, options: Options, value: Input) -> bytes:
-    """Returns under what name the vector of an input is kept. Raises UnicodeEncodeError: it is no text."""
+    """Returns the key of an input's vector in the cache. Raises UnicodeEncodeError: it holds a lone surrogate."""
     kind, data = (b"ids", value) if isinstance(value, bytes) else (b"text", value.encode())
     head = repr((revision, *options)).encode()
     return hashlib.blake2b(b"\0".join((head, kind, data)), digest_size=DIGEST_BYTES).digest()
 
 
-def _select_inputs(request: InferenceRequest, missing: Sequence[int]) -> InferenceRequest:
-    return request._replace(inputs=tuple(request.inputs[i] for i in missing))
+def _select_inputs(request: InferenceRequest, misses: Sequence[int]) -> InferenceRequest:
+    return request._replace(inputs=tuple(request.inputs[i] for i in misses))
 
 
-def _merge_results(found: CacheResults, result: InferenceResult, missing: Sequence[int]) -> InferenceResult:
-    """Returns the answer to a request of which only what was missing was computed."""
+def _merge_results(cache_results: CacheResults, result: InferenceResult, misses: Sequence[int]) -> InferenceResult:
+    """Returns the result of a request from its cached vectors and from the result for the inputs at `misses`."""
     parts: list[Reply] = [
         Vectors("", i, 1, len(each.data) // 4, each.data, tokens=(each.tokens,))
-        for i, each in enumerate(found)
+        for i, each in enumerate(cache_results)
         if each is not None
     ]
-    tokens = sum(each.tokens for each in found if each is not None)
+    tokens = sum(each.tokens for each in cache_results if each is not None)
     for part in result.parts:
         if isinstance(part, Failure):
-            parts.append(part._replace(position=missing[part.position]))
+            parts.append(part._replace(position=misses[part.position]))
         elif isinstance(part, Vectors):
             size = 4 * part.dim
             parts += [
-                Vectors("", missing[part.position + i], 1, part.dim, part.data[i * size : (i + 1) * size])
+                Vectors("", misses[part.position + i], 1, part.dim, part.data[i * size : (i + 1) * size])
                 for i in range(part.n)
             ]
     parts.sort(key=lambda part: part.position)

@@ -1,4 +1,4 @@
-"""Takes requests through the queue: split, submit, wait, put together."""
+"""Takes requests through the queue: split, submit, wait, assemble."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.admission import Cluster, Grace, admit, redis_away
+from api.dispatch.admission import ClusterState, Grace, admit, redis_unreachable_error
 from api.dispatch.inflight import InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.spans import ProducerSpans
-from api.dispatch.splitting import check_output, split
+from api.dispatch.splitting import check_output_size, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
@@ -31,26 +31,26 @@ from shared.producer import MAX_BULK_SHARE, QueueBound
 
 log = structlog.get_logger()
 
-KEEP_PAUSE_S = 0.5
-LAST_CANCELS_S = 1.0
+RESTART_PAUSE_S = 0.5
+FINAL_CANCEL_TIMEOUT_S = 1.0
 
 
 class Dispatcher:
-    """The way of requests through one queue: all of a gateway but HTTP.
+    """Takes requests through one queue: everything in a gateway except HTTP.
 
     Args:
         settings: of the gateway.
-        queue: the name of the queue.
-        sends: makes the spans of what goes into it, if requests are traced.
+        queue: name of the queue.
+        spans: creates the spans of entries that go into the queue; None if requests are not traced.
 
     Attributes:
-        gateway: what this gateway is called there.
-        queue: its connections to it, closed with this.
+        gateway: this gateway's name in the queue.
+        queue: the connections to the queue, closed by `stop`.
     """
 
-    def __init__(self, settings: GatewaySettings, queue: str, sends: ProducerSpans | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, queue: str, spans: ProducerSpans | None = None) -> None:
         self._settings = settings
-        self.sends = sends
+        self.spans = spans
         self.gateway = secrets.token_hex(8)
         self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
         keys = self._keys = self.queue.keys
@@ -64,8 +64,8 @@ class Dispatcher:
             self.gateway,
             QueueBound(settings.max_queue_inputs, settings.max_queue_tokens),
             SubmitCallbacks(
-                submitted=self._expect if sends is None else partial(self._expect_traced, sends),
-                epoch=self.monitor.saw_epoch,
+                submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
+                epoch=self.monitor.observe_epoch,
                 full=self.monitor.full,
                 slow=self.monitor.slow,
                 max_tokens=self.monitor.max_tokens,
@@ -77,163 +77,163 @@ class Dispatcher:
             self.queue.connection("reply:bell", identified=True),
             self.queue.connection("collect", identified=True),
             self._requests,
-            lambda broken, requests: self._reconciler.after_break(broken, requests),  # noqa: PLW0108 - it comes below
+            lambda broken, requests: self._reconciler.reconcile_after_break(broken, requests),  # noqa: PLW0108 - set below
         )
         connection = self.queue.connection("settle", identified=True)
-        self._reconciler = Reconciler(connection, keys, self._submitter, self._replies.deliver, self._replies.taking)
+        self._reconciler = Reconciler(
+            connection, keys, self._submitter, self._replies.deliver, self._replies.collect_lock
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Asks for the state of the queue once, then works in the background."""
+        """Polls the state of the queue once, then works in the background."""
         await self.monitor.poll()
         bell = partial(self._replies.run_bell, self._keys, self.gateway)
-        parts = (self._submitter.run, bell, self._replies.run_missed, self.monitor.run, self.monitor.beat)
-        self._tasks = [asyncio.create_task(_keep(part)) for part in parts]
+        parts = (self._submitter.run, bell, self._replies.run_deferred, self.monitor.run, self.monitor.beat)
+        self._tasks = [asyncio.create_task(_run_forever(part)) for part in parts]
 
     async def stop(self) -> None:
         """Stops the background work and closes the connections."""
         await cancel_and_wait(self._tasks)
         await self._replies.stop()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_CANCELS_S):
+            async with asyncio.timeout(FINAL_CANCEL_TIMEOUT_S):
                 await self._submitter.flush_cancels()
         await self.queue.close()
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for an answer."""
+        """Number of requests that wait for an answer."""
         return len(self._requests)
 
-    async def answer(self, asked: InferenceRequest, request_id: str = "") -> InferenceResult:
-        """Returns what comes of a request.
+    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
+        """Returns the result of a request.
 
-        A `request_id` that nobody can guess is that of its entries in Redis; without one they get one.
+        If this call is cancelled, because the client left, the request's entries are cancelled.
 
-        When this call is cancelled, because the client left, the work is taken back.
+        Args:
+            request: the client's request.
+            request_id: id of its entries in Redis, which must be impossible to guess; "" to generate one.
 
         Raises:
-            RedbatchError: any of them but the client's own.
+            RedbatchError: the request was refused, expired or failed.
         """
-        timeout_s, lane = asked.timeout_ms / 1000, asked.lane
-        refusal = admit(self._cluster(), self._grace, timeout_s, random.random())  # noqa: S311 - spreads clients
-        if refusal is None and self._holds_enough():
+        timeout_s, lane = request.timeout_ms / 1000, request.lane
+        refusal = admit(self._cluster_state(), self._grace, timeout_s, random.random())  # noqa: S311 - spreads clients
+        if refusal is None and self._backlog_full():
             refusal = self.monitor.full(lane)
         if refusal is not None:
             raise refusal
         loop = asyncio.get_running_loop()
-        if asked.op != EMBED:
-            check_output(asked, self.monitor.workers())
-        new_entries, failures = split(asked, self._settings.inputs_per_entry)
+        if request.op != EMBED:
+            check_output_size(request, self.monitor.workers())
+        new_entries, failures = split(request, self._settings.inputs_per_entry)
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
-        own_id = request_id or secrets.token_hex(16)
-        deadline = loop.time() + timeout_s
-        request = InFlight(own_id, new_entries, deadline, asked, self._unmix)
-        self._requests[request.request_id] = request
-        self._replies.reserve(request)
-        if self.sends is not None:
-            self.sends.begin(request)
-        self._submitter.add(PendingSubmit(request, tuple(new_entries)))
-        timer = loop.call_at(request.deadline, self._expire, request)
+        request_id = request_id or secrets.token_hex(16)
+        in_flight = InFlight(request_id, new_entries, loop.time() + timeout_s, request, self._unify_revision)
+        self._requests[request_id] = in_flight
+        self._replies.reserve(in_flight)
+        if self.spans is not None:
+            self.spans.begin(in_flight)
+        self._submitter.add(PendingSubmit(in_flight, tuple(new_entries)))
+        timer = loop.call_at(in_flight.deadline, self._expire, in_flight)
         try:
-            return _answered(await request.answer, failures)
+            return _build_result(await in_flight.answer, failures)
         finally:
             timer.cancel()
-            self._forget(request)
+            self._release(in_flight)
 
     def _check_fits(self, new_entries: Sequence[NewEntry], lane: int) -> None:
-        """Sees that an empty queue would take a request. Raises TooLargeError: trying again would never help."""
+        """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
         share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
-        inputs, tokens = (
-            sum([new_entry.n for new_entry in new_entries]),
-            sum([new_entry.cost for new_entry in new_entries]),
-        )
+        inputs, tokens = sum([entry.n for entry in new_entries]), sum([entry.cost for entry in new_entries])
         max_inputs, max_tokens = self._settings.max_queue_inputs * share, self._settings.max_queue_tokens * share
         if inputs > max_inputs or tokens > max_tokens:
             raise TooLargeError(
-                f"{inputs} inputs of some {tokens} tokens are more than the queue takes in this lane "
+                f"{inputs} inputs with about {tokens} tokens exceed the maximum of this lane "
                 f"({max_inputs:.0f} and {max_tokens:.0f}): send less at once."
             )
 
-    def _holds_enough(self) -> bool:
-        """Redis is slow or away: what is held here is bounded as the queue is."""
+    def _backlog_full(self) -> bool:
+        """Whether the gateway holds as much as the queue may, because Redis is slow or out of reach."""
         inputs, tokens = self._submitter.waiting_inputs, self._submitter.waiting_tokens
         return inputs >= self._settings.max_queue_inputs or tokens >= self._settings.max_queue_tokens
 
-    def _cluster(self) -> Cluster:
-        """What is known of the rest. Redis is away as well while it answers questions and refuses writes."""
-        known = self.monitor.cluster()
-        since = self._submitter.repeating_since
+    def _cluster_state(self) -> ClusterState:
+        """Returns the present state. Redis also counts as out of reach while it answers reads but refuses writes."""
+        state = self.monitor.cluster()
+        since = self._submitter.retrying_since
         if since is None:
-            return known
-        return known._replace(redis_down_s=max(known.redis_down_s, asyncio.get_running_loop().time() - since))
+            return state
+        return state._replace(redis_down_s=max(state.redis_down_s, asyncio.get_running_loop().time() - since))
 
     def missing(self) -> list[str]:
-        """Returns what keeps this gateway from answering: redis, worker."""
-        return ["redis"] if self._submitter.repeating_since is not None else self.monitor.missing()
+        """Returns the parts whose absence keeps this gateway from answering: redis, worker."""
+        return ["redis"] if self._submitter.retrying_since is not None else self.monitor.missing()
 
-    def _expect(self, request: InFlight) -> None:
-        self._replies.expect(request, self._keys)
+    def _start_waiting(self, request: InFlight) -> None:
+        self._replies.wait_for(request, self._keys)
 
-    def _expect_traced(self, sends: ProducerSpans, request: InFlight) -> None:
-        sends.sent(request)
-        self._expect(request)
+    def _start_waiting_traced(self, spans: ProducerSpans, request: InFlight) -> None:
+        spans.end(request)
+        self._start_waiting(request)
 
     def _expire(self, request: InFlight) -> None:
-        down_s = self._cluster().redis_down_s
+        down_s = self._cluster_state().redis_down_s
         if down_s > 0 and not request.submitted:
-            request.expire(redis_away(down_s, random.random()))  # noqa: S311 - spreads clients
+            request.expire(redis_unreachable_error(down_s, random.random()))  # noqa: S311 - spreads clients
         else:
             request.expire(
                 DeadlineExceededError("No answer in time: allow more time, send less at once, or add workers.")
             )
 
-    def _forget(self, request: InFlight) -> None:
-        """Lets go of a request. What is still in the stream is taken back; nobody waits for it."""
+    def _release(self, request: InFlight) -> None:
+        """Removes a request, and cancels its entries that are still in the stream: no client waits for them."""
         del self._requests[request.request_id]
         request.close()
         if refs := request.outstanding():
-            self._submitter.cancel(refs.values(), None if request.rings else request.request_id)
+            self._submitter.cancel(refs.values(), None if request.uses_bell else request.request_id)
         self._replies.release(request)
 
-    def _unmix(self, request: InFlight) -> None:
-        """Has vectors made again that are of another revision than most, as far as those are still made."""
-        found, live = request.revisions(), self.monitor.revisions()
-        lasting = [each for each, _ in found.most_common() if each in live] or sorted(live) or list(found)
-        self._again(request, lasting[0])
+    def _unify_revision(self, request: InFlight) -> None:
+        """Runs the entries again whose vectors are not of the most frequent revision that workers still serve."""
+        counts, live = request.revisions(), self.monitor.revisions()
+        candidates = [each for each, _ in counts.most_common() if each in live] or sorted(live) or list(counts)
+        self._rerun_others(request, candidates[0])
 
     def _on_fleet(self) -> None:
-        """Sees to requests that wait for a revision which nobody serves any more."""
+        """Changes the revision of requests that wait for one that no worker serves any more."""
         live = self.monitor.revisions()
         for request in list(self._requests.values()):
             if request.revision and live and request.revision not in live and not request.done:
-                self._unmix(request)
+                self._unify_revision(request)
 
-    def _again(self, request: InFlight, revision: str) -> None:
-        new_entries, waiting = request.keep(revision)
-        self._submitter.cancel(waiting)
-        if not new_entries:  # all of it is on its way into the stream: the submitter sees that it is for another now
+    def _rerun_others(self, request: InFlight, revision: str) -> None:
+        new_entries, old_refs = request.restrict_to_revision(revision)
+        self._submitter.cancel(old_refs)
+        if not new_entries:  # all are on their way into the stream: the submitter notices the change of revision
             return
         self._submitter.add(PendingSubmit(request, tuple(new_entries), exempt=True))
         metrics.MIXED_ENTRIES.inc(len(new_entries))
-        log.info("a request met two revisions of the model: part of it runs again", entries=len(new_entries))
+        log.info("a request met two model revisions: part of it runs again", entries=len(new_entries))
 
     async def _on_loss(self) -> None:
-        await self._reconciler.settle(list(self._requests.values()), cause="epoch")
+        await self._reconciler.reconcile(list(self._requests.values()), cause="epoch")
 
 
-async def _keep(part: Callable[[], Awaitable[None]]) -> None:
-    """Runs a part of the background for ever. What it did not foresee is logged, and the part begins anew."""
+async def _run_forever(part: Callable[[], Awaitable[None]]) -> None:
+    """Runs a background part for ever. An unexpected exception is logged, and the part starts again."""
     while True:
         try:
             await part()
         except Exception:
             log.exception("a part of the gateway failed")
-            await asyncio.sleep(KEEP_PAUSE_S)
+            await asyncio.sleep(RESTART_PAUSE_S)
 
 
-def _answered(replies: Sequence[Reply], failures: Sequence[Failure]) -> InferenceResult:
+def _build_result(replies: Sequence[Reply], failures: Sequence[Failure]) -> InferenceResult:
     results = [each for each in replies if not isinstance(each, Failure)]
     if failures:
         replies = sorted([*replies, *failures], key=lambda reply: reply.position)

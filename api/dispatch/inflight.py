@@ -1,4 +1,4 @@
-"""One request on its way: its entries, where they are, and what has come back."""
+"""One request in flight: its entries, their refs in the stream, and the replies so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.errors import InternalError, RedbatchError, TooLargeError, error_fro
 from shared.messages import EMBED, EMBED_ALL, Failure, NewEntry, Ref, Reply, Values, Vectors
 
 MAX_VALUES_BYTES = 64 * 2**20
-"""Of an answer that is no vectors: nobody knows before how long it will be."""
+"""Maximum size of an answer that is not vectors: its size is unknown before the replies arrive."""
 
 
 class InFlight:
@@ -19,20 +19,22 @@ class InFlight:
 
     Attributes:
         request_id: the gateway's own id, 128 random bits, which names the reply key.
-        drafts: its entries, by position.
+        new_entries: its entries, by position.
         deadline: on the event loop's clock, s.
         lane: index of keys.LANES.
-        tenant: who asks.
+        tenant: the client's tenant.
         traceparent: of the span that its entries name, "" without one.
-        rings: whether its replies are announced on the bell; otherwise a waiter pops its key.
-        missed: whether it was to be settled while some of its entries were on their way into the stream.
-        revision: of the model, that its vectors are to be of; "" as long as any will do.
-        answer: the replies to all entries in the order of their positions, or the error. Of a `partial` request
+        uses_bell: whether its replies are announced on the bell; otherwise a waiter pops its reply key.
+        submitted: whether any of its entries has been added to the stream.
+        reconcile_on_submit: whether a reconcile came while some of its entries were on their way into the stream: it
+            is reconciled once they are there.
+        revision: the model revision that all its vectors must have; "" while any is accepted.
+        answer: the replies to all entries in the order of their positions, or the error. In a `partial` request,
             failures are replies like others.
 
     Args:
-        asked: what the client asks for.
-        mixed: told when all has come, and vectors of several revisions are among it.
+        request: the client's request.
+        on_mixed_revisions: called when all replies are there and their vectors are of several revisions.
     """
 
     def __init__(
@@ -40,137 +42,143 @@ class InFlight:
         request_id: str,
         new_entries: Iterable[NewEntry],
         deadline: float,
-        asked: InferenceRequest,
-        mixed: Callable[[InFlight], None] = lambda _: None,
+        request: InferenceRequest,
+        on_mixed_revisions: Callable[[InFlight], None] = lambda _: None,
     ) -> None:
         self.request_id = request_id
-        self.new_entries = {new_entry.position: new_entry for new_entry in new_entries}
+        self.new_entries = {entry.position: entry for entry in new_entries}
         self.deadline = deadline
-        self.lane, self.tenant = asked.lane, asked.tenant
-        self._op, self._partial = asked.op, asked.partial
-        self._mixed = mixed
+        self.lane, self.tenant = request.lane, request.tenant
+        self._op, self._partial = request.op, request.partial
+        self._on_mixed_revisions = on_mixed_revisions
         self.revision = ""
         self.traceparent = ""
-        self.rings = True
+        self.uses_bell = True
         self.submitted = False
-        self.missed = False
+        self.reconcile_on_submit = False
         self.answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._refs: dict[int, Ref] = {}
-        self._answers: dict[int, Reply] = {}
+        self._replies: dict[int, Reply] = {}
         self._values_bytes = 0
 
     @property
     def done(self) -> bool:
-        """Whether it is answered, or nobody waits for the answer any more."""
+        """Whether the request is answered, or no client waits for the answer any more."""
         return self.answer.done()
 
     def place(self, position: int, ref: Ref) -> None:
-        """Notes where an entry is in the stream."""
+        """Records the ref of an entry in the stream."""
         self.submitted = True
         self._refs[position] = ref
 
-    def lose(self, position: int, ref: Ref) -> NewEntry | None:
-        """Forgets where an entry was, because it is there no more; returns it if its answer was to come from there."""
+    def remove_lost(self, position: int, ref: Ref) -> NewEntry | None:
+        """Removes the ref of an entry that is no longer in the stream; returns the entry if it has to be added again.
+
+        Returns None if the entry has a reply, or if its ref is another by now.
+        """
         if self._refs.get(position) is not ref:
             return None
         del self._refs[position]
-        return None if position in self._answers else self.new_entries[position]
+        return None if position in self._replies else self.new_entries[position]
 
-    def misses(self, position: int) -> bool:
-        """Whether an entry has no answer, and it is not known where it is in the stream."""
-        return position not in self._refs and position not in self._answers
+    def is_unplaced(self, position: int) -> bool:
+        """Whether an entry has neither a reply nor a known ref in the stream."""
+        return position not in self._refs and position not in self._replies
 
     @property
-    def unplaced(self) -> bool:
-        """Whether there are entries that have no answer, and of which it is not known where they are in the stream."""
-        return any(map(self.misses, self.new_entries))
+    def has_unplaced_entries(self) -> bool:
+        """Whether any entry has neither a reply nor a known ref in the stream."""
+        return any(map(self.is_unplaced, self.new_entries))
 
     def outstanding(self) -> dict[int, Ref]:
-        """Returns the entries that are in the stream, as far as is known, and have no answer."""
-        return {position: ref for position, ref in self._refs.items() if position not in self._answers}
+        """Returns the known refs of the entries that are in the stream and have no reply, by position."""
+        return {position: ref for position, ref in self._refs.items() if position not in self._replies}
 
-    def take(self, reply: Reply) -> bool:
-        """Takes a reply; returns whether it was of use. The first for a position counts, any other is dropped.
+    def accept(self, reply: Reply) -> bool:
+        """Accepts a reply, or drops it; returns whether it was accepted. The first for a position counts.
 
-        A reply that does not fit what was asked is dropped too: it cannot be this request's.
+        A reply that does not match the request is dropped too: it belongs to another request.
         """
-        new_entry = self.new_entries.get(reply.position)
+        entry = self.new_entries.get(reply.position)
         fits = (
-            new_entry is not None
-            and new_entry.n == reply.n
-            and reply.request_id == self.request_id
-            and self._is_asked(reply)
+            entry is not None and entry.n == reply.n and reply.request_id == self.request_id and self._matches_op(reply)
         )
-        if self.done or not fits or reply.position in self._answers:
+        if self.done or not fits or reply.position in self._replies:
             return False
         if isinstance(reply, Failure) and not self._partial:
             self.fail(error_from_code(reply.code, reply.message))
             return True
-        self._answers[reply.position] = reply
+        self._replies[reply.position] = reply
         if isinstance(reply, Values):
             self._values_bytes += sum(map(len, reply.values))
             if self._values_bytes > MAX_VALUES_BYTES:
-                self._answers.clear()
+                self._replies.clear()
                 self.fail(
                     TooLargeError(f"The answer takes more than {MAX_VALUES_BYTES >> 20} MiB: send fewer at once.")
                 )
                 return True
-        if len(self._answers) == len(self.new_entries):
+        if len(self._replies) == len(self.new_entries):
             if len(self.new_entries) > 1 and len(self.revisions()) > 1:
-                self._mixed(self)
+                self._on_mixed_revisions(self)
             else:
-                self._complete(self._answers.values())
+                self._complete(self._replies.values())
         return True
 
     def revisions(self) -> Counter[str]:
-        """Returns of how many inputs there are vectors, by their revision."""
-        found: Counter[str] = Counter()
-        for reply in self._answers.values():
+        """Returns the number of inputs that have vectors, by model revision."""
+        counts: Counter[str] = Counter()
+        for reply in self._replies.values():
             if isinstance(reply, Vectors):
-                found[reply.revision] += reply.n
-        return found
+                counts[reply.revision] += reply.n
+        return counts
 
-    def keep(self, revision: str) -> tuple[list[NewEntry], list[Ref]]:
-        """Keeps the vectors of one revision alone, which all others are to be of as well.
+    def restrict_to_revision(self, revision: str) -> tuple[list[NewEntry], list[Ref]]:
+        """Keeps only the vectors of one revision, which all other vectors must have as well.
 
         Returns:
-            The entries that are to be run for that, and where those of them were in the stream, as far as is known.
+            The entries to run again, and their refs in the stream, as far as these are known.
         """
         self.revision = revision
-        again = [
-            new_entry
-            for position, new_entry in self.new_entries.items()
-            if (position in self._refs and position not in self._answers)
-            or (isinstance(reply := self._answers.get(position), Vectors) and reply.revision != revision)
+        rerun = [
+            entry
+            for position, entry in self.new_entries.items()
+            if (position in self._refs and position not in self._replies)
+            or (isinstance(reply := self._replies.get(position), Vectors) and reply.revision != revision)
         ]
-        for new_entry in again:
-            self._answers.pop(new_entry.position, None)
-        were = [self._refs.pop(new_entry.position) for new_entry in again if new_entry.position in self._refs]
-        return again, were
+        for entry in rerun:
+            self._replies.pop(entry.position, None)
+        old_refs = [self._refs.pop(entry.position) for entry in rerun if entry.position in self._refs]
+        return rerun, old_refs
 
     def fail(self, error: RedbatchError) -> None:
-        """Answers with an error, unless there is an answer."""
+        """Answers with an error, unless the request is answered."""
         if not self.done:
             self.answer.set_exception(error)
 
     def expire(self, error: RedbatchError) -> None:
-        """Answers with what there is, if part of it will do; otherwise with an error. Its time is over."""
-        if self.done or not self._partial or all(isinstance(each, Failure) for each in self._answers.values()):
+        """Answers a request whose deadline has passed: with its replies if it is `partial`, else with the error.
+
+        A `partial` request without any usable reply gets the error as well.
+        """
+        if self.done or not self._partial or all(isinstance(each, Failure) for each in self._replies.values()):
             self.fail(error)
             return
-        if len(found := self.revisions()) > 1:
-            self.keep(found.most_common(1)[0][0])
-        late = [each for position, each in self.new_entries.items() if position not in self._answers]
+        if len(counts := self.revisions()) > 1:
+            self.restrict_to_revision(counts.most_common(1)[0][0])
+        late = [each for position, each in self.new_entries.items() if position not in self._replies]
         failures = [Failure(self.request_id, each.position, each.n, error.code, error.message) for each in late]
-        self._complete([*self._answers.values(), *failures])
+        self._complete([*self._replies.values(), *failures])
 
     def close(self) -> None:
-        """Nobody waits for the answer any more; one that has come already is taken note of."""
+        """Ends the request, as no client waits for its answer any more.
+
+        An exception that is there already is retrieved, so that asyncio does not warn of it.
+        """
         if not self.answer.cancel() and not self.answer.cancelled():
             self.answer.exception()
 
-    def _is_asked(self, reply: Reply) -> bool:
-        """Whether a reply is of the kind that was asked for."""
+    def _matches_op(self, reply: Reply) -> bool:
+        """Whether a reply is of the kind that the operation of the request returns."""
         if isinstance(reply, Vectors):
             return (self._op == EMBED and not reply.counts) or (self._op == EMBED_ALL and bool(reply.counts))
         return isinstance(reply, Failure) or self._op not in (EMBED, EMBED_ALL)

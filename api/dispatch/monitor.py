@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 POLL_INTERVAL_S = 1.0
 PROBE_INTERVAL_S = 0.25
-"""Poll interval while Redis is out of reach: shorter, so that requests do not wait longer than necessary once it is back."""
+"""Poll interval while Redis is out of reach: shorter, so that requests do not wait needlessly once it is back."""
 
 STALE_AFTER_S = 5.0
 """Older statistics are removed from the metrics: a gateway that is cut off must not speak for the cluster."""
@@ -58,7 +58,9 @@ class Monitor:
         callbacks: what to call after a loss of data, and after a poll.
     """
 
-    def __init__(self, connection: RedisConnection, keys: Keys, worker_grace_s: float, callbacks: MonitorCallbacks) -> None:
+    def __init__(
+        self, connection: RedisConnection, keys: Keys, worker_grace_s: float, callbacks: MonitorCallbacks
+    ) -> None:
         self._connection = connection
         self._keys = keys
         self._callbacks = callbacks
@@ -107,7 +109,9 @@ class Monitor:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             self._observe_workers(self._stats)
             ready = [each for each in self._stats.workers if each.state == READY]
-            if ready:  # if no worker is ready, the last rate is a better estimate than none: an engine may be restarting
+            if (
+                ready
+            ):  # if no worker is ready, the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None
@@ -118,7 +122,7 @@ class Monitor:
             self._poll_started_at = None
 
     def _observe_workers(self, stats: QueueStats) -> None:
-        """Records the time of the last heartbeat. A loss of Redis' data keeps it, and an outage does not count towards it."""
+        """Records the last heartbeat's time: a loss of Redis' data keeps it, and it does not age during an outage."""
         now = time.monotonic()
         self._models.update(worker.model for worker in stats.workers)
         if self._down_since is not None:

@@ -1,4 +1,4 @@
-"""Settle: the one recovery of a gateway. It looks at each outstanding request and adds again what is lost."""
+"""Reconcile: the gateway's only recovery. It checks each outstanding request and adds lost entries again."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shared.producer import OutstandingRequest
 
 log = structlog.get_logger()
 
-CHUNK = 64
+CHUNK_REQUESTS = 64
 FIRST_RETRY_S = 0.01
 MAX_RETRY_S = 0.5
 
 
 class Reconciler:
-    """Looks after requests whose replies may have been lost.
+    """Recovers requests whose replies may have been lost.
 
     Args:
-        connection: a connection of its own.
-        keys: the queue.
+        connection: used only by the reconciler.
+        keys: Redis keys of the queue.
         submitter: adds lost entries again.
-        deliver: takes the replies that were found.
-        taking: held while replies are on their way from Redis, so that none is taken for lost meanwhile.
+        deliver: called with each reply that was found.
+        collect_lock: held while replies are on their way from Redis, so that none of them is considered lost.
     """
 
     def __init__(
@@ -42,63 +42,65 @@ class Reconciler:
         keys: Keys,
         submitter: Submitter,
         deliver: Callable[[bytes], None],
-        taking: asyncio.Lock,
+        collect_lock: asyncio.Lock,
     ) -> None:
         self._connection = connection
         self._keys = keys
         self._submitter = submitter
         self._deliver = deliver
-        self._taking = taking
+        self._collect_lock = collect_lock
 
-    async def after_break(self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]]) -> None:
-        """Settles the requests that wait on connections that broke, once Redis answers again.
+    async def reconcile_after_break(
+        self, broken: Iterable[RedisConnection], requests: Callable[[], Iterable[InFlight]]
+    ) -> None:
+        """Reconciles the requests that wait on broken connections, once Redis answers again.
 
-        Which these are is asked when nothing can be given to the broken connections any more. What is not in the stream
-        yet, as far as is known, is `missed`, and to be settled once it is.
+        `requests` is called when Redis can send no more replies to the broken connections. A request with entries that
+        are not known to be in the stream yet gets `reconcile_on_submit`: it is reconciled once they are there.
 
-        Redis may still hold an old connection for alive and give replies to it, be it one that waited for them, one
-        that collected them, or the one that settles: these are killed first.
+        Redis may still consider an old connection alive and send replies to it, whether it waited for replies,
+        collected them, or reconciled: these connections are killed first.
         """
         connections = [*broken, self._connection]
         backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
         while True:
-            await backoff.wait()  # always: whoever calls this tries its connection again right after it
+            await backoff.wait()  # always: the caller uses its connection again right after this call
             with suppress(RedisUnreachableError):
                 await self._connection.ping()
                 for connection in connections:
                     await self._connection.kill(connection)
-                waiting = [request for request in requests() if not request.done]
-                for request in waiting:
-                    request.missed = request.missed or request.unplaced
-                await self.settle(waiting, cause="connection")
+                unanswered = [request for request in requests() if not request.done]
+                for request in unanswered:
+                    request.reconcile_on_submit = request.reconcile_on_submit or request.has_unplaced_entries
+                await self.reconcile(unanswered, cause="connection")
                 return
 
-    async def settle(self, requests: Iterable[InFlight], cause: str) -> None:
-        """Takes the replies that are there; adds again each entry that is neither answered nor in the stream.
+    async def reconcile(self, requests: Iterable[InFlight], cause: str) -> None:
+        """Delivers the replies that are in Redis; adds each entry again that has no reply and is not in the stream.
 
         Raises:
-            RedisUnreachableError: call it again.
+            RedisUnreachableError: Redis did not answer; call this again.
         """
-        waiting = list(requests)
+        unanswered = list(requests)
         metrics.RECONCILIATIONS.labels(cause).inc()
-        for start in range(0, len(waiting), CHUNK):
-            async with self._taking:
-                await self._settle(waiting[start : start + CHUNK])
+        for start in range(0, len(unanswered), CHUNK_REQUESTS):
+            async with self._collect_lock:
+                await self._reconcile_chunk(unanswered[start : start + CHUNK_REQUESTS])
 
-    async def _settle(self, requests: list[InFlight]) -> None:
-        asked = [(request, places) for request in requests if not request.done and (places := request.outstanding())]
-        if not asked:
+    async def _reconcile_chunk(self, requests: list[InFlight]) -> None:
+        outstanding = [(request, refs) for request in requests if not request.done and (refs := request.outstanding())]
+        if not outstanding:
             return
-        outstanding = [OutstandingRequest(request.request_id, tuple(places.values())) for request, places in asked]
-        settled = await producer.reconcile(self._connection, self._keys, outstanding)
+        queries = [OutstandingRequest(request.request_id, tuple(refs.values())) for request, refs in outstanding]
+        results = await producer.reconcile(self._connection, self._keys, queries)
         lost = 0
-        for (request, places), found in zip(asked, settled, strict=True):
-            for data in found.replies:
+        for (request, refs), result in zip(outstanding, results, strict=True):
+            for data in result.replies:
                 self._deliver(data)
             if request.done:
                 continue
-            absent = [place for place, there in zip(places.items(), found.present, strict=True) if not there]
-            new_entries = tuple(new_entry for place in absent if (new_entry := request.lose(*place)) is not None)
+            absent = [pair for pair, is_present in zip(refs.items(), result.present, strict=True) if not is_present]
+            new_entries = tuple(entry for pair in absent if (entry := request.remove_lost(*pair)) is not None)
             if new_entries:
                 lost += len(new_entries)
                 self._submitter.add(PendingSubmit(request, new_entries, exempt=True))

@@ -1,8 +1,8 @@
-"""How replies come back: a few waiters, each blocking on one request's own key, and one bell for all others.
+"""How replies come back: a few waiters, each blocking on the reply key of one request, and one bell for all others.
 
-A blocking pop holds a connection, so their number is fixed. It is never cancelled either: a reply that is already on
-its way would be popped from Redis and read by nobody, or by the next. Every pop here belongs to a task of this module,
-and a request that ends early leaves its waiter to be woken by the cancel.
+A blocking pop holds a connection, so the number of waiters is fixed. A pop is never cancelled either: a reply that is
+already on its way would be popped from Redis and read by no request, or by the next one. Every pop belongs to a task of
+this module, and when a request ends early, its cancel wakes the waiter.
 """
 
 from __future__ import annotations
@@ -26,26 +26,30 @@ log = structlog.get_logger()
 
 MAX_COLLECT_KEYS = 384
 MAX_COLLECT_RINGS = 4
-"""Not more at once: the replies of a call whose connection breaks are lost, and their requests run again.
+"""Maximum reply keys and bell elements of one collect call.
 
-Nor fewer: what is answered at once is what its clients send at once, and the next batches are made of it."""
+Not more: if the connection breaks, the replies of the call are lost, and their requests run again. Not fewer: clients
+that are answered together send their next requests together, and the next batches consist of these."""
 
 LINGER_S = 0.05
-"""How long past its deadline a waiter listens, so that a reply of that moment is not left to its TTL."""
-
+"""How long a waiter listens after the request's deadline, so that a reply at the deadline is not left to its TTL."""
 
 ReconcileAfterBreak = Callable[[list[RedisConnection], Callable[[], list[InFlight]]], Awaitable[None]]
 
 
 class Replies:
-    """Brings replies to the requests that wait for them.
+    """Delivers replies to the requests that wait for them.
 
     Args:
-        waiters: connections that pop one request's own key each.
+        waiters: connections that each pop the reply key of one request.
         bell: the connection that pops this gateway's bell.
-        control: a connection for what does not block.
+        control: a connection for commands that do not block.
         requests: the requests in flight, by id.
-        broken: looks after requests whose connections broke; called with these, and with what names the requests.
+        reconcile: reconciles requests after a broken connection; called with the broken connections and with a function
+            that returns the requests.
+
+    Attributes:
+        collect_lock: held while replies are on their way from Redis.
     """
 
     def __init__(
@@ -68,19 +72,19 @@ class Replies:
         self.collect_lock = asyncio.Lock()
 
     def reserve(self, request: InFlight) -> None:
-        """Gives a request a waiter of its own if one is free; otherwise its replies are announced by the bell."""
+        """Reserves a waiter for a request if one is free; otherwise its replies are announced on the bell."""
         if self._free_waiters:
             request.uses_bell = False
             self._reserved[request.request_id] = self._free_waiters.pop()
 
     def release(self, request: InFlight) -> None:
-        """Takes back the waiter of a request that nobody waits for, unless it is at work."""
+        """Frees the reserved waiter of a request that has ended, unless the waiter is already listening."""
         connection = self._reserved.pop(request.request_id, None)
         if connection is not None:
             self._free_waiters.append(connection)
 
     def wait_for(self, request: InFlight, keys: Keys) -> None:
-        """Begins to wait for a request that is in the stream now; the bell needs no word of it."""
+        """Starts to wait for the replies to a request that is now in the stream; the bell needs no notice of it."""
         connection = self._reserved.pop(request.request_id, None)
         if connection is not None:
             task = asyncio.create_task(self._wait(connection, request, keys), name="waiter")
@@ -92,12 +96,12 @@ class Replies:
             self._deferred_added.set()
 
     async def stop(self) -> None:
-        """Ends every wait. Only for the end of a gateway: a reply that is on its way is read by nobody."""
+        """Ends every wait. Only for the stop of a gateway: a reply that is on its way is lost."""
         await cancel_and_wait(self._tasks)
 
     def deliver(self, data: bytes) -> None:
-        """Brings one reply to its request. What nobody waits for, or is no reply, is dropped."""
-        if not data:  # a cancel's wake-up
+        """Delivers one reply to its request. Unreadable replies, and those that no request waits for, are dropped."""
+        if not data:  # the wake-up of a cancel
             return
         try:
             reply = decode_reply(data)
@@ -109,7 +113,7 @@ class Replies:
             metrics.LATE_REPLIES.inc()
 
     async def _wait(self, connection: RedisConnection, request: InFlight, keys: Keys) -> None:
-        """Pops the request's key until it is answered or too late for that."""
+        """Pops the request's reply key until the request is answered or its deadline has passed."""
         loop = asyncio.get_running_loop()
         key = keys.reply(request.request_id)
         try:
@@ -127,7 +131,7 @@ class Replies:
     async def run_bell(self, keys: Keys, gateway: str) -> None:
         """Listens to the bell until cancelled."""
         bell = keys.bell(gateway)
-        await self._reconcile_bell()  # when this begins anew, a ring may have been lost
+        await self._reconcile_bell()  # if this task was restarted, an element of the bell may have been lost
         while True:
             try:
                 ring = await self._bell.pop(bell, BLOCK_S)
@@ -143,7 +147,7 @@ class Replies:
         await self._reconcile([self._bell, self._control], requests_on_bell)
 
     async def run_deferred(self) -> None:
-        """Looks after requests that were missed when a connection broke, until cancelled."""
+        """Reconciles requests that were on their way into the stream when a connection broke; until cancelled."""
         while True:
             self._deferred_added.clear()
             if not self._deferred:
@@ -155,20 +159,20 @@ class Replies:
                 return reconciled
 
             await self._reconcile([], deferred_requests)
-            del self._deferred[: len(reconciled)]  # the rest came meanwhile
+            del self._deferred[: len(reconciled)]  # the others were added meanwhile
 
     async def _collect(self, request_ids: list[str], keys: Keys, bell: Bell) -> None:
-        """Takes what the bell announced, and what it announces meanwhile: the busier, the more in one call."""
-        ids = self._waiting_ids(request_ids)
-        while ids:
-            part, ids = ids[:MAX_COLLECT_KEYS], ids[MAX_COLLECT_KEYS:]
+        """Collects the announced replies, and those announced meanwhile: under load, more replies share one call."""
+        waiting_ids = self._waiting_ids(request_ids)
+        while waiting_ids:
+            part, waiting_ids = waiting_ids[:MAX_COLLECT_KEYS], waiting_ids[MAX_COLLECT_KEYS:]
             async with self.collect_lock:
-                collected = await producer.collect(self._control, keys, part, None if ids else bell)
+                collected = await producer.collect(self._control, keys, part, None if waiting_ids else bell)
                 for replies in collected.replies:
                     for data in replies:
                         self.deliver(data)
-            ids += self._waiting_ids(collected.request_ids)
+            waiting_ids += self._waiting_ids(collected.request_ids)
 
     def _waiting_ids(self, request_ids: list[str]) -> list[str]:
-        """Returns those that still wait, once each: a request of several entries is announced for each."""
+        """Returns the ids of requests that still wait, once each: a request is announced once per entry."""
         return [each for each in dict.fromkeys(request_ids) if each in self._requests]

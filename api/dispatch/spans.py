@@ -1,4 +1,4 @@
-"""The spans of what goes into one queue. The implementation is in api.tracing, which is only imported when traced."""
+"""The interface of producer spans. api.tracing implements it, and is only imported if tracing is on."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from api.dispatch.inflight import InFlight
 
 
 class ProducerSpans(Protocol):
-    """Makes the spans of one queue: from when a request is ready for it, to when it is in the stream.
+    """The spans of one queue: each lasts from when a request is ready for it until the request is in the stream.
 
     Attributes:
-        client: what the gateway is called there.
+        client: the gateway's name in the queue.
     """
 
     client: str
 
     def begin(self, request: InFlight) -> None:
-        """Opens the span of a request; its entries are to name it."""
+        """Starts the span of a request, and sets the `traceparent` that its entries carry."""
 
-    def sent(self, request: InFlight) -> None:
-        """Ends it: the request is in the stream. To call this again changes nothing."""
+    def end(self, request: InFlight) -> None:
+        """Ends the span: the request is in the stream. Another call changes nothing."""
 
     def job(self, lane: int) -> AbstractContextManager[str]:
-        """Makes the span in which inputs of a job go into Redis; returns what its entries are to carry."""
+        """Makes the span in which inputs of a job go into Redis; yields the `traceparent` that its entries carry."""

@@ -1,4 +1,4 @@
-"""A request as entries."""
+"""The entries of a request, and the bounds of its answer."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ SPECIAL_TOKENS = 2
 BYTES_PER_NUMBER = 4
 
 MAX_OUTPUT_BYTES = 32 * 2**20
-"""Of the vectors of tokens: three times as much as JSON, which takes the gateway half a second to write."""
+"""Maximum size of token vectors. As JSON they are three times as large, which takes half a second to write."""
 
-SHORT = (EMBED, PREDICT)
-"""Operations whose outputs take no more, as far as is known, than what an entry of several inputs may be answered."""
+SHORT_OUTPUT_OPS = (EMBED, PREDICT)
+"""Operations whose outputs, as far as is known, fit into the reply to an entry of several inputs."""
 
-MAX_READ = 500_000
-"""Tokens to be shown: some 60 bytes of JSON each."""
-
-
-def estimate_tokens(given: Input) -> int:
-    """Returns about how many tokens an input has: the gateway holds no tokenizer, and a third off is good enough."""
-    if isinstance(given, bytes):
-        return len(given) // BYTES_PER_ID
-    return len(given) // CHARS_PER_TOKEN + SPECIAL_TOKENS
+MAX_OUTPUT_TOKENS = 500_000
+"""Maximum number of tokens in an answer: each takes about 60 bytes of JSON."""
 
 
-def check_output(asked: InferenceRequest, workers: Sequence[Heartbeat]) -> None:
-    """Sees that an answer that is larger than what it is of stays within bounds: it passes through Redis as well.
+def estimate_tokens(value: Input) -> int:
+    """Returns the estimated tokens of an input: the gateway has no tokenizer, and an error of a third is acceptable."""
+    if isinstance(value, bytes):
+        return len(value) // BYTES_PER_ID
+    return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
+
+
+def check_output_size(request: InferenceRequest, workers: Sequence[Heartbeat]) -> None:
+    """Checks the size of an answer that may be larger than its request: it passes through Redis as well.
 
     Args:
-        asked: what is asked for.
-        workers: who may run it. What their model is bounds how many vectors a text has.
+        request: the client's request.
+        workers: those that may run it. Their model bounds the number of vectors of a text.
 
     Raises:
-        TooLargeError: it may be larger than that.
+        TooLargeError: the answer may exceed its maximum.
     """
-    if asked.op in (TOKENIZE, DECODE) and sum(map(_max_tokens, asked.inputs)) > MAX_READ:
-        raise TooLargeError(f"There may be over {MAX_READ} tokens in these inputs: send fewer at once.")
-    if asked.op == EMBED_ALL:
-        max_tokens = max((each.max_input_tokens for each in workers), default=0) or MAX_READ
-        tokens = sum(min(max_tokens, _max_tokens(each)) for each in asked.inputs)
+    if request.op in (TOKENIZE, DECODE) and sum(map(_max_input_tokens, request.inputs)) > MAX_OUTPUT_TOKENS:
+        raise TooLargeError(f"There may be over {MAX_OUTPUT_TOKENS} tokens in these inputs: send fewer at once.")
+    if request.op == EMBED_ALL:
+        max_tokens = max((each.max_input_tokens for each in workers), default=0) or MAX_OUTPUT_TOKENS
+        tokens = sum(min(max_tokens, _max_input_tokens(each)) for each in request.inputs)
         size = tokens * max((each.dim for each in workers), default=0) * BYTES_PER_NUMBER
         if size > MAX_OUTPUT_BYTES:
             raise TooLargeError(
@@ -54,38 +54,39 @@ def check_output(asked: InferenceRequest, workers: Sequence[Heartbeat]) -> None:
             )
 
 
-def _max_tokens(given: Input) -> int:
-    """Returns how many tokens an input has at most: that many characters, and those that a model adds."""
-    return (len(given) // BYTES_PER_ID if isinstance(given, bytes) else len(given)) + SPECIAL_TOKENS
+def _max_input_tokens(value: Input) -> int:
+    """Returns the maximum tokens of an input: one per character, and those that a model adds."""
+    return (len(value) // BYTES_PER_ID if isinstance(value, bytes) else len(value)) + SPECIAL_TOKENS
 
 
-def split(asked: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], list[Failure]]:
-    """Returns the entries of a request.
+def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], list[Failure]]:
+    """Splits a request into entries of up to `per_entry` inputs.
 
-    Those of one that may do without some inputs have one input each, and so have those whose answers may be long.
+    The entries of a `partial` request have one input each, and so have those whose outputs may be long.
 
     Returns:
-        Its entries, and what is said of inputs that cannot have one.
+        The entries, and a failure for each input that cannot have one.
 
     Raises:
         InvalidRequestError: an input is not text that UTF-8 can carry.
+        RequestError: the error of an input, if the request is not `partial`.
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []
-    inputs = asked.inputs
-    size = per_entry if asked.op in SHORT and not asked.partial else 1
+    inputs = request.inputs
+    size = per_entry if request.op in SHORT_OUTPUT_OPS and not request.partial else 1
     for start in range(0, len(inputs), size):
-        fault: RequestError | None = asked.input_errors.get(start)
-        if fault is None:
+        error: RequestError | None = request.input_errors.get(start)
+        if error is None:
             part = inputs[start : start + size]
             try:
-                body = encode_body(Body(asked.op, part, asked.options))
+                body = encode_body(Body(request.op, part, request.options))
             except UnicodeEncodeError:
-                fault = InvalidRequestError("An input holds a lone surrogate, which is no character.")
+                error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
                 new_entries.append(NewEntry(start, len(part), sum(map(estimate_tokens, part)), body))
                 continue
-        if not asked.partial:
-            raise fault
-        failures.append(Failure("", start, 1, fault.code, fault.message))
+        if not request.partial:
+            raise error
+        failures.append(Failure("", start, 1, error.code, error.message))
     return new_entries, failures

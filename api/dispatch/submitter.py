@@ -1,7 +1,7 @@
-"""Submits and cancels: all that one tick of the event loop brings goes to Redis in one script call.
+"""Submits and cancels: all requests of one tick of the event loop go to Redis in one script call.
 
-One submit is under way at a time, numbered. When its answer is lost it is repeated under the same number, and Redis
-answers what it answered before: so each entry is added once, and its id is always known in the end.
+One submit is under way at a time, and it has a sequence number. If its answer is lost, it is repeated with the same
+number, and Redis returns the same answer: each entry is added once, and its id is always known in the end.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ log = structlog.get_logger()
 
 MAX_REQUESTS = 256
 MAX_BYTES = 4 * 2**20
+"""Bounds of one script call: number of requests, and bytes of their bodies."""
+
 FIRST_RETRY_S = 0.02
 MAX_RETRY_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
 class PendingSubmit:
-    """Some entries of a request, to be added. `exempt` ones were accepted before and were lost.
+    """Entries of a request that are to be added. `exempt` entries were accepted before and were lost.
 
     Attributes:
-        revision: that of the request when this was made.
+        revision: the request's revision when this was created.
         inputs, tokens: number of inputs, and their estimated tokens.
         size: bytes of all bodies.
     """
@@ -54,18 +56,18 @@ class PendingSubmit:
 
     def __post_init__(self) -> None:
         self.revision = self.request.revision
-        self.inputs = sum([new_entry.n for new_entry in self.new_entries])
-        self.tokens = sum([new_entry.cost for new_entry in self.new_entries])
-        self.size = sum([len(new_entry.body) for new_entry in self.new_entries])
+        self.inputs = sum([entry.n for entry in self.new_entries])
+        self.tokens = sum([entry.cost for entry in self.new_entries])
+        self.size = sum([len(entry.body) for entry in self.new_entries])
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitCallbacks:
-    """Who is told what came of a submit: of each request in the stream, and of the queue's epoch.
+    """Callbacks: `submitted` for each request in the stream, `epoch` with the queue's epoch after each submit.
 
-    Of a lane: `full` returns the error for a request that did not fit, `slow` that for one with so many tokens too many
-    before it; `max_tokens` says how many may be there with a request that has so much time (s). `limits` says what a
-    tenant is held to whose request has so much time.
+    `full` and `slow` build the error for a request that its lane rejected: `full` takes the lane, `slow` the lane and
+    the tokens above the limit. `max_tokens` returns the lane's token limit for a given time budget (s), and `limits`
+    those of a tenant.
     """
 
     submitted: Callable[[InFlight], None]
@@ -77,18 +79,18 @@ class SubmitCallbacks:
 
 
 class Submitter:
-    """The way of requests into Redis.
+    """Adds entries to the stream, and cancels them.
 
     Args:
-        connection: a connection of its own.
-        keys: the queue.
+        connection: used only by the submitter.
+        keys: Redis keys of the queue.
         gateway: this gateway's name.
-        bound: what the queue may hold.
-        told: who is told what came of it.
+        bound: maximum content of the queue.
+        callbacks: what to call after a submit, and what limits it.
 
     Attributes:
-        repeating_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
-        waiting_inputs, waiting_tokens: of the requests whose submit has not begun.
+        retrying_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
+        waiting_inputs, waiting_tokens: inputs and tokens of the requests whose submit has not started.
     """
 
     def __init__(
@@ -100,32 +102,34 @@ class Submitter:
         self._bound = bound
         self._callbacks = callbacks
         self._pending: list[PendingSubmit] = []
-        self._cancelled: list[Ref] = []
-        self._wake_keys: list[str] = []
+        self._refs_to_cancel: list[Ref] = []
+        self._waiters_to_wake: list[str] = []
         self._wake = asyncio.Event()
         self._sequence = 0
         self.retrying_since: float | None = None
         self.waiting_inputs = self.waiting_tokens = 0
 
     def add(self, pending: PendingSubmit) -> None:
-        """Submits soon."""
+        """Adds entries with the next submit."""
         self._pending.append(pending)
         self.waiting_inputs += pending.inputs
         self.waiting_tokens += pending.tokens
         self._wake.set()
 
     def cancel(self, refs: Iterable[Ref], waiter: str | None = None) -> None:
-        """Takes entries back soon; the `waiter` of that request id is woken, to be free at once."""
-        self._cancelled += refs
+        """Cancels entries soon; the waiter of the request id `waiter` is woken, so that it is free at once."""
+        self._refs_to_cancel += refs
         if waiter is not None:
-            self._wake_keys.append(waiter)
+            self._waiters_to_wake.append(waiter)
         self._wake.set()
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Submits and cancels until cancelled."""
         while True:
             backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
-            while self._pending or self._cancelled or self._wake_keys:  # in turns: new requests never cease under load
+            while (
+                self._pending or self._refs_to_cancel or self._waiters_to_wake
+            ):  # alternately: under load there are always new requests
                 await self._submit(self._next_batch())
                 if await self.flush_cancels():
                     backoff.reset()
@@ -153,7 +157,7 @@ class Submitter:
         try:
             reply = await self._retry_submit(batch)
         except Exception as error:
-            self.retrying_since = None  # it is an answer, if not one to expect: the next request may find another
+            self.retrying_since = None  # Redis has answered, if with an error: the next submit may succeed
             log.exception("submit failed", requests=len(batch))
             for pending in batch:
                 pending.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
@@ -163,7 +167,7 @@ class Submitter:
             self._apply_outcome(pending, outcome)
 
     async def _retry_submit(self, batch: Sequence[PendingSubmit]) -> SubmitReply:
-        """Repeats one submit until Redis has answered. What is too late by then, Redis does not add."""
+        """Repeats one submit until Redis has answered. Redis adds no entry whose deadline has passed by then."""
         backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
         while True:
             now = asyncio.get_running_loop().time()
@@ -204,17 +208,17 @@ class Submitter:
             return
         if outcome.status == "behind":
             metrics.BEHIND_REQUESTS.inc()
-            request.lane = outcome.lane  # also for what is added again
-        if pending.revision != request.revision and not request.done:  # that one is gone since
+            request.lane = outcome.lane  # also for entries that are added again
+        if pending.revision != request.revision and not request.done:  # the request has changed its revision since
             self.cancel(outcome.refs)
-            if remaining := tuple(new_entry for new_entry in pending.new_entries if request.is_unplaced(new_entry.position)):
+            if remaining := tuple(entry for entry in pending.new_entries if request.is_unplaced(entry.position)):
                 self.add(PendingSubmit(request, remaining, exempt=True))
             return
-        for new_entry, ref in zip(pending.new_entries, outcome.refs, strict=False):
-            request.place(new_entry.position, ref)
+        for entry, ref in zip(pending.new_entries, outcome.refs, strict=False):
+            request.place(entry.position, ref)
         if not pending.exempt:
             metrics.REQUEST_INPUTS.inc(pending.inputs)
-        if request.done:  # it was answered, its client left, or its deadline passed, while the submit was under way
+        if request.done:  # it was answered, its client left, or its deadline passed during the submit
             self.cancel(outcome.refs)
         else:
             self._callbacks.submitted(request)
@@ -229,25 +233,26 @@ class Submitter:
         return DeadlineExceededError("The deadline passed before the request reached the queue.")
 
     def _excess(self, pending: PendingSubmit, outcome: SubmitOutcome) -> int:
-        """Returns how many tokens must be done before an order fits that was too slow."""
+        """Returns how many queued tokens must be processed before a `slow` submit fits."""
         left_s = pending.request.deadline - asyncio.get_running_loop().time()
         excess = outcome.tokens + pending.tokens - self._callbacks.max_tokens(outcome.lane, left_s)
         return min(outcome.tokens, max(0, excess))
 
     async def flush_cancels(self) -> bool:
-        """Takes back what nobody waits for; returns False when Redis did not answer, and it is still to be done.
+        """Cancels the entries that no request waits for; returns False if Redis did not answer.
 
-        It is still to be done as well when this call is cancelled. To take something back twice does no harm.
+        They are then still to be cancelled, and so they are if this call is cancelled. To cancel an entry twice does
+        no harm.
         """
-        refs, self._cancelled = self._cancelled, []
-        wake_keys, self._wake_keys = self._wake_keys, []
-        if not refs and not wake_keys:
+        refs, self._refs_to_cancel = self._refs_to_cancel, []
+        waiters, self._waiters_to_wake = self._waiters_to_wake, []
+        if not refs and not waiters:
             return True
         try:
-            cancelled = await producer.cancel(self._connection, self._keys, refs, wake_keys)
+            cancelled = await producer.cancel(self._connection, self._keys, refs, waiters)
         except (RedisUnreachableError, asyncio.CancelledError) as error:
-            self._cancelled += refs
-            self._wake_keys += wake_keys
+            self._refs_to_cancel += refs
+            self._waiters_to_wake += waiters
             if isinstance(error, asyncio.CancelledError):
                 raise
             log.debug("cancel is repeated", reason=error.message)

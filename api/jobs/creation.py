@@ -106,8 +106,8 @@ async def _finish(upload: JobUpload, given: AsyncIterator[list[JobInputs]], queu
         async for some in given:
             queue.check_memory()
             await upload.add(some)
-        sends = queue.dispatcher.sends
-        with nullcontext("") if sends is None else sends.job(upload.lane) as traceparent:
+        spans = queue.dispatcher.spans
+        with nullcontext("") if spans is None else spans.job(upload.lane) as traceparent:
             return await upload.make(queue.workers(), traceparent)
     except BaseException:
         await upload.forget()

@@ -71,14 +71,14 @@ async def test_every_waiter_is_free_after_cancels_in_the_same_tick(
     dispatcher = await opened(proxy.url)
     await house.worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
-    free = len(dispatcher._replies._free)
+    free = len(dispatcher._replies._free_waiters)
     dice = random.Random(3)
     for _ in range(300):
         asked = [asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), dice.randint(1, 4)))) for _ in range(3)]
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(dice.random() * 0.003, asked[0].cancel)
         await asyncio.gather(*asked, return_exceptions=True)
-    await wait_until(lambda: len(dispatcher._replies._free) == free, "all waiters are free")
+    await wait_until(lambda: len(dispatcher._replies._free_waiters) == free, "all waiters are free")
 
 
 async def test_a_cancel_is_not_kept_waiting_by_new_requests(

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from api.dispatch.admission import IN_TIME
+from api.dispatch.admission import QUEUE_TIME_SHARE
 from api.dispatch.splitting import estimate_tokens
 from shared import producer
 from shared.connection import QueueConnections
@@ -142,7 +142,7 @@ async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_
     async with endless(client, gateway):
         await wait_until(little_is_left, "the worker says that little is left for bulk", timeout_s=30, poll_s=0.1)
         whole, _ = await rates()
-        number = int(0.9 * IN_TIME * 3.0 * whole / estimate_tokens("bulk 000"))
+        number = int(0.9 * QUEUE_TIME_SHARE * 3.0 * whole / estimate_tokens("bulk 000"))
         texts, began = [f"bulk {i:03}" for i in range(number)], time.monotonic()
         body = {"texts": texts, "priority": "bulk", "timeout_ms": 3_000}
         refused = await client.post(f"{gateway.url}/embed", json=body)

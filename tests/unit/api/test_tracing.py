@@ -33,7 +33,7 @@ PARENT = f"00-{'a' * 32}-{'b' * 16}-01".encode()
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
-    """Keeps the spans that have ended."""
+    """Holds the spans that have ended."""
     return InMemorySpanExporter()
 
 
@@ -45,19 +45,19 @@ def tracer(exporter: InMemorySpanExporter) -> Tracer:
     return create_tracing(provider).tracer
 
 
-def the_one(exporter: InMemorySpanExporter) -> ReadableSpan:
+def only_span(exporter: InMemorySpanExporter) -> ReadableSpan:
     """Returns the only span."""
     [span] = exporter.get_finished_spans()
     return span
 
 
-def told(span: ReadableSpan) -> dict[str, Any]:
-    """Returns what is said of a span."""
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """Returns the attributes of a span."""
     return dict(span.attributes or {})
 
 
-async def ask(front: TracingMiddleware, **scope: Any) -> None:  # noqa: ANN401 - what a scope may hold
-    """Asks; what is answered is lost."""
+async def send_request(middleware: TracingMiddleware, **scope: Any) -> None:  # noqa: ANN401 - any value of a scope
+    """Sends a request and drops the answer."""
 
     async def receive() -> Message:
         return {"type": "http.request"}
@@ -65,8 +65,8 @@ async def ask(front: TracingMiddleware, **scope: Any) -> None:  # noqa: ANN401 -
     async def send(_message: Message) -> None:
         pass
 
-    asked = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/embed", "headers": []}
-    await front(asked | scope, receive, send)
+    default = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/embed", "headers": []}
+    await middleware(default | scope, receive, send)
 
 
 async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -74,13 +74,13 @@ async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 204, "headers": []})
 
 
-async def test_what_is_said_of_a_request(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """All of it; its query may hold anything, and is left out."""
+async def test_attributes_of_a_request(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    """A span holds the attributes of its request, but not the query, which may hold anything."""
     host = (b"host", b"example.com:8080")
-    await ask(
+    await send_request(
         TracingMiddleware(answer, tracer, frozenset()), scheme="https", query_string=b"key=secret", headers=[host]
     )
-    assert told(the_one(exporter)) == {
+    assert attributes(only_span(exporter)) == {
         "http.request.method": "POST",
         "http.response.status_code": 204,
         "http.route": "/embed",
@@ -102,109 +102,113 @@ async def test_what_is_said_of_a_request(tracer: Tracer, exporter: InMemorySpanE
         ("a:999999", (None, None)),
     ],
 )
-async def test_a_server_is_called_as_its_client_calls_it(
+async def test_the_server_address_is_that_of_the_host_header(
     tracer: Tracer, exporter: InMemorySpanExporter, host: str, expected: tuple[str | None, int | None]
 ) -> None:
-    """As far as that makes sense: a number that OTLP has no room for would cost other spans too."""
-    await ask(TracingMiddleware(answer, tracer, frozenset()), headers=[(b"host", host.encode())])
-    said = told(the_one(exporter))
-    assert (said.get("server.address"), said.get("server.port")) == expected
+    """A Host that is not valid is left out: a port that OTLP cannot hold would cost other spans too."""
+    await send_request(TracingMiddleware(answer, tracer, frozenset()), headers=[(b"host", host.encode())])
+    found = attributes(only_span(exporter))
+    assert (found.get("server.address"), found.get("server.port")) == expected
 
 
-async def test_a_method_that_nobody_knows_names_no_span(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """Or anybody could make as many names as they like."""
-    await ask(TracingMiddleware(answer, tracer, frozenset()), method="BREW", path="/pot")
-    span = the_one(exporter)
-    methods = [told(span)[f"http.request.method{which}"] for which in ("", "_original")]
+async def test_an_unknown_method_is_not_in_the_span_name(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    """Otherwise a client could create any number of span names."""
+    await send_request(TracingMiddleware(answer, tracer, frozenset()), method="BREW", path="/pot")
+    span = only_span(exporter)
+    methods = [attributes(span)[f"http.request.method{which}"] for which in ("", "_original")]
     assert (span.name, methods) == ("HTTP", ["_OTHER", "BREW"])
 
 
-@pytest.mark.parametrize("begun", [False, True])
-async def test_what_an_error_says_is_not_told(tracer: Tracer, exporter: InMemorySpanExporter, begun: bool) -> None:
-    """Its message may hold an input. That there was one is told, also of an answer that had begun well."""
+@pytest.mark.parametrize("answering", [False, True])
+async def test_a_span_holds_no_error_message(tracer: Tracer, exporter: InMemorySpanExporter, answering: bool) -> None:
+    """An error is recorded by its type, even after the answer has answering; its message may hold an input."""
 
     async def fail(scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = SimpleNamespace(path_format="/jobs/{id}/result")
-        if begun:
+        if answering:
             await answer(scope, receive, send)
         raise ValueError("an input")
 
     with pytest.raises(ValueError, match="an input"):
-        await ask(TracingMiddleware(fail, tracer, frozenset()), method="GET", path="/jobs/1/result")
-    span = the_one(exporter)
+        await send_request(TracingMiddleware(fail, tracer, frozenset()), method="GET", path="/jobs/1/result")
+    span = only_span(exporter)
     assert (span.name, span.events) == ("GET /jobs/{id}/result", ())
-    assert (span.status.status_code, told(span)["error.type"]) == (StatusCode.ERROR, "ValueError")
-    assert told(span).get("http.response.status_code") == (204 if begun else None)
+    assert (span.status.status_code, attributes(span)["error.type"]) == (StatusCode.ERROR, "ValueError")
+    assert attributes(span).get("http.response.status_code") == (204 if answering else None)
     assert "an input" not in span.to_json()
 
 
 async def test_a_request_that_is_cancelled_is_no_error(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """Its client has left."""
+    """A request whose client has left leaves the status of the span unset."""
 
     async def leave(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await ask(TracingMiddleware(leave, tracer, frozenset()))
-    span = the_one(exporter)
+        await send_request(TracingMiddleware(leave, tracer, frozenset()))
+    span = only_span(exporter)
     assert (span.name, span.status.status_code) == ("POST /embed", StatusCode.UNSET)
 
 
 @pytest.mark.parametrize("parents", [1, 2])
-async def test_headers_that_come_twice(tracer: Tracer, exporter: InMemorySpanExporter, parents: int) -> None:
-    """As W3C has it: the fields of `tracestate` are one list, and of two parents there is none."""
+async def test_repeated_trace_headers(tracer: Tracer, exporter: InMemorySpanExporter, parents: int) -> None:
+    """Per W3C, the fields of `tracestate` are one list, and two `traceparent` headers mean no parent."""
     states = [(b"tracestate", b"a=1"), (b"tracestate", b"b=2")]
-    await ask(TracingMiddleware(answer, tracer, frozenset()), headers=[(b"traceparent", PARENT)] * parents + states)
-    span = the_one(exporter)
+    await send_request(
+        TracingMiddleware(answer, tracer, frozenset()), headers=[(b"traceparent", PARENT)] * parents + states
+    )
+    span = only_span(exporter)
     assert (span.parent is not None) == (parents == 1)
     assert dict(span.context.trace_state) == ({"a": "1", "b": "2"} if parents == 1 else {})
 
 
-async def test_log_lines_say_of_which_trace_they_are(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """As long as the request lasts, and no longer."""
+async def test_log_lines_carry_the_ids_of_the_trace(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    """Log lines carry the ids during the request, and not after it."""
     bound: list[dict[str, Any]] = []
 
     async def look(_scope: Scope, _receive: Receive, _send: Send) -> None:
         bound.append(structlog.contextvars.get_contextvars())
 
-    await ask(TracingMiddleware(look, tracer, frozenset()))
-    context = the_one(exporter).context
+    await send_request(TracingMiddleware(look, tracer, frozenset()))
+    context = only_span(exporter).context
     assert bound == [{"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}]
     assert structlog.contextvars.get_contextvars() == {}
 
 
-@pytest.mark.parametrize(("method", "spans"), [("GET", 0), ("HEAD", 0), ("POST", 1)])
-async def test_probes_are_passed_over(tracer: Tracer, exporter: InMemorySpanExporter, method: str, spans: int) -> None:
-    """By path and method: under the same path clients of TEI may send texts."""
-    await ask(TracingMiddleware(answer, tracer, frozenset({"/"})), method=method, path="/")
-    assert len(exporter.get_finished_spans()) == spans
+@pytest.mark.parametrize(("method", "num_spans"), [("GET", 0), ("HEAD", 0), ("POST", 1)])
+async def test_probes_have_no_spans(
+    tracer: Tracer, exporter: InMemorySpanExporter, method: str, num_spans: int
+) -> None:
+    """A probe is recognized by path and method, because TEI's clients may send texts to the same path."""
+    await send_request(TracingMiddleware(answer, tracer, frozenset({"/"})), method=method, path="/")
+    assert len(exporter.get_finished_spans()) == num_spans
 
 
-async def in_flight(sends: OtelProducerSpans) -> InFlight:
-    """Returns a request that is on its way into the stream."""
+async def in_flight(spans: OtelProducerSpans) -> InFlight:
+    """Returns a request whose span is open."""
     new_entries = [NewEntry(0, 2, 1, b""), NewEntry(2, 1, 1, b"")]
     request = InFlight(ID, new_entries, asyncio.get_running_loop().time() + 10, InferenceRequest(("a",), 10_000))
-    sends.begin(request)
+    spans.begin(request)
     return request
 
 
-async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """It ends when they are in the stream, once; and has their request's times on the span of that: of the slowest."""
-    sends = OtelProducerSpans(tracer, "minilm")
-    sends.client = "gateway"
+async def test_entries_carry_the_producer_span(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    """The producer span ends once the entries are in the stream; the server span gets the slowest entry's times."""
+    spans = OtelProducerSpans(tracer, "minilm")
+    spans.client = "gateway"
     with tracer.start_as_current_span("server"):
-        request = await in_flight(sends)
+        request = await in_flight(spans)
         assert exporter.get_finished_spans() == ()
-        sends.sent(request)
-        sends.sent(request)
-        request.take(Vectors(ID, 0, 2, 1, b"12345678", Timing(1.0, 20.0, 3, 4.0)))
-        request.take(Vectors(ID, 2, 1, 1, b"1234", Timing(5.0, 6.0, 7, 8.0)))
+        spans.end(request)
+        spans.end(request)
+        request.accept(Vectors(ID, 0, 2, 1, b"12345678", Timing(1.0, 20.0, 3, 4.0)))
+        request.accept(Vectors(ID, 2, 1, 1, b"1234", Timing(5.0, 6.0, 7, 8.0)))
         await asyncio.sleep(0)
     send, server = exporter.get_finished_spans()
     context = parse_span_context(request.traceparent)
     assert context is not None
     assert context.span_id == send.context.span_id
-    assert told(send) == {
+    assert attributes(send) == {
         "messaging.batch.message_count": 2,
         "messaging.client.id": "gateway",
         "messaging.destination.name": "minilm",
@@ -214,7 +218,7 @@ async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMe
         "redbatch.inputs": 3,
         "redbatch.lane": "interactive",
     }
-    assert told(server) == {
+    assert attributes(server) == {
         "redbatch.queue_ms": 1.0,
         "redbatch.tokenize_ms": 4.0,
         "redbatch.inference_ms": 20.0,
@@ -222,8 +226,8 @@ async def test_entries_name_the_span_of_their_way(tracer: Tracer, exporter: InMe
     }
 
 
-async def test_entries_of_what_is_not_sampled_name_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker has to read what it would not tell."""
+async def test_entries_of_an_unsampled_request_carry_no_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers need not parse the id of a span that is not exported."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     request = await in_flight(OtelProducerSpans(create_tracing(create_bare_provider("gateway")).tracer, "minilm"))
     assert request.traceparent == ""
@@ -231,66 +235,64 @@ async def test_entries_of_what_is_not_sampled_name_nothing(monkeypatch: pytest.M
 
 
 async def test_a_request_goes_on_without_its_span() -> None:
-    """Whatever keeps that from being made."""
-    sends = OtelProducerSpans(cast("Tracer", None), "minilm")
+    """A request continues if its span cannot be made."""
+    spans = OtelProducerSpans(cast("Tracer", None), "minilm")
     with capture_logs() as logs:
-        request = await in_flight(sends)
-        sends.sent(request)
+        request = await in_flight(spans)
+        spans.end(request)
     assert (request.done, request.traceparent) == (False, "")
     assert all(line["event"] == "spans are lost" for line in logs)
     request.close()
 
 
-async def test_what_is_refused_was_not_sent(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """The span says why."""
+async def test_a_refused_request_ends_its_span_with_an_error(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    """The span has the code of the error."""
     request = await in_flight(OtelProducerSpans(tracer, "minilm"))
     request.fail(OverloadedError("full"))
     await asyncio.sleep(0)
-    span = the_one(exporter)
-    assert (span.status.status_code, told(span)["error.type"]) == (StatusCode.ERROR, "overloaded")
+    span = only_span(exporter)
+    assert (span.status.status_code, attributes(span)["error.type"]) == (StatusCode.ERROR, "overloaded")
     request.close()
 
 
 @pytest.mark.parametrize("sent", [True, False])
 async def test_a_client_that_leaves_ends_the_span(tracer: Tracer, exporter: InMemorySpanExporter, sent: bool) -> None:
-    """It is no error; and nothing is kept of it."""
-    sends = OtelProducerSpans(tracer, "minilm")
-    request = await in_flight(sends)
+    """The span of a request whose client left has no error status, and is not held any more."""
+    spans = OtelProducerSpans(tracer, "minilm")
+    request = await in_flight(spans)
     if sent:
-        sends.sent(request)
+        spans.end(request)
     request.close()
     await asyncio.sleep(0)
-    assert the_one(exporter).status.status_code == StatusCode.UNSET
-    assert sends._open == {}
+    assert only_span(exporter).status.status_code == StatusCode.UNSET
+    assert spans._open == {}
 
 
-async def test_an_answer_that_comes_too_late_does_not_change_what_was_sent(
-    tracer: Tracer, exporter: InMemorySpanExporter
-) -> None:
-    """That is the server's error."""
-    sends = OtelProducerSpans(tracer, "minilm")
+async def test_a_late_answer_does_not_change_the_producer_span(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    """A deadline that passes is an error of the server span only."""
+    spans = OtelProducerSpans(tracer, "minilm")
     with tracer.start_as_current_span("server"):
-        request = await in_flight(sends)
-        sends.sent(request)
+        request = await in_flight(spans)
+        spans.end(request)
         request.fail(DeadlineExceededError("late"))
         await asyncio.sleep(0)
     send, server = exporter.get_finished_spans()
     assert send.status.status_code == StatusCode.UNSET
-    assert told(server) == {"redbatch.error.code": "deadline_exceeded"}
+    assert attributes(server) == {"redbatch.error.code": "deadline_exceeded"}
     request.close()
 
 
 @pytest.mark.parametrize(
     ("error", "expected"), [(JobsFullError("no room"), "jobs_full"), (OSError("no room"), "OSError")]
 )
-def test_a_job_that_is_not_made_says_why(
+def test_a_failed_job_records_the_error(
     tracer: Tracer, exporter: InMemorySpanExporter, error: Exception, expected: str
 ) -> None:
-    """By its code or its kind, and not by the message."""
-    sends = OtelProducerSpans(tracer, "minilm")
-    with pytest.raises(type(error)), sends.job(BULK):
+    """The span of a failed job has the error's code or class, and not its message."""
+    spans = OtelProducerSpans(tracer, "minilm")
+    with pytest.raises(type(error)), spans.job(BULK):
         raise error
-    span = the_one(exporter)
-    assert (span.status.status_code, told(span)["error.type"]) == (StatusCode.ERROR, expected)
-    assert told(span)["redbatch.lane"] == "bulk"
+    span = only_span(exporter)
+    assert (span.status.status_code, attributes(span)["error.type"]) == (StatusCode.ERROR, expected)
+    assert attributes(span)["redbatch.lane"] == "bulk"
     assert "no room" not in span.to_json()

@@ -1,4 +1,4 @@
-"""Admission: who is refused, and when they may come again."""
+"""Admission: which requests are refused, and when a refused client may retry."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dispatch.admission import (
-    IN_TIME,
     JITTER,
-    RETRY_LEAST_S,
-    RETRY_MOST_S,
-    Cluster,
+    MAX_RETRY_S,
+    MIN_RETRY_S,
+    QUEUE_TIME_SHARE,
+    ClusterState,
     Grace,
     admit,
     fleet_rate,
@@ -27,54 +27,56 @@ GRACE = Grace(redis_s=5.0, worker_s=60.0)
 @pytest.mark.parametrize(
     ("cluster", "error"),
     [
-        (Cluster(), None),
-        (Cluster(redis_down_s=5.0), None),
-        (Cluster(redis_down_s=0.5), None),
-        (Cluster(redis_down_s=5.1), RedisUnreachableError),
-        (Cluster(redis_down_s=5.1, worker_unseen_s=None), RedisUnreachableError),
-        (Cluster(worker_unseen_s=None), NoWorkerError),
-        (Cluster(worker_unseen_s=60.0), None),
-        (Cluster(worker_unseen_s=60.1), NoWorkerError),
-        (Cluster(memory_ratio=0.7), None),
-        (Cluster(memory_ratio=0.71), OverloadedError),
+        (ClusterState(), None),
+        (ClusterState(redis_down_s=5.0), None),
+        (ClusterState(redis_down_s=0.5), None),
+        (ClusterState(redis_down_s=5.1), RedisUnreachableError),
+        (ClusterState(redis_down_s=5.1, worker_unseen_s=None), RedisUnreachableError),
+        (ClusterState(worker_unseen_s=None), NoWorkerError),
+        (ClusterState(worker_unseen_s=60.0), None),
+        (ClusterState(worker_unseen_s=60.1), NoWorkerError),
+        (ClusterState(memory_ratio=0.7), None),
+        (ClusterState(memory_ratio=0.71), OverloadedError),
     ],
 )
-def test_a_request_is_refused_past_a_grace_and_not_before(cluster: Cluster, error: type[RedbatchError] | None) -> None:
-    """Redis' absence is told before a worker's. How deep the queue is, is judged in Redis."""
-    refusal = admit(cluster, GRACE, budget_s=10.0, share=0.0)
+def test_a_request_is_refused_past_a_grace_and_not_before(
+    cluster: ClusterState, error: type[RedbatchError] | None
+) -> None:
+    """An outage of Redis is reported before the absence of workers. The depth of the queue is judged in Redis."""
+    refusal = admit(cluster, GRACE, budget_s=10.0, jitter=0.0)
     assert (None if refusal is None else type(refusal)) is error
 
 
 @pytest.mark.parametrize(("down_s", "budget_s", "taken"), [(0.9, 1.0, True), (1.1, 1.0, False), (4.9, 10.0, True)])
-def test_nobody_waits_for_redis_in_vain(down_s: float, budget_s: float, taken: bool) -> None:
+def test_no_request_waits_for_redis_in_vain(down_s: float, budget_s: float, taken: bool) -> None:
     """An outage that has lasted longer than a request has time is not expected to end within it."""
-    assert (admit(Cluster(redis_down_s=down_s), GRACE, budget_s, 0.0) is None) is taken
+    assert (admit(ClusterState(redis_down_s=down_s), GRACE, budget_s, 0.0) is None) is taken
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1))
-def test_refused_clients_come_back_spread(down_s: float, share: float) -> None:
-    """After as long as it has lasted, at least a second and at most half a minute; and not all at once."""
+def test_retries_of_refused_clients_are_spread(down_s: float, jitter: float) -> None:
+    """The wait is as long as the outage so far, from a second to half a minute, and jitter spreads the clients."""
     for cluster in (
-        Cluster(redis_down_s=down_s),
-        Cluster(worker_unseen_s=down_s),
-        Cluster(worker_unseen_s=None),
-        Cluster(memory_ratio=0.9),
+        ClusterState(redis_down_s=down_s),
+        ClusterState(worker_unseen_s=down_s),
+        ClusterState(worker_unseen_s=None),
+        ClusterState(memory_ratio=0.9),
     ):
-        first, last, some = (admit(cluster, GRACE, 10.0, each) for each in (0.0, 1.0, share))
+        first, last, some = (admit(cluster, GRACE, 10.0, each) for each in (0.0, 1.0, jitter))
         if first is None or last is None or some is None:
             assert first is last is some
             continue
         assert first.retry_after_s is not None
-        assert RETRY_LEAST_S <= first.retry_after_s <= RETRY_MOST_S
+        assert MIN_RETRY_S <= first.retry_after_s <= MAX_RETRY_S
         assert last.retry_after_s == pytest.approx((1 + JITTER) * first.retry_after_s)
-        assert some.retry_after_s == pytest.approx((1 + JITTER * share) * first.retry_after_s)
+        assert some.retry_after_s == pytest.approx((1 + JITTER * jitter) * first.retry_after_s)
 
 
 def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
-    """The message names the seconds, so that an operator knows when it began."""
+    """The message names the seconds, so that an operator knows when the outage began."""
     refused = (
-        admit(Cluster(redis_down_s=12.2), GRACE, 10.0, 0.0),
-        admit(Cluster(worker_unseen_s=77.0), GRACE, 10.0, 0.0),
+        admit(ClusterState(redis_down_s=12.2), GRACE, 10.0, 0.0),
+        admit(ClusterState(worker_unseen_s=77.0), GRACE, 10.0, 0.0),
     )
     assert [str(each) for each in refused] == [
         "Redis has not answered for 12.2 s: try again later.",
@@ -83,36 +85,38 @@ def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "rate", "share", "expected"),
+    ("tokens", "rate", "jitter", "expected"),
     [
-        (0, 0.0, 0.0, RETRY_LEAST_S),
-        (10**6, 0.0, 0.0, RETRY_LEAST_S),
-        (100, 1_000.0, 0.0, RETRY_LEAST_S),
+        (0, 0.0, 0.0, MIN_RETRY_S),
+        (10**6, 0.0, 0.0, MIN_RETRY_S),
+        (100, 1_000.0, 0.0, MIN_RETRY_S),
         (7_000, 1_000.0, 0.0, 7.0),
         (7_000, 1_000.0, 1.0, 7.0 * (1 + JITTER)),
-        (10**9, 1.0, 0.0, RETRY_MOST_S),
+        (10**9, 1.0, 0.0, MAX_RETRY_S),
     ],
 )
-def test_what_was_too_much_is_done_when_a_refused_request_comes_again(
-    tokens: int, rate: float, share: float, expected: float
+def test_the_excess_is_processed_before_a_refused_request_is_retried(
+    tokens: int, rate: float, jitter: float, expected: float
 ) -> None:
     """The wait follows the measured rate within its bounds, and grows with the client's place in the jitter."""
-    assert expected == retry_after_s(tokens, rate, share)
+    assert expected == retry_after_s(tokens, rate, jitter)
 
 
 @given(st.integers(0, 10**9), st.floats(0, 10**9), st.floats(0, 1))
-def test_the_wait_stays_within_its_bounds(tokens: int, rate: float, share: float) -> None:
-    """Whatever was measured, nobody is told to come at once or after a minute."""
-    wait = retry_after_s(tokens, rate, share)
-    assert RETRY_LEAST_S <= wait <= RETRY_MOST_S * (1 + JITTER)
+def test_the_wait_stays_within_its_bounds(tokens: int, rate: float, jitter: float) -> None:
+    """No measured rate makes a client retry at once or after more than the maximum with its jitter."""
+    wait = retry_after_s(tokens, rate, jitter)
+    assert MIN_RETRY_S <= wait <= MAX_RETRY_S * (1 + JITTER)
 
 
 @pytest.mark.parametrize(
     ("rate", "budget_s", "expected"),
-    [(0.0, 10.0, MAX_TOKENS), (1_000.0, 10.0, 10_000 * IN_TIME), (1_000.0, 0.0, 0)],
+    [(0.0, 10.0, MAX_TOKENS), (1_000.0, 10.0, 10_000 * QUEUE_TIME_SHARE), (1_000.0, 0.0, 0)],
 )
-def test_before_a_request_is_no_more_than_is_done_in_its_time(rate: float, budget_s: float, expected: float) -> None:
-    """At the measured rate, with a margin; without one there is no bound."""
+def test_a_lane_holds_no_more_than_is_processed_in_a_requests_time(
+    rate: float, budget_s: float, expected: float
+) -> None:
+    """The bound follows the measured rate, with a margin; without a rate there is no bound."""
     assert max_tokens(rate, budget_s) == expected
 
 
@@ -120,6 +124,6 @@ def test_before_a_request_is_no_more_than_is_done_in_its_time(rate: float, budge
     ("rates", "expected"),
     [([], 0.0), ([0.0, 0.0], 0.0), ([100.0, 300.0], 400.0), ([100.0, 0.0, 300.0, 0.0], 800.0)],
 )
-def test_a_worker_that_has_just_come_counts_as_the_others_do(rates: list[float], expected: float) -> None:
-    """Else a fleet that grows under load would go on refusing what it could do."""
+def test_a_worker_of_unknown_rate_counts_with_the_mean_of_the_others(rates: list[float], expected: float) -> None:
+    """Otherwise a fleet that grows under load would still refuse requests that it could answer."""
     assert fleet_rate(rates) == expected

@@ -1,4 +1,4 @@
-"""A request of which a part was remembered, when a new revision of the model comes in that moment."""
+"""A request with some cached vectors, when the model revision changes at that moment."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from shared.cache import CachedVector
 from shared.messages import Vectors
 
 
-class Changing:
-    """A dispatcher whose workers were ready with one revision when asked, and answer with another."""
+class ChangingDispatcher:
+    """A dispatcher whose workers were last seen with one revision, and answer with another."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[InferenceRequest, str]] = []
+        self.requests: list[tuple[InferenceRequest, str]] = []
         ready = SimpleNamespace(state="ready", revision="old")
         self.monitor = SimpleNamespace(workers=lambda: (ready,))
 
-    async def answer(self, asked: InferenceRequest, request_id: str = "") -> InferenceResult:
-        """Answers with vectors of the new revision, each the number 2."""
-        self.asked.append((asked, request_id))
-        parts = [Vectors("", at, 1, 1, struct.pack("<f", 2.0), revision="new") for at in range(len(asked.inputs))]
+    async def answer(self, request: InferenceRequest, request_id: str = "") -> InferenceResult:
+        """Returns vectors of the new revision, each with the only number 2."""
+        self.requests.append((request, request_id))
+        parts = [Vectors("", at, 1, 1, struct.pack("<f", 2.0), revision="new") for at in range(len(request.inputs))]
         return InferenceResult(parts)
 
 
-class HalfFull:
-    """A cache that knows the first input."""
+class PartialCache:
+    """A cache that holds the vector of the first input."""
 
-    async def find(self, names: list[bytes]) -> list[CachedVector | None]:
-        """Returns a vector of the old revision, the number 1, and nothing for all others."""
-        return [CachedVector(0, 3, struct.pack("<f", 1.0)), *(None for _ in names[1:])]
+    async def find(self, cache_keys: list[bytes]) -> list[CachedVector | None]:
+        """Returns a vector of the old revision with the only number 1, and None for all others."""
+        return [CachedVector(0, 3, struct.pack("<f", 1.0)), *(None for _ in cache_keys[1:])]
 
-    def keep(self, vectors: dict[bytes, object]) -> None:
-        """Sees that nothing of another revision is kept."""
+    def store(self, vectors: dict[bytes, object]) -> None:
+        """Checks that no vector of another revision is stored."""
         assert vectors == {}
 
 
-async def test_what_was_remembered_is_not_mixed_with_a_new_revision() -> None:
-    """All of it is computed then, under an id of its own: a late answer to the first try must not fit."""
-    dispatcher = Changing()
-    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", HalfFull()))
-    answered = await cached.answer(InferenceRequest(("a", "b", "c"), 1_000), "the client's")
-    assert [float(row[0]) for row in rows_of(answered) if row is not None] == [2.0, 2.0, 2.0]
-    (first, first_id), (second, second_id) = dispatcher.asked
+async def test_cached_vectors_are_not_mixed_with_a_new_revision() -> None:
+    """All vectors are computed with a new request id, so that a late reply to the first try does not match."""
+    dispatcher = ChangingDispatcher()
+    cached = CachingDispatcher(cast("Any", dispatcher), cast("VectorCache", PartialCache()))
+    result = await cached.answer(InferenceRequest(("a", "b", "c"), 1_000), "the client's")
+    assert [float(row[0]) for row in rows_of(result) if row is not None] == [2.0, 2.0, 2.0]
+    (first, first_id), (second, second_id) = dispatcher.requests
     assert (first.inputs, second.inputs) == (("b", "c"), ("a", "b", "c"))
     assert (first_id, second_id) == ("the client's", "")
     assert second.timeout_ms <= first.timeout_ms

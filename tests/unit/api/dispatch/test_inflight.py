@@ -1,4 +1,4 @@
-"""One request on its way: which replies count, and how it ends."""
+"""One request in flight: which replies count, and how the request ends."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def make_request() -> InFlight:
     return InFlight(ID, [NewEntry(0, 2, 10, b""), NewEntry(2, 2, 10, b"")], 0.0, WHOLE)
 
 
-async def test_answers_are_put_together_by_position() -> None:
-    """Whatever order replies come in, the answer is in the order of the request."""
+async def test_replies_are_ordered_by_position() -> None:
+    """The answer is in the order of the request, in whatever order its replies come."""
     request = make_request()
-    assert request.take(vectors(2, value=2.0))
+    assert request.accept(vectors(2, value=2.0))
     assert not request.done
-    assert request.take(vectors(0, value=1.0))
+    assert request.accept(vectors(0, value=1.0))
     assert await request.answer == [vectors(0, value=1.0), vectors(2, value=2.0)]
 
 
-async def test_the_first_answer_for_a_position_counts() -> None:
-    """An entry that ran twice is answered once; the second answer is dropped."""
+async def test_the_first_reply_for_a_position_counts() -> None:
+    """The second reply to an entry that ran twice is dropped."""
     request = make_request()
-    assert [request.take(vectors(0, value=each)) for each in (1.0, 9.0)] == [True, False]
-    assert request.take(vectors(2, value=2.0))
-    assert not request.take(vectors(2, value=9.0))
+    assert [request.accept(vectors(0, value=each)) for each in (1.0, 9.0)] == [True, False]
+    assert request.accept(vectors(2, value=2.0))
+    assert not request.accept(vectors(2, value=9.0))
     assert (await request.answer)[0] == vectors(0, value=1.0)
 
 
@@ -58,36 +58,36 @@ async def test_the_first_answer_for_a_position_counts() -> None:
     ],
 )
 async def test_a_reply_that_does_not_fit_is_dropped(reply: Vectors | Failure) -> None:
-    """Another request's id, a wrong number of inputs or a position that was not asked leaves the request waiting."""
+    """A reply with another request's id, a wrong number of inputs or an unknown position leaves the request waiting."""
     request = make_request()
-    assert not request.take(reply)
+    assert not request.accept(reply)
     assert not request.done
     request.close()
 
 
 async def test_one_failed_entry_fails_the_request() -> None:
-    """A request is answered whole or with an error, and nothing comes after that."""
+    """The request is answered with the error of its failed entry, and later replies are dropped."""
     request = make_request()
-    assert request.take(vectors(0))
-    assert request.take(Failure(ID, 2, 2, "input_failed", "Input 2 failed."))
-    assert not request.take(vectors(2))
+    assert request.accept(vectors(0))
+    assert request.accept(Failure(ID, 2, 2, "input_failed", "Input 2 failed."))
+    assert not request.accept(vectors(2))
     with pytest.raises(InputFailedError, match=r"Input 2 failed\."):
         await request.answer
 
 
 async def test_an_unknown_code_is_an_internal_error() -> None:
-    """A worker of a later version may know codes that this gateway does not."""
+    """A code that only a worker of a later version knows becomes an internal error."""
     request = make_request()
-    request.take(Failure(ID, 0, 2, "brand_new", "?"))
+    request.accept(Failure(ID, 0, 2, "brand_new", "?"))
     with pytest.raises(InternalError):
         await request.answer
 
 
 async def test_vectors_of_different_lengths_are_refused() -> None:
-    """Two models under one queue name are a fault of the set-up, and no answer is made of both."""
+    """Two models under one queue name are a configuration error: the request fails, and no answer mixes them."""
     request = make_request()
-    request.take(vectors(0, dim=3))
-    request.take(vectors(2, dim=4))
+    request.accept(vectors(0, dim=3))
+    request.accept(vectors(2, dim=4))
     with pytest.raises(InternalError, match="different models"):
         await request.answer
 
@@ -101,80 +101,80 @@ async def test_only_the_first_end_counts() -> None:
         await request.answer
 
 
-async def test_what_is_outstanding_is_in_the_stream_and_unanswered() -> None:
-    """An entry counts from when its place is known until it is answered or found lost."""
+async def test_an_outstanding_entry_is_in_the_stream_and_has_no_reply() -> None:
+    """An entry is outstanding from when its ref is known until it has a reply or is lost."""
     request = make_request()
     assert (request.submitted, request.outstanding()) == (False, {})
     refs = {position: Ref(0, b"1-%d" % position, 2, 10) for position in (0, 2)}
     for position, ref in refs.items():
         request.place(position, ref)
     assert (request.submitted, request.outstanding()) == (True, refs)
-    request.take(vectors(0))
+    request.accept(vectors(0))
     assert request.outstanding() == {2: refs[2]}
-    assert request.lose(2, refs[0]) is None, "it is elsewhere by now"
-    assert request.lose(2, refs[2]) == request.new_entries[2]
+    assert request.remove_lost(2, refs[0]) is None, "its ref is another by now"
+    assert request.remove_lost(2, refs[2]) == request.new_entries[2]
     assert request.outstanding() == {}
     request.close()
 
 
 async def test_an_answered_entry_is_not_lost() -> None:
-    """An entry that left the stream because it was answered is not added again."""
+    """An entry that left the stream because it has a reply is not added again."""
     request = make_request()
     ref = Ref(0, b"1-0", 2, 10)
     request.place(0, ref)
-    request.take(vectors(0))
-    assert request.lose(0, ref) is None
+    request.accept(vectors(0))
+    assert request.remove_lost(0, ref) is None
     request.close()
 
 
 @pytest.mark.parametrize("end", ["nothing", "an answer", "an error", "a cancel"])
 async def test_closing_leaves_nothing_behind(end: str) -> None:
-    """However it ended, a request that nobody waits for is done, and its error is no `never retrieved` warning."""
+    """A closed request is done, however it ended, and its error causes no `never retrieved` warning."""
     request = make_request()
     if end == "an answer":
-        request.take(vectors(0))
-        request.take(vectors(2))
+        request.accept(vectors(0))
+        request.accept(vectors(2))
     elif end == "an error":
         request.fail(InternalError(""))
     elif end == "a cancel":
         request.answer.cancel()
-    told: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    warnings: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: warnings.append(context))
     request.close()
     assert request.done
-    assert not request.take(vectors(0))
+    assert not request.accept(vectors(0))
     del request
-    assert told == []
+    assert warnings == []
 
 
-async def test_a_partial_request_takes_failures_for_answers() -> None:
-    """In order, beside the vectors of the others."""
+async def test_a_partial_request_accepts_failures_as_replies() -> None:
+    """The answer holds the failure in its position, beside the vectors of the other inputs."""
     request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(3)], 0.0, PARTIAL)
     failure = Failure(ID, 1, 1, "input_failed", "no")
     for reply in (vectors(2, n=1), failure, vectors(0, n=1)):
-        assert request.take(reply)
+        assert request.accept(reply)
     assert await request.answer == [vectors(0, n=1), failure, vectors(2, n=1)]
 
 
-async def test_a_partial_request_that_expires_has_what_came() -> None:
-    """What did not come says why; it is still taken back."""
+async def test_a_partial_request_that_expires_has_the_replies_so_far() -> None:
+    """Entries without a reply get a failure with the deadline's error, and stay outstanding, to be cancelled."""
     request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(3)], 0.0, PARTIAL)
     for at in range(3):
         request.place(at, Ref(0, b"%d-0" % at, 1, 10))
-    assert request.take(vectors(1, n=1))
+    assert request.accept(vectors(1, n=1))
     request.expire(DeadlineExceededError("late"))
     late = [Failure(ID, at, 1, "deadline_exceeded", "late") for at in (0, 2)]
     assert await request.answer == [late[0], vectors(1, n=1), late[1]]
     assert sorted(request.outstanding()) == [0, 2]
-    request.expire(DeadlineExceededError("again"))  # it is answered: nothing happens
+    request.expire(DeadlineExceededError("again"))  # the request is answered: this changes nothing
 
 
 @pytest.mark.parametrize("partial", [True, False])
-async def test_a_request_that_expires_with_nothing_fails(partial: bool) -> None:
-    """And one that must be whole fails in any case."""
+async def test_a_request_that_expires_without_a_usable_reply_fails(partial: bool) -> None:
+    """A partial request fails if it has no reply, and a request that must be complete fails in any case."""
     request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(2)], 0.0, WHOLE._replace(partial=partial))
     if not partial:
-        assert request.take(vectors(1, n=1))
+        assert request.accept(vectors(1, n=1))
     request.expire(DeadlineExceededError("late"))
     with pytest.raises(DeadlineExceededError, match="late"):
         await request.answer
@@ -184,7 +184,7 @@ async def test_a_request_that_expires_with_nothing_fails(partial: bool) -> None:
     ("op", "fitting"), [(EMBED, "vectors"), (EMBED_ALL, "each token"), (TOKENIZE, "values"), (DECODE, "values")]
 )
 async def test_a_reply_of_another_kind_is_dropped(op: str, fitting: str) -> None:
-    """It cannot be for what was asked."""
+    """Only the kind of reply that the operation returns is accepted."""
     replies: dict[str, Reply] = {
         "vectors": vectors(0),
         "each token": Vectors(ID, 0, 2, 1, bytes(8), counts=(1, 1)),
@@ -192,54 +192,54 @@ async def test_a_reply_of_another_kind_is_dropped(op: str, fitting: str) -> None
     }
     for kind, reply in replies.items():
         request = InFlight(ID, [NewEntry(0, 2, 10, b"")], 0.0, WHOLE._replace(op=op))
-        assert request.take(reply) is (kind == fitting)
+        assert request.accept(reply) is (kind == fitting)
         assert request.done is (kind == fitting)
 
 
-async def test_a_partial_request_that_expires_with_failures_alone_fails() -> None:
-    """There is nothing to make do with."""
+async def test_a_partial_request_that_expires_with_only_failures_fails() -> None:
+    """Without any vector there is no partial answer."""
     request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(2)], 0.0, PARTIAL)
-    assert request.take(Failure(ID, 0, 1, "input_failed", "no"))
+    assert request.accept(Failure(ID, 0, 1, "input_failed", "no"))
     request.expire(DeadlineExceededError("late"))
     with pytest.raises(DeadlineExceededError):
         await request.answer
 
 
-def of(revision: str, position: int) -> Vectors:
-    """Returns a reply with vectors of a revision."""
+def vectors_of(revision: str, position: int) -> Vectors:
+    """Returns a reply with the vectors of a revision."""
     return vectors(position)._replace(revision=revision)
 
 
 async def test_vectors_of_two_revisions_make_no_answer() -> None:
-    """Who is told keeps those of one: the entries of the others are to run again, and complete it then."""
-    told: list[InFlight] = []
-    request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE, told.append)
+    """After a restriction to one revision, the entries of the others run again and complete the answer."""
+    mixed: list[InFlight] = []
+    request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE, mixed.append)
     for at, revision in ((0, "a"), (2, "b"), (4, "b")):
         request.place(at, Ref(0, b"1-%d" % at, 2, 10))
-        assert request.take(of(revision, at))
-    assert (told, request.done, request.revisions()) == ([request], False, {"a": 2, "b": 4})
-    again, waiting = request.keep("b")
-    assert ([each.position for each in again], len(waiting), request.outstanding()) == ([0], 1, {})
-    assert request.take(of("b", 0))
-    assert await request.answer == [of("b", 0), of("b", 2), of("b", 4)]
+        assert request.accept(vectors_of(revision, at))
+    assert (mixed, request.done, request.revisions()) == ([request], False, {"a": 2, "b": 4})
+    rerun, old_refs = request.restrict_to_revision("b")
+    assert ([each.position for each in rerun], len(old_refs), request.outstanding()) == ([0], 1, {})
+    assert request.accept(vectors_of("b", 0))
+    assert await request.answer == [vectors_of("b", at) for at in (0, 2, 4)]
 
 
-async def test_a_revision_that_is_gone_is_given_up_with_all_that_waits_for_it() -> None:
-    """Its vectors, and its entries that are in the stream; not those that are on their way there."""
+async def test_a_change_of_revision_reruns_the_entries_in_the_stream() -> None:
+    """Vectors of the old revision and entries in the stream run again; entries on their way into it do not."""
     request = InFlight(ID, [NewEntry(at, 2, 10, b"") for at in (0, 2, 4)], 0.0, WHOLE)
     request.place(0, Ref(0, b"1-0", 2, 10))
     request.place(2, Ref(0, b"1-2", 2, 10))
-    request.take(of("a", 0))
-    again, waiting = request.keep("b")
-    assert ([each.position for each in again], waiting) == ([0, 2], [Ref(0, b"1-0", 2, 10), Ref(0, b"1-2", 2, 10)])
+    request.accept(vectors_of("a", 0))
+    rerun, old_refs = request.restrict_to_revision("b")
+    assert ([each.position for each in rerun], old_refs) == ([0, 2], [Ref(0, b"1-0", 2, 10), Ref(0, b"1-2", 2, 10)])
     assert request.revision == "b"
 
 
 async def test_a_partial_answer_in_time_is_of_one_revision() -> None:
-    """What is of another when time is over counts as late."""
+    """Vectors of another revision at the deadline count as late."""
     request = InFlight(ID, [NewEntry(at, 1, 10, b"") for at in range(4)], 0.0, PARTIAL)
     for at, revision in ((0, "a"), (1, "b"), (2, "b")):
-        request.take(vectors(at, n=1)._replace(revision=revision))
+        request.accept(vectors(at, n=1)._replace(revision=revision))
     request.expire(DeadlineExceededError("late"))
-    found = [each.code if isinstance(each, Failure) else each[-1] for each in await request.answer]
-    assert found == ["deadline_exceeded", "b", "b", "deadline_exceeded"]
+    codes_or_revisions = [each.code if isinstance(each, Failure) else each[-1] for each in await request.answer]
+    assert codes_or_revisions == ["deadline_exceeded", "b", "b", "deadline_exceeded"]

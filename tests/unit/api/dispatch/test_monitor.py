@@ -1,4 +1,4 @@
-"""When a gateway takes the queue's data for lost."""
+"""When a gateway considers the queue's data lost."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shared.keys import Keys
 pytestmark = pytest.mark.asyncio
 
 
-class Away:
-    """A link to a Redis that never answers."""
+class UnreachableRedis:
+    """A connection to a Redis that never answers."""
 
     async def run(self, *_args: object) -> None:
-        """Does not answer."""
-        raise RedisUnreachableError("away")
+        """Raises RedisUnreachableError."""
+        raise RedisUnreachableError("out of reach")
 
 
 @pytest.mark.parametrize(
@@ -32,21 +32,21 @@ class Away:
         ([b"1", b"", b"2"], 2),
         ([b"1", b"2", b"", b"3"], 3),
     ],
-    ids=["the same", "the first one", "another", "none any more", "another after none", "none, seen late"],
+    ids=["the same", "the first one", "another", "none after one", "another after none", "none, seen late"],
 )
 async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int) -> None:
-    """From the first one on each change counts, also that from none to another: what came between may be lost."""
-    seen = 0
+    """After the first epoch each change is a loss, also that from none to another: entries in between may be lost."""
+    losses_seen = 0
 
     async def on_loss() -> None:
-        nonlocal seen
-        seen += 1
+        nonlocal losses_seen
+        losses_seen += 1
 
-    monitor = Monitor(cast("Any", Away()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
     running = asyncio.create_task(monitor.run())
     for epoch in epochs:
-        monitor.saw_epoch(epoch)
+        monitor.observe_epoch(epoch)
         for _ in range(10):
             await asyncio.sleep(0)
     running.cancel()
-    assert seen == losses
+    assert losses_seen == losses

@@ -1,4 +1,4 @@
-"""How a request becomes entries."""
+"""How a request is split into entries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.splitting import MAX_READ, SPECIAL_TOKENS, check_output, estimate_tokens, split
+from api.dispatch.splitting import MAX_OUTPUT_TOKENS, SPECIAL_TOKENS, check_output_size, estimate_tokens, split
 from shared.codec import decode_body, encode_ids
 from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Heartbeat, Options
@@ -15,64 +15,68 @@ from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Heartbeat, Optio
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
 
-def asked(inputs: list[str]) -> InferenceRequest:
-    """Returns a request for these."""
+def make_request(inputs: list[str]) -> InferenceRequest:
+    """Returns a request for these inputs."""
     return InferenceRequest(tuple(inputs), 1_000)
 
 
 @given(texts, st.integers(1, 33))
-def test_entries_put_together_are_the_request(inputs: list[str], per_entry: int) -> None:
-    """Every input is in one entry, at its place; no entry is over the bound, and only the last may be below it."""
-    new_entries, _ = split(asked(inputs), per_entry)
-    parts = [decode_body(new_entry.body).inputs for new_entry in new_entries]
+def test_the_entries_together_hold_the_request(inputs: list[str], per_entry: int) -> None:
+    """Each input is in one entry, in order; no entry exceeds the bound, and only the last may be smaller."""
+    new_entries, _ = split(make_request(inputs), per_entry)
+    parts = [decode_body(entry.body).inputs for entry in new_entries]
     assert [text for part in parts for text in part] == inputs
-    assert [new_entry.n for new_entry in new_entries] == [len(part) for part in parts]
-    assert [new_entry.position for new_entry in new_entries] == list(range(0, len(inputs), per_entry))
-    assert all(new_entry.n == per_entry for new_entry in new_entries[:-1])
+    assert [entry.n for entry in new_entries] == [len(part) for part in parts]
+    assert [entry.position for entry in new_entries] == list(range(0, len(inputs), per_entry))
+    assert all(entry.n == per_entry for entry in new_entries[:-1])
     assert 1 <= new_entries[-1].n <= per_entry
 
 
 @given(texts)
 def test_the_cost_of_a_request_does_not_depend_on_how_it_is_split(inputs: list[str]) -> None:
-    """An entry costs what its inputs cost."""
-    assert {sum(new_entry.cost for new_entry in split(asked(inputs), each)[0]) for each in (1, 7, 100)} == {
+    """The cost of an entry is the sum of the costs of its inputs."""
+    assert {sum(entry.cost for entry in split(make_request(inputs), each)[0]) for each in (1, 7, 100)} == {
         sum(estimate_tokens(text) for text in inputs)
     }
 
 
-def test_a_lone_surrogate_is_the_clients_fault() -> None:
-    """A text that UTF-8 cannot carry never reaches the queue, and is not repeated."""
+def test_a_lone_surrogate_is_an_invalid_request() -> None:
+    """A text that UTF-8 cannot carry never reaches the queue, and the error message does not repeat it."""
     with pytest.raises(InvalidRequestError, match="lone surrogate") as caught:
-        split(asked(["fine", "secret \ud800"]), 1)
+        split(make_request(["fine", "secret \ud800"]), 1)
     assert "secret" not in caught.value.message
 
 
-def test_a_partial_request_has_an_entry_for_each_input_that_can_have_one() -> None:
-    """At its index; of the others it is said what is wrong, and nothing of their text."""
+def test_a_partial_request_has_an_entry_for_each_valid_input() -> None:
+    """The entry has the input's index; each invalid input gets a failure that does not repeat its text."""
     input_errors = {1: InvalidRequestError("texts[1] is empty.")}
     whole = InferenceRequest(("a", "", "secret \ud800", "b"), 1_000, partial=True, input_errors=input_errors)
     new_entries, failures = split(whole, 32)
-    assert [(new_entry.position, new_entry.n, decode_body(new_entry.body).inputs) for new_entry in new_entries] == [
+    assert [(entry.position, entry.n, decode_body(entry.body).inputs) for entry in new_entries] == [
         (0, 1, ("a",)),
         (3, 1, ("b",)),
     ]
     assert [(each.position, each.code, each.message) for each in failures] == [
         (1, "invalid_request", "texts[1] is empty."),
-        (2, "invalid_request", "An input holds a lone surrogate, which is no character."),
+        (2, "invalid_request", "An input holds a lone surrogate, which is not a character."),
     ]
 
 
 def test_an_operation_and_its_options_go_with_every_entry() -> None:
-    """Whatever is to be done is done to all."""
+    """Every entry carries the operation and the options of its request."""
     options = Options("query", special_tokens=False)
-    for op, entries in ((EMBED, 2), (EMBED_ALL, 3), (TOKENIZE, 3)):  # what may give long answers goes one by one
+    for op, entries in (
+        (EMBED, 2),
+        (EMBED_ALL, 3),
+        (TOKENIZE, 3),
+    ):  # operations with long outputs have one input per entry
         new_entries, _ = split(InferenceRequest(("a", "b", "c"), 1_000, options=options, op=op), 2)
-        bodies = [decode_body(new_entry.body) for new_entry in new_entries]
+        bodies = [decode_body(entry.body) for entry in new_entries]
         assert [(each.op, each.options) for each in bodies] == [(op, options)] * entries
 
 
 def worker(dim: int, longest: int) -> Heartbeat:
-    """Returns the heartbeat of a worker with such a model."""
+    """Returns the heartbeat of a worker whose model has this dimension and maximum input length."""
     return Heartbeat("w", "h", 1, "cpu", "m", dim, "ready", 1.0, 0, 0, 0, max_input_tokens=longest)
 
 
@@ -81,22 +85,22 @@ def worker(dim: int, longest: int) -> Heartbeat:
     [(("x" * 8_190,), 8_192, True), (("x" * 8_190, ""), 8_192, False), (("x" * 9_000,) * 32, 256, True)],
 )
 def test_the_vectors_of_tokens_are_bounded(texts: tuple[str, ...], longest: int, fits: bool) -> None:
-    """By what the model reads of each text at most: 8,192 times 1,024 float32 are all that may be asked for at once."""
-    asked = InferenceRequest(texts, 1_000, op=EMBED_ALL)
+    """Each text counts up to the model's input length: one answer holds at most 8,192 times 1,024 float32."""
+    request = InferenceRequest(texts, 1_000, op=EMBED_ALL)
     if fits:
-        check_output(asked, [worker(1_024, longest), worker(0, 0)])
+        check_output_size(request, [worker(1_024, longest), worker(0, 0)])
     else:
         with pytest.raises(TooLargeError, match="over the limit of 32"):
-            check_output(asked, [worker(1_024, longest)])
-    check_output(asked, [])
-    check_output(asked._replace(op=EMBED), [worker(1_024, longest)])
+            check_output_size(request, [worker(1_024, longest)])
+    check_output_size(request, [])
+    check_output_size(request._replace(op=EMBED), [worker(1_024, longest)])
 
 
 @pytest.mark.parametrize("op", [TOKENIZE, DECODE])
-def test_what_a_tokenizer_is_asked_is_bounded(op: str) -> None:
-    """In tokens, of which a text has no more than characters."""
-    given = "x" * (MAX_READ // 5 - SPECIAL_TOKENS)
-    each = given if op == TOKENIZE else encode_ids([1] * len(given))
-    check_output(InferenceRequest((each,) * 5, 1_000, op=op), [])
+def test_tokenizer_requests_are_bounded(op: str) -> None:
+    """The bound is in tokens, and a text has at most one token per character."""
+    text = "x" * (MAX_OUTPUT_TOKENS // 5 - SPECIAL_TOKENS)
+    value = text if op == TOKENIZE else encode_ids([1] * len(text))
+    check_output_size(InferenceRequest((value,) * 5, 1_000, op=op), [])
     with pytest.raises(TooLargeError, match="500000 tokens"):
-        check_output(InferenceRequest((each,) * 6, 1_000, op=op), [])
+        check_output_size(InferenceRequest((value,) * 6, 1_000, op=op), [])

@@ -1,4 +1,4 @@
-"""What happens while a submit, or a cancel, is under way."""
+"""What happens while a submit or a cancel is under way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRACEPARENT_AT, REVISION_AT = 14, 15
 
 
 class Redis:
-    """Takes submits, and has the revision that the request is for change during the first."""
+    """Accepts submits, and changes the revision of the request during the first."""
 
     def __init__(self, request: InFlight) -> None:
         self._request = request
@@ -32,34 +32,34 @@ class Redis:
         self.traced: list[Any] = []
         self.cancelled: list[Any] = []
 
-    async def run(self, script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as Link
-        """Answers as the scripts do."""
+    async def run(self, script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as RedisConnection
+        """Returns what the scripts return."""
         if script is scripts.CANCEL:
             self.cancelled.append(args[5])
             return 1
         self.submitted.append(args[REVISION_AT])
         self.traced.append(args[TRACEPARENT_AT])
         if len(self.submitted) == 1:
-            self._request.keep("new")
+            self._request.restrict_to_revision("new")
         return [0, b"1.1", [[b"ok", b"%d-0" % len(self.submitted)]]]
 
 
 class SlowRedis:
-    """Answers the second cancel alone."""
+    """Answers only the second cancel."""
 
     def __init__(self) -> None:
         self.cancelled: list[Any] = []
 
-    async def run(self, _script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as Link
-        """Answers as the script does."""
+    async def run(self, _script: scripts.Script, _keys: list[str], args: list[Any]) -> Any:  # noqa: ANN401 - as RedisConnection
+        """Returns what the script returns."""
         self.cancelled.append(args[5])
         if len(self.cancelled) == 1:
             await asyncio.Event().wait()
         return 1
 
 
-def told(submitted: Callable[[InFlight], None] = lambda _: None) -> SubmitCallbacks:
-    """Somebody who is told what came of a submit, and says that there is room for everything."""
+def make_callbacks(submitted: Callable[[InFlight], None] = lambda _: None) -> SubmitCallbacks:
+    """Returns callbacks that set no limits."""
     return SubmitCallbacks(
         submitted=submitted,
         epoch=lambda _: None,
@@ -70,10 +70,10 @@ def told(submitted: Callable[[InFlight], None] = lambda _: None) -> SubmitCallba
     )
 
 
-async def test_what_a_stop_finds_half_taken_back_is_taken_back_at_last() -> None:
-    """The gateway ends its tasks, and then asks once more."""
+async def test_a_stop_repeats_a_cancel_that_was_under_way() -> None:
+    """The gateway stops its tasks, and then flushes the cancels once more."""
     redis = SlowRedis()
-    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), told())
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), make_callbacks())
     submitter.cancel([Ref(0, b"1-0", 1, 1)])
     running = asyncio.create_task(submitter.run())
     await asyncio.sleep(0)
@@ -85,15 +85,15 @@ async def test_what_a_stop_finds_half_taken_back_is_taken_back_at_last() -> None
     assert redis.cancelled == [b"1-0", b"1-0"]
 
 
-async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_again() -> None:
-    """Once, for the one that it is for now, of the same trace; and it is not counted as waiting where it was first."""
+async def test_entries_for_an_old_revision_are_cancelled_and_added_again() -> None:
+    """They are added once, for the new revision and in the same trace, and their first refs are not outstanding."""
     request = InFlight(
         ID, [NewEntry(0, 1, 10, b"")], asyncio.get_running_loop().time() + 10, InferenceRequest(("a",), 10_000)
     )
     request.revision, request.traceparent = "old", "00-1-2-01"
     redis = Redis(request)
     placed: list[InFlight] = []
-    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), told(placed.append))
+    submitter = Submitter(cast("Any", redis), Keys("q"), "g", QueueBound(10), make_callbacks(placed.append))
     submitter.add(PendingSubmit(request, tuple(request.new_entries.values()), exempt=True))
     running = asyncio.create_task(submitter.run())
     for _ in range(20):
@@ -107,17 +107,17 @@ async def test_what_was_for_a_revision_that_is_gone_is_taken_back_and_added_agai
     request.close()
 
 
-class Refusing:
-    """Refuses every cancel, as a Redis does that does not allow it."""
+class RefusingRedis:
+    """Refuses every cancel, as Redis does without the permission for it."""
 
-    async def run(self, *_asked: object) -> None:
-        """Answers with an error."""
+    async def run(self, *_args: object) -> None:
+        """Raises Redis' error."""
         raise ResponseError("NOPERM")
 
 
 async def test_a_cancel_that_redis_refuses_is_not_tried_again() -> None:
-    """It would be refused again, and hold up all that comes after it."""
-    submitter = Submitter(cast("Any", Refusing()), Keys("q"), "g", QueueBound(10), told())
+    """It would be refused again, and delay all later submits and cancels."""
+    submitter = Submitter(cast("Any", RefusingRedis()), Keys("q"), "g", QueueBound(10), make_callbacks())
     submitter.cancel([Ref(0, b"1-0", 1, 1)], "waiter")
     with pytest.raises(ResponseError):
         await submitter.flush_cancels()
