@@ -1,1 +1,19 @@
-"""The worker: claims entries, has its engine process run them in batches, and commits the replies."""
+"""The worker: claims entries, runs them in batches in an engine process, and commits the replies.
+
+- __main__: `python -m gpuworker`, as in a container.
+- settings: a worker's settings, for flags and environment variables.
+- settings_groups: the same settings in groups, for the code that uses them.
+- worker_group: the workers of one process, one for each device.
+- worker: the parts of one worker, and how they are connected.
+- watchdog: kills an engine that hangs.
+- metrics: Prometheus metrics of a worker.
+- tracing: spans of batches, if requests are traced.
+- models: the backend of a model, by its name.
+- functions: the protocol of a user's function (public).
+- policy: decisions as pure code: values in, values out.
+- consumer: the worker's side of the queue in Redis.
+- gpu: which GPU an engine uses, and when.
+- ipc: the boundary between worker and engine process.
+- engine: the engine process.
+- backends: how the engine runs a model.
+"""

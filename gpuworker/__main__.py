@@ -1,4 +1,4 @@
-"""`python -m gpuworker`: one worker, with its settings from the environment. This is what a container runs."""
+"""`python -m gpuworker`: runs a worker with settings from the environment, as in a container."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shared.process.logs import configure_logging
 from shared.process.settings import read_settings
 
 
-def main(given: Mapping[str, str] | None = None) -> int:
-    """Runs a worker to its end and returns its exit code. `given` settings win over the environment."""
-    settings = read_settings(WorkerSettings, given)
+def main(overrides: Mapping[str, str] | None = None) -> int:
+    """Runs a worker to its end and returns its exit code. The `overrides` take precedence over the environment."""
+    settings = read_settings(WorkerSettings, overrides)
     setproctitle("redbatch worker")
     configure_logging("worker", settings.log_level)
     return run(settings)

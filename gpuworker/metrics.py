@@ -1,4 +1,4 @@
-"""A worker's metrics, in base units."""
+"""Metrics of a worker, in base units."""
 
 from __future__ import annotations
 
@@ -10,46 +10,57 @@ SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 256, 512)
 TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
-QUEUE_WAIT = Histogram("redbatch_queue_wait_seconds", "From an entry's submit to the start of its run", buckets=SECONDS)
-BATCH_SIZE = Histogram("redbatch_batch_size", "Inputs in a batch", buckets=SIZES)
-BATCH_TOKENS = Histogram("redbatch_batch_tokens", "Tokens in a batch, without padding", buckets=TOKENS)
+QUEUE_WAIT = Histogram(
+    "redbatch_queue_wait_seconds", "Time from the submission of an entry to the start of its run", buckets=SECONDS
+)
+BATCH_SIZE = Histogram("redbatch_batch_size", "Number of inputs in a batch", buckets=SIZES)
+BATCH_TOKENS = Histogram("redbatch_batch_tokens", "Number of tokens in a batch, without padding", buckets=TOKENS)
 BATCH_PADDING = Histogram(
     "redbatch_batch_padding_ratio",
-    "Share of a batch that is padding",
+    "Fraction of a batch that is padding",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8),
 )
-INFERENCE = Histogram("redbatch_batch_inference_seconds", "Time that a batch ran in the model", buckets=SECONDS)
-BATCH_GAP = Histogram("redbatch_batch_gap_seconds", "From the end of a batch to the start of the next", buckets=SECONDS)
+INFERENCE = Histogram("redbatch_batch_inference_seconds", "Run time of a batch in the model", buckets=SECONDS)
+BATCH_GAP = Histogram(
+    "redbatch_batch_gap_seconds", "Time from the end of a batch to the start of the next", buckets=SECONDS
+)
 DEVICE_BUSY = Counter(
     "redbatch_device_busy_seconds",
-    "From the first kernel of a batch to its last, by the GPU's own clock; 0 for other devices",
+    "Time from the first kernel of a batch to its last, by the clock of the GPU; 0 for other devices",
     ["worker"],
 )
 INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
 FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
-COMMITS = Counter("redbatch_commits", "Entries by what their commit found", ["outcome"])
+COMMITS = Counter(
+    "redbatch_commits",
+    "Commits of entries, by outcome: answered, or found nothing (another commit was first)",
+    ["outcome"],
+)
 SILENT = "silent"
 RECLAIMED = Counter(
-    "redbatch_reclaimed", "Entries taken over: released by another, or of one that fell silent", ["origin"]
+    "redbatch_reclaimed",
+    "Entries taken over from other workers: released by a worker, or of a worker that is silent",
+    ["origin"],
 )
-RECLAIMED.labels(RELEASED)  # from the start, or the first to come would be no increase
+RECLAIMED.labels(RELEASED)  # from the start: otherwise the first takeover would not be an increase
 RECLAIMED.labels(SILENT)
-DROPPED = Counter("redbatch_dropped", "Entries let go because they were cancelled or taken over")
-HANDED_BACK = Counter("redbatch_handed_back", "Entries given back unbegun")
-DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up: the engine died each time that it ran them")
-JOB_ENTRIES = Counter("redbatch_job_entries", "Entries of jobs that this worker brought into the lanes", ["why"])
-ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engines started after the first")
+DROPPED = Counter("redbatch_dropped", "Entries dropped because they were cancelled or taken over")
+HANDED_BACK = Counter("redbatch_handed_back", "Entries handed back before they began to run")
+DEAD_LETTERS = Counter("redbatch_dead_letters", "Entries given up because the engine died each time that it ran them")
+JOB_ENTRIES = Counter("redbatch_job_entries", "Entries of jobs that this worker added to the lanes, by reason", ["why"])
+ENGINE_RESTARTS = Counter("redbatch_engine_restarts", "Engine starts after the first")
 ENGINE_HANGS = Counter("redbatch_engine_hangs", "Engines killed because they made no progress")
 HELD = Gauge("redbatch_held_entries", "Entries claimed and not committed", ["worker"])
 MAX_TOKENS = Gauge(
     "redbatch_batch_tokens_limit",
-    "Most tokens in a batch: as set, or less after one ran out of memory",
+    "Maximum tokens in a batch: as set, or less after a batch ran out of memory",
     ["worker"],
 )
 TOKEN_RATE = Gauge("redbatch_tokens_per_second", "Measured rate of the engine, in estimated tokens", ["worker"])
 UP = Gauge("redbatch_worker_up", "1 while the engine is ready", ["worker", "model"])
 LEASE_LEFT = Gauge(
-    "redbatch_gpu_lease_left_seconds", "Until the engine must leave its GPU if the lease is not renewed; 0 without one"
+    "redbatch_gpu_lease_left_seconds",
+    "Time until the engine must leave its GPU if its lease is not renewed; 0 without a lease",
 )
-LEASE_WAIT = Histogram("redbatch_gpu_lease_wait_seconds", "Time until a lease of a GPU was had", buckets=SECONDS)
-LEASES_LOST = Counter("redbatch_gpu_leases_lost", "Leases of a GPU that ran out, or went to another")
+LEASE_WAIT = Histogram("redbatch_gpu_lease_wait_seconds", "Time to acquire a GPU lease", buckets=SECONDS)
+LEASES_LOST = Counter("redbatch_gpu_leases_lost", "GPU leases that expired or went to another worker")

