@@ -53,7 +53,7 @@ def main(
     """Measures, and writes the table of docs/performance.md. Exits with 2 if there is no GPU."""
     configure_logging("bench", "warning")
     quick = quick or device != CUDA
-    if device == CUDA and not devices.gpus():
+    if device == CUDA and not devices.list_gpus():
         print("make bench-gpu needs an NVIDIA GPU with a driver, and found none.", file=sys.stderr)
         raise typer.Exit(2)
     run_start, rounds = start_run(), 1 if quick else ROUNDS

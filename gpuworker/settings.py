@@ -1,4 +1,4 @@
-"""Settings of a worker."""
+"""Settings of a worker: flat for flags and environment variables, in groups for the code that uses them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
+from gpuworker.settings_groups import (
+    BatchSettings,
+    BulkSettings,
+    HeartbeatSettings,
+    LeaseSettings,
+    RenewalSettings,
+    RetrySettings,
+)
 from shared.keys import RELEASED
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
@@ -15,30 +23,30 @@ MAX_WAIT_MS = 60_000
 
 
 class WorkerSettings(QueueSettings):
-    """What a worker reads once at start, from `REDBATCH_*` variables and command-line flags."""
+    """Settings that a worker reads once at start, from `REDBATCH_*` variables and command-line flags."""
 
     model: str = Field(
         default=DEFAULT_MODEL,
-        description="minilm (bundled), a path or hub id of a sentence-transformers model, a class of your own as "
+        description="minilm (bundled), a path or hub id of a sentence-transformers model, your own class as "
         "package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
     model_revision: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._/-]{1,128}$",
-        description="Of a hub id: the commit (or branch, or tag) to load. A commit never changes.",
+        description="Commit, branch or tag of a hub id to load. A commit never changes.",
     )
     model_args: str = Field(
         default="",
         max_length=64 * 2**10,
-        description="What a class of your own is made with, as a JSON object; empty is without anything.",
+        description="Keyword arguments of your own class, as a JSON object; empty: none.",
     )
     queue: QueueName | None = Field(
         default=None, description="Queue to serve; the slug of the model's name when not set."
     )
     backend: Literal["torch", "onnx", "openvino"] = Field(
         default="torch",
-        description="What runs a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
-        "openvino, each an extra of the package. See docs/performance.md for which is fastest.",
+        description="Runtime of a sentence-transformers model: torch anywhere; on a CPU also onnx (ONNX Runtime) or "
+        "openvino, each an extra of the package. See docs/performance.md for the fastest one.",
     )
     device: str = Field(
         default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N."
@@ -46,36 +54,36 @@ class WorkerSettings(QueueSettings):
     devices: str = Field(
         default="",
         pattern=r"^(|all|(cpu|mps|cuda(:\d+)?)(,\s*(cpu|mps|cuda(:\d+)?))*)$",
-        description="Several devices, each with an engine of its own: all (GPUs that this process sees), or "
-        "cuda:0,cuda:1 and so on. Goes before --device.",
+        description="Several devices, each with its own engine: all (GPUs that this process sees), or cuda:0,cuda:1 "
+        "and so on. Takes precedence over --device.",
     )
     gpu_lease: Literal["off", "exclusive", "batch"] = Field(
         default="off",
-        description="Whether workers take turns on GPUs, by leases in Redis. exclusive: a worker has one while it "
-        "lives, others stand by; batch: for each batch. See docs/leases.md.",
+        description="Whether workers share GPUs by leases in Redis. exclusive: a worker holds a GPU while it lives, "
+        "others stand by; batch: it holds one for each batch. See docs/leases.md.",
     )
     gpu_lease_pool: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,128}$",
-        description="Name of the GPUs that are shared; this host's name when not set. In a container, name the host.",
+        description="Name of the pool of shared GPUs; this host's name when not set. In a container, name the host.",
     )
-    gpu_lease_gpus: int = Field(default=1, ge=1, le=64, description="GPUs in that pool: cuda:0 and so on.")
-    gpu_lease_per_gpu: int = Field(default=1, ge=1, le=64, description="Workers that may have one GPU at once.")
+    gpu_lease_gpus: int = Field(default=1, ge=1, le=64, description="Number of GPUs in that pool: cuda:0 and so on.")
+    gpu_lease_per_gpu: int = Field(default=1, ge=1, le=64, description="Maximum number of workers on one GPU at once.")
     gpu_lease_ttl_s: float = Field(
         default=15.0,
         ge=0.5,
         le=600,
-        description="How long after the last sign of its holder a lease goes to another; renewed at a third of it.",
+        description="Lifetime of a lease after its last renewal; it is renewed after a third of this time.",
     )
     gpu_lease_margin_s: float = Field(
         default=2.0,
         ge=0.05,
         le=60,
-        description="So long before a lease runs out its holder's engine ends: the time that this takes.",
+        description="Safety margin: the engine stops this long before its lease expires.",
     )
     gpu_lease_dir: str | None = Field(
         default=None,
-        description="A folder that all workers of this host see: the engine that uses a GPU has a file there locked.",
+        description="Folder that all workers of this host share: the engine that uses a GPU locks a file in it.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
@@ -86,30 +94,30 @@ class WorkerSettings(QueueSettings):
         default=None,
         ge=1,
         le=1_024,
-        description="Cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
+        description="Number of cores that the engine uses on a CPU; auto, or not set: all that this process may use.",
     )
     runners: int | None = Field(
         default=None,
         ge=1,
         le=64,
-        description="Batches that run at once, sharing the cores; auto, or not set: one for each core up to 8 (with "
-        "more cores each has several), 2 on an NVIDIA GPU, 1 on others.",
+        description="Number of batches that run at once and share the cores; auto, or not set: one for each core up to "
+        "8 (with more cores, each batch uses several), 2 on an NVIDIA GPU, 1 on other devices.",
     )
     compile: bool = Field(
         default=False,
-        description="Have torch compile the model; on a GPU each shape of a batch becomes a CUDA graph. Starts later, "
-        "on a GPU by minutes; on a CPU it is hardly faster: see docs/performance.md.",
+        description="Compile the model with torch; on a GPU each shape of a batch becomes a CUDA graph. The start "
+        "takes longer, on a GPU by minutes; on a CPU batches are hardly faster: see docs/performance.md.",
     )
     shape_buckets: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Pad batches to few shapes, whose sides are powers of two or half as much again; auto: for CUDA "
-        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gives; batches have up to half as many "
-        "tokens again as max_batch_tokens allows.",
+        description="Pad batches to few shapes, whose sides are powers of two or 1.5 times these; auto: for CUDA "
+        "graphs (--compile on a GPU). Elsewhere the padding costs more than it gains. Batches have up to 1.5 times "
+        "the tokens that max_batch_tokens allows.",
     )
     prepack: bool = Field(
         default=True,
-        description="On a CPU, in float32: lay weights out for the matrix product once. Some 8 % faster, a text alone "
-        "15 %; takes twice as much memory as the weights again.",
+        description="On a CPU, in float32: arrange weights for the matrix product once. About 8 % faster, a single "
+        "text 15 %; takes additional memory of twice the size of the weights.",
     )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
@@ -118,44 +126,51 @@ class WorkerSettings(QueueSettings):
     worker_id: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,128}$",
-        description="Name of this worker and its consumer (the pod's, say); host, pid and a random part when not set.",
+        description="Name of this worker and its consumer (such as the pod's); host, pid and a random part if not set.",
     )
-    max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Most inputs in a batch.")
+    max_batch_size: int = Field(default=64, ge=1, le=10_000, description="Maximum number of inputs in a batch.")
     max_batch_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Most tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on a GPU.",
+        description="Maximum number of tokens in a batch, padding included; auto, or not set: 512 on a CPU, 16384 on "
+        "a GPU.",
     )
     max_batch_wait_ms: Annotated[float, Field(ge=0, le=MAX_WAIT_MS)] | Literal["auto"] = Field(
         default=0.0,
-        description="Longest wait for a batch to fill, from its first input; auto: as long as that is expected to pay.",
+        description="Maximum wait for a batch to fill, from its first input; auto: while the wait is expected to pay.",
     )
     batch_age_bound_ms: float = Field(
-        default=200.0, ge=0, le=60_000, description="An input that waited this long goes first, whatever its length."
+        default=200.0,
+        ge=0,
+        le=60_000,
+        description="An input that has waited this long goes first, whatever its length.",
     )
     bulk_share: float = Field(
         default=0.1,
         ge=0,
         le=0.9,
-        description="Share of the tokens that the lane bulk has at least, however much of the interactive lane waits.",
+        description="Minimum share of the tokens for the bulk lane, however much waits in the interactive lane.",
     )
     bulk_age_bound_ms: float = Field(
         default=5_000.0,
         ge=0,
         le=3_600_000,
-        description="Whatever that share: bulk goes first once it has been passed over for so long.",
+        description="Whatever that share: bulk goes first after it has been passed over for this long.",
     )
     bulk_stretch: float = Field(
         default=1.1,
         ge=1,
         le=1_000,
-        description="While interactive inputs come, a batch with bulk in it takes at most so many times as long as "
-        "theirs alone would. More makes bulk faster and interactive answers slower.",
+        description="While interactive inputs arrive, a batch that contains bulk takes at most this many times as long "
+        "as one of interactive inputs alone. A higher value makes bulk faster and interactive answers slower.",
     )
     claim_window: int = Field(
-        default=256, ge=1, le=10_000, description="Most entries that a worker claims ahead, to sort by length."
+        default=256,
+        ge=1,
+        le=10_000,
+        description="Maximum number of entries that a worker claims ahead, to sort by length.",
     )
-    heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="How often a worker says that it lives.")
+    heartbeat_s: float = Field(default=1.0, gt=0, le=60, description="Interval between heartbeats of a worker.")
     heartbeat_ttl_s: float = Field(
         default=5.0, gt=0, le=600, description="How long after its last heartbeat a worker counts as alive."
     )
@@ -163,29 +178,35 @@ class WorkerSettings(QueueSettings):
         default=10.0, gt=0, le=3600, description="How long past its deadline the reply of a request stays in Redis."
     )
     renew_ms: int = Field(
-        default=250, ge=10, le=60_000, description="How often a worker renews what it holds and drops what is gone."
+        default=250,
+        ge=10,
+        le=60_000,
+        description="How often a worker renews the entries that it holds, and drops those that are gone.",
     )
     reclaim_idle_ms: int = Field(
-        default=3_000, ge=50, le=600_000, description="Entries that nobody renewed for this long go to another worker."
+        default=3_000,
+        ge=50,
+        le=600_000,
+        description="Entries that were not renewed for this long go to another worker.",
     )
     max_attempts: int = Field(
-        default=3, ge=1, le=100, description="Runs that an input may begin before it is answered input_failed."
+        default=3, ge=1, le=100, description="How often an input may begin to run before it is answered input_failed."
     )
     engine_hang_s: float = Field(
         default=5.0,
         ge=0.1,
         le=3_600,
-        description="An engine is killed that makes no progress for so long; or, where that is longer, for ten times "
-        "what its slowest batch takes.",
+        description="An engine that makes no progress for this long is killed; or, if that is longer, for ten times "
+        "the time of its slowest batch.",
     )
     max_dead_letters: int = Field(
         default=200,
         ge=0,
         le=100_000,
-        description="Entries given up that are kept for `redbatch dead`: the last so many, in Redis; 0 keeps none.",
+        description="Number of given-up entries that Redis keeps for `redbatch dead`, the latest; 0 keeps none.",
     )
     drain_grace_s: float = Field(
-        default=30.0, ge=0, le=600, description="After SIGTERM: time for the batches that run to finish."
+        default=30.0, ge=0, le=600, description="After SIGTERM: time for running batches to finish."
     )
 
     @field_validator("cores", "runners", "max_batch_tokens", mode="before")
@@ -209,7 +230,7 @@ class WorkerSettings(QueueSettings):
     def _number_or_auto(cls, value: object, handler: ValidatorFunctionWrapHandler) -> object:
         try:
             return handler(value)
-        except ValidationError:  # one complaint, where a union has one for each of its branches
+        except ValidationError:  # one message; a union has one for each of its branches
             raise ValueError(f"it takes a number from 0 to {MAX_WAIT_MS}, or auto") from None
 
     @field_validator("worker_id")
@@ -239,9 +260,44 @@ class WorkerSettings(QueueSettings):
         return self
 
     @property
-    def gpu_pool(self) -> str:
-        """The GPUs that are shared."""
-        return self.gpu_lease_pool or socket.gethostname()
+    def lease(self) -> LeaseSettings:
+        """How workers share GPUs; the pool is named after this host if no name is set."""
+        return LeaseSettings(
+            mode=self.gpu_lease,
+            pool=self.gpu_lease_pool or socket.gethostname(),
+            gpus=self.gpu_lease_gpus,
+            per_gpu=self.gpu_lease_per_gpu,
+            ttl_s=self.gpu_lease_ttl_s,
+            margin_s=self.gpu_lease_margin_s,
+            lock_dir=self.gpu_lease_dir,
+        )
+
+    @property
+    def batching(self) -> BatchSettings:
+        """Limits of a batch."""
+        wait_ms = self.max_batch_wait_ms
+        wait_s = None if wait_ms == "auto" else wait_ms / 1000
+        return BatchSettings(self.max_batch_size, self.max_batch_tokens, wait_s, self.batch_age_bound_ms / 1000)
+
+    @property
+    def bulk(self) -> BulkSettings:
+        """What the bulk lane gets."""
+        return BulkSettings(self.bulk_share, self.bulk_age_bound_ms / 1000, self.bulk_stretch)
+
+    @property
+    def heartbeat(self) -> HeartbeatSettings:
+        """Interval and lifetime of heartbeats."""
+        return HeartbeatSettings(self.heartbeat_s, self.heartbeat_ttl_s)
+
+    @property
+    def renewal(self) -> RenewalSettings:
+        """How entries are renewed and reclaimed."""
+        return RenewalSettings(self.renew_ms / 1000, self.reclaim_idle_ms)
+
+    @property
+    def retries(self) -> RetrySettings:
+        """How often inputs run again, and what is kept of those given up."""
+        return RetrySettings(self.max_attempts, self.max_dead_letters)
 
     @property
     def queue_name(self) -> str:

@@ -131,7 +131,7 @@ class Spans:
 
     @harmless
     def record_failure(self, key: str, code: str) -> None:
-        """Records that an entry fails, before it is answered. An entry outside a batch gets a span of a batch of one."""
+        """Records that an entry fails, before it is answered. One outside a batch counts as a batch of one."""
         batch = _Batch(error=code, complete=True, received_at=time.monotonic())
         if key not in self._by_entry:
             self._add_answer(batch, key)

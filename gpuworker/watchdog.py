@@ -1,4 +1,4 @@
-"""Kills an engine that hangs: what it held runs in the next one."""
+"""Kills an engine that hangs; its entries run in the next one."""
 
 from __future__ import annotations
 
@@ -15,40 +15,48 @@ from gpuworker.policy.hang_timeout import HangTimeout
 
 log = structlog.get_logger()
 
-LOOK_S = 0.2
-ASLEEP_S = 1.0
-"""If this process itself did not run for so long, the engine may not have run either: it gets its time again."""
+CHECK_INTERVAL_S = 0.2
+MAX_PAUSE_S = 1.0
+"""If this process itself did not run for this long, the engine may not have run either: its time starts again."""
 
 
 class Watchdog:
-    """Looks at the engine a few times a second.
+    """Checks the engine several times a second.
 
-    It hangs when one entry runs for longer than `patience` has, which tells a runner among several; or when it has said
-    nothing for as long though it has something to do, and is not waiting for a GPU.
+    The engine hangs if one entry runs for longer than the timeout, which finds one runner of several that hangs. It
+    also hangs if it has sent nothing for this time although it has work and is not waiting for a GPU.
+
+    Args:
+        worker_state: of the worker.
+        engine: the engine that is checked.
+        hang_timeout: how long it may run or be silent.
+        sharing: knows whether it waits for a GPU.
     """
 
-    def __init__(self, context: WorkerState, engine: EngineProcess, patience: HangTimeout, sharing: GpuSharing) -> None:
-        self._context = context
+    def __init__(
+        self, worker_state: WorkerState, engine: EngineProcess, hang_timeout: HangTimeout, sharing: GpuSharing
+    ) -> None:
+        self._worker_state = worker_state
         self._sharing = sharing
         self._engine = engine
-        self._patience = patience
-        self._from = time.monotonic()
+        self._hang_timeout = hang_timeout
+        self._counts_from = time.monotonic()
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Checks until cancelled."""
         while True:
-            looked = time.monotonic()
-            await asyncio.sleep(LOOK_S)
+            last_check = time.monotonic()
+            await asyncio.sleep(CHECK_INTERVAL_S)
             now = time.monotonic()
-            idle = not self._engine.ready or self._sharing.waits or not self._context.in_flight.unanswered()
-            if idle or now - looked > LOOK_S + ASLEEP_S:
-                self._from = now
+            idle = not self._engine.ready or self._sharing.is_waiting or not self._worker_state.in_flight.unanswered()
+            if idle or now - last_check > CHECK_INTERVAL_S + MAX_PAUSE_S:
+                self._counts_from = now
                 continue
-            began = self._context.in_flight.oldest_run()
-            quiet_since = max(self._from, self._engine.heard)
-            since = quiet_since if began is None else min(quiet_since, max(self._from, began))
-            if now - since > self._patience.bound_s:
-                log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=self._patience.bound_s)
+            began = self._worker_state.in_flight.oldest_start()
+            quiet_since = max(self._counts_from, self._engine.heard)
+            since = quiet_since if began is None else min(quiet_since, max(self._counts_from, began))
+            if now - since > self._hang_timeout.timeout_s:
+                log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=self._hang_timeout.timeout_s)
                 metrics.ENGINE_HANGS.inc()
                 self._engine.kill()
-                self._from = now
+                self._counts_from = now

@@ -1,7 +1,7 @@
 """The workers of one process, one for each of its devices: their signals, their admin port, and their end.
 
-Each is a consumer of its own with an engine of its own, which is started again alone. One whose model cannot be loaded,
-as on a GPU that has failed, is tried again later, as long as another serves.
+Each is a separate consumer with its own engine, which restarts without the others. A worker whose model cannot be
+loaded, such as on a GPU that has failed, is tried again later, while another worker serves.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from shared.process.tracing import Tracing, start_tracing
 
 log = structlog.get_logger()
 
-AGAIN_S = 30.0
-"""After which a device that could not serve is tried again."""
+RETRY_S = 30.0
+"""Pause before a device that could not serve is tried again."""
 
 
 class WorkerGroup:
@@ -38,80 +38,80 @@ class WorkerGroup:
 
     Args:
         settings: of the process.
-        settled: the devices that they use.
-        seen: the GPUs that this process sees.
-        tracing: makes the spans, if requests are traced.
+        device_names: the devices that they use.
+        gpus: the GPUs that this process sees.
+        tracing: creates the spans, if requests are traced.
     """
 
     def __init__(
-        self, settings: WorkerSettings, settled: list[str], seen: Sequence[Gpu], tracing: Tracing | None = None
+        self, settings: WorkerSettings, device_names: list[str], gpus: Sequence[Gpu], tracing: Tracing | None = None
     ) -> None:
         self._settings = settings
         self._tracing = tracing
-        self._seen = seen
-        self._devices = settled
+        self._gpus = gpus
+        self._devices = device_names
         self._name = settings.worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._stop = asyncio.Event()
         self._workers: dict[str, Worker] = {}
         self._failed: set[str] = set()
 
     async def run(self) -> int:
-        """Works until SIGTERM or SIGINT, or until no worker can; returns the exit code."""
+        """Works until SIGTERM or SIGINT, or until no worker can; returns the highest exit code of the workers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         settings = self._settings
-        admin = AdminServer(settings.admin_host, settings.admin_port, self._missing, self._alive)
+        admin = AdminServer(settings.admin_host, settings.admin_port, self._missing_parts, self._is_alive)
         admin.start()
         collect_rarely()
         try:
             codes = await asyncio.gather(
-                *(self._keep(name, device, admin.port) for name, device in self._names().items())
+                *(self._run_worker(name, device, admin.port) for name, device in self._devices_by_name().items())
             )
         finally:
             admin.stop()
         return max(codes)
 
-    def _names(self) -> Mapping[str, str]:
+    def _devices_by_name(self) -> Mapping[str, str]:
         """Returns the device of each worker."""
         if len(self._devices) == 1:
             return {self._name: self._devices[0]}
         return {f"{self._name}-{number}": device for number, device in enumerate(self._devices)}
 
-    async def _keep(self, name: str, device: str, admin_port: int) -> int:
-        """Runs the worker of one device, again if it has failed and others have not; returns its exit code."""
+    async def _run_worker(self, name: str, device: str, admin_port: int) -> int:
+        """Runs the worker of one device, again if it failed and another has not; returns its exit code."""
         settings = self._settings.model_copy(update={"device": device, "devices": ""})
         while True:
-            worker = self._workers[name] = Worker(settings, name, self._seen, self._stop, self._tracing)
+            worker = self._workers[name] = Worker(settings, name, self._gpus, self._stop, self._tracing)
             log.info("worker starts", worker=name, queue=settings.queue_name, device=device, admin_port=admin_port)
             code = await worker.run()
             del self._workers[name]
             self._failed = (self._failed - self._serving()) | {name}
-            if len(self._failed) == len(self._devices):  # each, since it served last
+            if len(self._failed) == len(self._devices):  # each has failed since it last served
                 self._stop.set()
             if code and not self._stop.is_set():
-                log.error("a device is out of use: it is tried again", worker=name, device=device, in_s=AGAIN_S)
-                await wait_for_event(self._stop, AGAIN_S)
+                log.error("a device cannot serve: it is tried again", worker=name, device=device, in_s=RETRY_S)
+                await wait_for_event(self._stop, RETRY_S)
             if self._stop.is_set():
                 return code
 
     def _serving(self) -> set[str]:
-        return {name for name, worker in self._workers.items() if not worker.missing()}
+        return {name for name, worker in self._workers.items() if not worker.missing_parts()}
 
-    def _missing(self) -> list[str]:
-        """Returns what keeps this process from serving: nothing, as long as one of its workers serves."""
-        told = [each.missing() for each in list(self._workers.values())]
-        return [] if any(not each for each in told) else next(iter(told), ["engine"])
+    def _missing_parts(self) -> list[str]:
+        """Returns what keeps this process from serving: nothing while one of its workers serves."""
+        missing = [each.missing_parts() for each in list(self._workers.values())]
+        return [] if any(not each for each in missing) else next(iter(missing), ["engine"])
 
-    def _alive(self) -> bool:
-        return all(each.alive() for each in list(self._workers.values()))
+    def _is_alive(self) -> bool:
+        return all(each.is_alive() for each in list(self._workers.values()))
 
 
 def run(settings: WorkerSettings) -> int:
-    """Runs the workers of this process; returns its exit code: 0 after a drain, 2 for what a restart cannot mend."""
+    """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
         parse_model(settings.model)
-        seen = devices.visible(devices.gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        settled = devices.devices_of(settings.devices, settings.device, seen)
+        gpus = devices.visible_gpus(devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        device_names = devices.engine_devices(settings.devices, settings.device, gpus)
     except (ModelLoadError, NoGpuError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -119,7 +119,7 @@ def run(settings: WorkerSettings) -> int:
     tracing = start_tracing(settings.tracing, "worker")
 
     async def main() -> int:
-        return await WorkerGroup(settings, settled, seen, tracing).run()
+        return await WorkerGroup(settings, device_names, gpus, tracing).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -77,8 +77,8 @@ class Claimer:
         self._must_recover = True  # a worker that comes back under its old name may have left entries pending
         self._restarted = True
         self._is_quiet = False
-        settings = worker_state.settings
-        self._deficit = DeficitCounter(settings.bulk_share, settings.bulk_age_bound_ms / 1000)
+        bulk = worker_state.settings.bulk
+        self._deficit = DeficitCounter(bulk.share, bulk.age_bound_s)
 
     async def run(self) -> None:
         """Claims until `stopping` is set. After an error of Redis it first reads the worker's own pending entries."""
@@ -271,14 +271,14 @@ class Claimer:
 
     def send_to_engine(self, in_flight_entries: Iterable[InFlightEntry]) -> None:
         """Sends entries to the engine; gives up those that have begun too often."""
-        clock = self._worker_state.clock
+        clock, max_attempts = self._worker_state.clock, self._worker_state.settings.retries.max_attempts
         entries = []
         for in_flight_entry in in_flight_entries:
             entry = in_flight_entry.entry
             if clock.to_monotonic(entry.deadline_ms) <= time.monotonic():
                 self._committer.fail(in_flight_entry, DeadlineExceededError.code, DEADLINE_MESSAGE)
                 continue
-            decision = decide_retry(entry.attempts, self._worker_state.settings.max_attempts)
+            decision = decide_retry(entry.attempts, max_attempts)
             if decision is RetryDecision.GIVE_UP:
                 self._committer.fail(in_flight_entry, InputFailedError.code, GIVEN_UP_MESSAGE, dead=True)
                 continue

@@ -34,7 +34,9 @@ class Committer:
         self._worker_state = worker_state
         self._connection = connection
         settings = worker_state.settings
-        self._options = CommitOptions(worker_state.worker, int(settings.reply_ttl_s * 1000), settings.max_dead_letters)
+        self._options = CommitOptions(
+            worker_state.worker, int(settings.reply_ttl_s * 1000), settings.retries.max_dead_letters
+        )
         self._pending: list[EntryAnswer] = []
         self._to_hand_back: list[Entry] = []
         self._to_refuse: list[Entry] = []

@@ -1,4 +1,4 @@
-"""The heartbeat, which nothing that happens to the engine may stop; and the tick of the event loop beside it."""
+"""The heartbeat, which no fault of the engine may stop; and the tick of the event loop beside it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,25 @@ log = structlog.get_logger()
 
 TICK_S = 1.0
 STUCK_S = 10.0
-"""An event loop that did not come round for this long does not live."""
+"""An event loop that has not ticked for this long counts as dead."""
 
 
 class HeartbeatSender:
-    """Says once a second what this worker is and does; knows whether it is ready and alive."""
+    """Sends a heartbeat every `heartbeat_s` with the worker's state; knows whether the worker is ready and alive.
 
-    def __init__(self, worker_state: WorkerState, ttl_s: float, gpus: Sequence[Gpu]) -> None:
+    Args:
+        worker_state: of the worker.
+        gpus: the GPUs that this process sees.
+
+    Attributes:
+        state: READY, LOADING, STANDBY or DRAINING.
+    """
+
+    def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu]) -> None:
         self._worker_state = worker_state
         self._gpus = gpus
-        self._ttl_ms = int(ttl_s * 1000)
+        self._interval_s = worker_state.settings.heartbeat.interval_s
+        self._ttl_ms = int(1000 * worker_state.settings.heartbeat.ttl_s)
         self._engine = Ready()
         self._started_ms = int(time.time() * 1000)
         self._redis_reachable = False
@@ -40,16 +49,16 @@ class HeartbeatSender:
         self._last_tick = time.monotonic()
         self._send_now = asyncio.Event()
         self.state = LOADING
-        self._set_up(up=False)  # also while the first engine loads, which may never end
+        self._set_up(up=False)  # also while the first engine loads, which may never finish
 
     async def tick(self) -> None:
-        """Notes that the event loop comes round, however long Redis takes for an answer; until cancelled."""
+        """Notes that the event loop runs, however long Redis takes for an answer; until cancelled."""
         while True:
             self._last_tick = time.monotonic()
             await asyncio.sleep(TICK_S)
 
     async def run(self) -> None:
-        """Beats until cancelled, and at once when the state changes."""
+        """Sends heartbeats until cancelled, and one at once when the state changes."""
         while True:
             self._send_now.clear()
             self._worker_state.interactive_load.advance(time.monotonic())
@@ -64,10 +73,10 @@ class HeartbeatSender:
             except RedisUnreachableError as error:
                 self._redis_reachable = False
                 log.warning("no heartbeat", reason=error.message)
-            await wait_for_event(self._send_now, self._worker_state.settings.heartbeat_s)
+            await wait_for_event(self._send_now, self._interval_s)
 
     async def _announce(self) -> None:
-        """Says which queue is served. What gateways find by themselves is no need: they may be told of it."""
+        """Announces the queue to gateways. Its failure is not fatal: gateways can also be configured with the queue."""
         try:
             await consumer.announce(self._worker_state.control, self._worker_state.keys)
         except RedisUnreachableError:
@@ -80,23 +89,23 @@ class HeartbeatSender:
             self._can_announce = True
 
     def set_ready(self, engine: Ready) -> None:
-        """The engine is ready, with what its frame says of the model."""
+        """Records that the engine is ready, with what its message reports of the model."""
         self._engine = engine
         self._set_state(READY)
         self._set_up(up=True)
 
     def set_loading(self) -> None:
-        """The next engine loads."""
+        """Records that the next engine loads."""
         self._set_state(LOADING)
         self._set_up(up=False)
 
     def set_standby(self) -> None:
-        """Another worker has the GPU. That is as it should be: probes find nothing wrong with it."""
+        """Records that another worker has the GPU. This is a normal state: probes report nothing wrong."""
         self._set_state(STANDBY)
         self._set_up(up=False)
 
     def set_draining(self) -> None:
-        """The worker is on its way out, whatever becomes of its engine."""
+        """Records that the worker is about to leave; from now on the engine does not change the state."""
         self._set_state(DRAINING)
 
     def _set_up(self, *, up: bool) -> None:
@@ -108,7 +117,7 @@ class HeartbeatSender:
             self._send_now.set()
 
     def missing_parts(self) -> list[str]:
-        """Returns what keeps this worker from serving."""
+        """Returns what keeps this worker from serving: `redis`, `engine` or both."""
         return [
             name
             for name, present in (("redis", self._redis_reachable), ("engine", self.state in (READY, STANDBY)))
@@ -116,7 +125,7 @@ class HeartbeatSender:
         ]
 
     def is_alive(self) -> bool:
-        """Whether the event loop still comes round. Redis has no part in it: its outage restarts no engine."""
+        """Returns whether the event loop still runs. Redis has no influence: its outage must restart no engine."""
         return time.monotonic() - self._last_tick < STUCK_S
 
     def _heartbeat(self) -> Heartbeat:
@@ -135,13 +144,13 @@ class HeartbeatSender:
             begun=len(worker_state.in_flight.running_entries()),
             started_ms=self._started_ms,
             bulk_tokens_per_s=round(
-                worker_state.interactive_load.bulk_rate(worker_state.tokens_per_s, worker_state.settings.bulk_share), 1
+                worker_state.interactive_load.bulk_rate(worker_state.tokens_per_s, worker_state.settings.bulk.share), 1
             ),
             dtype=engine.dtype,
             pooling=engine.pooling,
             max_input_tokens=engine.max_input_tokens,
             max_batch_tokens=engine.max_batch_tokens,
-            max_batch_size=worker_state.settings.max_batch_size,
+            max_batch_size=worker_state.settings.batching.max_size,
             revision=engine.revision,
             commit=engine.commit,
             gpu=gpu.name,

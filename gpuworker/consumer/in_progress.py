@@ -1,4 +1,4 @@
-"""Writes down which entries the engine runs, so that a reclaim can count the attempt if this worker dies in it."""
+"""Records in Redis which entries the engine runs, so that a reclaim can count the attempt if this worker dies."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from shared.errors import RedisUnreachableError
 
 log = structlog.get_logger()
 
-AFTER_S = 0.01
-"""A batch that is done sooner is not written down: it would cost a command each, and nothing dies so fast for long."""
+MARK_DELAY_S = 0.01
+"""A batch that ends sooner is not recorded: each would cost a command, and no engine dies this fast for long."""
 
 RETRY_PAUSE_S = 0.2
 
 
 class InProgressMarker:
-    """Keeps the begun entries in Redis as they are in hand."""
+    """Keeps the started entries in Redis equal to those in flight."""
 
-    def __init__(self, context: WorkerState, connection: RedisConnection) -> None:
-        self._context = context
+    def __init__(self, worker_state: WorkerState, connection: RedisConnection) -> None:
+        self._worker_state = worker_state
         self._connection = connection
-        self._written: set[str] = set()
+        self._marked: set[str] = set()
         self._stale = True  # a worker of this name may have died before
         self._changed = asyncio.Event()
 
-    def changed(self) -> None:
-        """Entries have begun, or are no longer."""
+    def notify(self) -> None:
+        """Requests an update: entries have started or ended."""
         self._changed.set()
 
-    def interrupted(self) -> None:
-        """The engine died, and the attempts are counted: what was written down must not be counted again."""
+    def reset(self) -> None:
+        """Forgets what was recorded: the engine died, the attempts are counted, and must not be counted again."""
         self._stale = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Records started entries until cancelled."""
         while True:
             await self._changed.wait()
-            await asyncio.sleep(AFTER_S)
+            await asyncio.sleep(MARK_DELAY_S)
             self._changed.clear()
             try:
                 await self._write()
             except RedisUnreachableError as error:
-                log.debug("begun entries are not written", reason=error.message)
+                log.debug("started entries are not recorded", reason=error.message)
                 self._changed.set()
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _write(self) -> None:
-        running = self._context.in_flight.running()
-        names = {key_of(entry) for entry in running}
-        ended = any(name in self._context.in_flight for name in self._written - names)
-        if self._stale or ended or names - self._written:
-            await consumer.mark_begun(self._connection, self._context.keys, self._context.worker, running)
-            self._written, self._stale = names, False
+        running = self._worker_state.in_flight.running_entries()
+        keys = {key_of(entry) for entry in running}
+        ended = any(key in self._worker_state.in_flight for key in self._marked - keys)
+        if self._stale or ended or keys - self._marked:
+            await consumer.mark_begun(self._connection, self._worker_state.keys, self._worker_state.worker, running)
+            self._marked, self._stale = keys, False

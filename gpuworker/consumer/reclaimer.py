@@ -50,9 +50,9 @@ class Reclaimer:
 
     async def run(self) -> None:
         """Renews and reclaims until cancelled."""
-        settings = self._worker_state.settings
-        renew_s = settings.renew_ms / 1000
-        reclaim_s = min(1.0, settings.reclaim_idle_ms / 3000)
+        renewal = self._worker_state.settings.renewal
+        renew_s = renewal.interval_s
+        reclaim_s = min(1.0, renewal.reclaim_idle_ms / 3000)
         next_reclaim = time.monotonic() + reclaim_s
         while True:
             await asyncio.sleep(renew_s)
@@ -105,9 +105,8 @@ class Reclaimer:
         max_entries = self._claimer.reclaim_capacity()
         if max_entries <= 0:
             return
-        search = ReclaimQuery(
-            worker_state.settings.reclaim_idle_ms, max_entries=max_entries, revision=worker_state.revision
-        )
+        renewal = worker_state.settings.renewal
+        search = ReclaimQuery(renewal.reclaim_idle_ms, max_entries=max_entries, revision=worker_state.revision)
         try:
             claimed = await consumer.reclaim(
                 self._connection, worker_state.keys, worker_state.worker, worker_state.clock.now_ms(), search
@@ -116,7 +115,7 @@ class Reclaimer:
             await self._claimer.request_recovery()
             raise
         if claimed is None:
-            self._note_stall(worker_state.settings.renew_ms / 1000)
+            self._note_stall(renewal.interval_s)
             return
         worker_state.clock.observe(claimed.now_ms)
         if claimed.entries or claimed.malformed:

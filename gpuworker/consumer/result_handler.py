@@ -1,4 +1,4 @@
-"""Turns what the engine ran into answers and measures."""
+"""Turns results of the engine into answers, metrics and the measured rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DECAY = 0.9
 
 
 class ResultHandler:
-    """The way of results from the engine to the committer."""
+    """Passes results from the engine to the committer."""
 
     def __init__(self, worker_state: WorkerState, committer: Committer) -> None:
         self._worker_state = worker_state
@@ -27,11 +27,11 @@ class ResultHandler:
         self._was_saturated = False
 
     def handle(self, completed: BatchCompleted, payload: bytes) -> None:
-        """Answers the entries of a BatchCompleted message and takes in its measures."""
+        """Answers the entries of a completed batch and records its measurements."""
         if self._worker_state.spans is not None:
             self._worker_state.spans.record_batch(completed)
         self._answered_cost += self._answer_completed(completed, payload)
-        for failure in completed.failed:
+        for failure in completed.failures:
             in_flight_entry = self._worker_state.in_flight.get(failure.key)
             if in_flight_entry is not None and not in_flight_entry.answered:
                 self._committer.fail(in_flight_entry, failure.code, failure.message)
@@ -42,22 +42,21 @@ class ResultHandler:
 
     def _answer_completed(self, completed: BatchCompleted, payload: bytes) -> int:
         cost = at = 0
-        ran_ms, size = completed.seconds * 1000, completed.size
-        for done in completed.done:
+        ran_ms, size = completed.run_s * 1000, completed.size
+        for done in completed.results:
             data, at = payload[at : at + done.size], at + done.size
             in_flight_entry = self._worker_state.in_flight.get(done.key)
             if in_flight_entry is None or in_flight_entry.answered:
                 continue
             entry = in_flight_entry.entry
             cost += entry.ref.cost
-            if (
-                entry.ref.lane == INTERACTIVE and in_flight_entry.op not in TOKENIZER_OPS
-            ):  # which takes nothing of the device
+            # Operations of the tokenizer alone take no time of the device.
+            if entry.ref.lane == INTERACTIVE and in_flight_entry.op not in TOKENIZER_OPS:
                 self._worker_state.interactive_load.record(entry.ref.cost)
             submitted = self._worker_state.clock.to_monotonic(int(entry.ref.entry_id.split(b"-")[0]))
-            queued = max(0.0, done.began - submitted)
+            queued = max(0.0, done.started_at - submitted)
             metrics.QUEUE_WAIT.observe(queued)
-            timing = Timing(queued * 1000, ran_ms, size, done.read_s * 1000)
+            timing = Timing(queued * 1000, ran_ms, size, done.tokenize_s * 1000)
             self._committer.answer(in_flight_entry, self._build_reply(entry, done, data, timing))
         return cost
 
@@ -69,35 +68,35 @@ class ResultHandler:
         return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, self._worker_state.revision)
 
     def _measure(self, completed: BatchCompleted, cost: int) -> None:
-        size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded, completed.seconds
+        size, tokens, padded, seconds = completed.size, completed.tokens, completed.padded_tokens, completed.run_s
         metrics.INPUTS.inc(size)
         metrics.BATCH_SIZE.observe(size)
         metrics.BATCH_TOKENS.observe(tokens)
         metrics.BATCH_PADDING.observe(1 - tokens / padded if padded else 0.0)
         metrics.INFERENCE.observe(seconds)
-        metrics.BATCH_GAP.observe(completed.gap)
+        metrics.BATCH_GAP.observe(completed.gap_s)
         metrics.DEVICE_BUSY.labels(self._worker_state.worker).inc(completed.busy_s)
         self._update_rate(cost, completed)
 
     def _update_rate(self, cost: int, completed: BatchCompleted) -> None:
-        """Measures what the engine can do: while more waits than runs, or a batch is full.
+        """Measures the rate of the engine: while more waits than runs, or a batch is full.
 
-        Otherwise it does what it is asked for, and that says nothing.
+        Otherwise the engine does what is requested, which does not show what it could do.
 
-        An entry counts with its last batch, so the batch after the last of these counts too.
-        Batches that ran side by side count for the time that they took together. Without a wait for fuller batches the
-        time from one to the next counts as well, where neither could take all there was: on a busy machine it is long.
+        An entry counts with its last batch, so the batch after the last saturated batch counts too.
+        Batches that ran side by side count for the time that they took together. Without a wait for fuller batches, the
+        time between two batches counts as well if neither could take everything: on a busy machine it is long.
         """
-        ended, saturated = completed.ended, completed.behind or completed.full
-        began = ended - completed.seconds
-        if saturated and self._was_saturated and self._worker_state.settings.max_batch_wait_ms == 0:
-            began -= completed.gap
+        ended, saturated = completed.ended_at, completed.has_backlog or completed.is_full
+        began = ended - completed.run_s
+        if saturated and self._was_saturated and self._worker_state.settings.batching.wait_s == 0:
+            began -= completed.gap_s
         busy = max(0.0, ended - max(self._last_ended, began))
         self._last_ended = max(self._last_ended, ended)
         counts, self._was_saturated = saturated or self._was_saturated, saturated
         if counts:
             self._rate_tokens = DECAY * self._rate_tokens + cost
             self._rate_s = DECAY * self._rate_s + busy
-        if counts and cost:  # between entries that take several batches, it would look slower than it is
+        if counts and cost:  # between entries that take several batches, the engine would look slower than it is
             self._worker_state.tokens_per_s = self._rate_tokens / max(self._rate_s, 1e-9)
             metrics.TOKEN_RATE.labels(self._worker_state.worker).set(self._worker_state.tokens_per_s)

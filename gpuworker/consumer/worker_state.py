@@ -1,4 +1,4 @@
-"""What the parts of one worker share."""
+"""The state that the parts of one worker share."""
 
 from __future__ import annotations
 
@@ -19,12 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WorkerState:
-    """The worker's name and settings, its view of the fleet, and what it holds.
+    """The worker's name and settings, its view of the fleet, and the entries that it holds.
 
-    `control` is its connection for everything short; `workers` counts the live ones; `tokens_per_s` is the engine's
-    measured rate in estimated tokens, 0 while unknown; `revision` is that of the model, once it is loaded; on `standby`
-    it waits for a GPU, and keeps nothing; `demand` is told what interactive entries took of it; `jobs_moved` is set
-    when entries of jobs were answered; `spans` are made of its batches if requests are traced.
+    Attributes:
+        settings: of its process, with the one device of this worker.
+        worker: its name, and that of its consumer.
+        keys: names of the queue's Redis keys.
+        control: its connection for all short commands.
+        clock: of Redis.
+        in_flight: the entries that it holds.
+        workers: number of live workers of the queue.
+        revision: of the model, once it is loaded.
+        tokens_per_s: measured rate of the engine in estimated tokens; 0 while unknown.
+        interactive_load: what interactive entries take of that rate.
+        standby: whether it waits for a GPU, and keeps no entries.
+        jobs_moved: set when entries of jobs were answered.
+        spans: records its batches if requests are traced.
     """
 
     settings: WorkerSettings
@@ -36,7 +46,7 @@ class WorkerState:
     workers: int = 1
     revision: str = ""
     tokens_per_s: float = 0.0
-    demand: LoadAverage = field(default_factory=LoadAverage)
+    interactive_load: LoadAverage = field(default_factory=LoadAverage)
     standby: bool = False
     jobs_moved: asyncio.Event = field(default_factory=asyncio.Event)
     spans: Spans | None = None

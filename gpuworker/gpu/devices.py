@@ -1,4 +1,4 @@
-"""The GPUs of this host, as the driver tells of them: the worker process asks it, and never makes a CUDA context."""
+"""The GPUs of this host as the driver reports them. The worker process queries it, and never creates a CUDA context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALL = "all"
 
 
 class Gpu(NamedTuple):
-    """A GPU: its name for people, its UUID, its memory, and the version of its driver."""
+    """A GPU: its UUID, its product name, its memory in bytes, and the version of its driver."""
 
     uuid: str
     name: str
@@ -25,15 +25,15 @@ NO_GPU = Gpu("", "", 0, "")
 
 
 class NoGpuError(Exception):
-    """There is none to be used; the message says so in one line."""
+    """No GPU can be used; the message says this in one line."""
 
 
-def gpus() -> list[Gpu]:
-    """Returns those of the host in the order of their bus, as CUDA has them too (see engine_host).
+def list_gpus() -> list[Gpu]:
+    """Returns the GPUs of the host in the order of their bus, which engines use too (see ipc.engine_process).
 
-    By NVML, which comes with the driver: without it there are none, and other makers' GPUs are not seen.
+    They come from NVML, a part of the driver: without a driver the list is empty, and it has no GPUs of other vendors.
     """
-    import pynvml  # noqa: PLC0415 - a worker on a CPU needs none of it
+    import pynvml  # noqa: PLC0415 - a worker on a CPU does not need it
 
     try:
         pynvml.nvmlInit()
@@ -53,56 +53,56 @@ def gpus() -> list[Gpu]:
             for handle in handles
         ]
     except pynvml.NVMLError as error:
-        log.warning("the driver does not tell of its GPUs", reason=str(error))
+        log.warning("cannot query the driver for GPUs", reason=str(error))
         return []
     finally:
         pynvml.nvmlShutdown()
 
 
-def visible(found: Sequence[Gpu], variable: str | None) -> list[Gpu]:
-    """Returns those that a process sees, in the order in which it numbers them.
+def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> list[Gpu]:
+    """Returns the GPUs that a process sees, in the order in which it numbers them.
 
     Args:
-        found: those of the host.
-        variable: its CUDA_VISIBLE_DEVICES: indices or beginnings of UUIDs. As in CUDA, what follows one that there is
-            not is not seen either.
+        gpus: of the host.
+        variable: its CUDA_VISIBLE_DEVICES: indices or prefixes of UUIDs. As in CUDA, a part that names no GPU hides all
+            parts after it.
     """
     if variable is None:
-        return list(found)
-    seen: list[Gpu] = []
+        return list(gpus)
+    visible: list[Gpu] = []
     for part in map(str.strip, variable.split(",")):
         if part.isdigit():
-            named = [found[int(part)]] if int(part) < len(found) else []
+            named = [gpus[int(part)]] if int(part) < len(gpus) else []
         else:
-            named = [gpu for gpu in found if part and gpu.uuid.startswith(part)]
-        if len(named) != 1 or named[0] in seen:
+            named = [gpu for gpu in gpus if part and gpu.uuid.startswith(part)]
+        if len(named) != 1 or named[0] in visible:
             break
-        seen += named
-    return seen
+        visible += named
+    return visible
 
 
-def devices_of(setting: str, device: str, seen: Sequence[Gpu]) -> list[str]:
-    """Returns where engines run, each in a process of its own.
+def engine_devices(setting: str, device: str, visible: Sequence[Gpu]) -> list[str]:
+    """Returns the devices on which engines run, each in a separate process.
 
     Args:
-        setting: `all`, names with commas between them, or nothing: the one `device`.
-        device: as it is set.
-        seen: the GPUs that this process sees.
+        setting: `all`, names separated by commas, or empty: only `device`.
+        device: as set.
+        visible: the GPUs that this process sees.
 
     Raises:
-        NoGpuError: all are to be used, and there is none.
+        NoGpuError: `all` is set, and this process sees no GPU.
     """
     if not setting:
         return [device]
     if setting != ALL:
         return [part.strip() for part in setting.split(",")]
-    if not seen:
-        raise NoGpuError("--devices all: no NVIDIA GPU is to be seen here; --device cpu uses the CPU")
-    return [f"cuda:{index}" for index in range(len(seen))]
+    if not visible:
+        raise NoGpuError("--devices all: no NVIDIA GPU is visible; --device cpu uses the CPU")
+    return [f"cuda:{index}" for index in range(len(visible))]
 
 
-def gpu_of(device: str, seen: Sequence[Gpu]) -> Gpu:
-    """Returns the GPU that a device of torch is, as `cuda:1`; NO_GPU for others, and where the driver tells nothing."""
+def gpu_of(device: str, visible: Sequence[Gpu]) -> Gpu:
+    """Returns the GPU of a torch device such as `cuda:1`; NO_GPU for other devices, and if the driver reports none."""
     kind, _, index = device.partition(":")
     at = int(index or 0)
-    return seen[at] if kind == "cuda" and at < len(seen) else NO_GPU
+    return visible[at] if kind == "cuda" and at < len(visible) else NO_GPU

@@ -1,7 +1,7 @@
-"""One lease of a GPU: taken, renewed at a third of its lifetime, given back, or lost.
+"""One lease of a GPU: acquired, renewed at a third of its lifetime, given back, or lost.
 
-When it ends is computed on this host's monotonic clock, from before Redis was asked: whatever the way to Redis and back
-took, it is over here before it is over there.
+Its end is computed on this host's monotonic clock, from the time before the request to Redis. So the lease ends here
+before it ends in Redis, however long the request took.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.gpu.slots import slots_of
-from gpuworker.settings import WorkerSettings
+from gpuworker.settings_groups import LeaseSettings
 from shared import leases
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
@@ -26,124 +26,132 @@ from shared.leases import Lease
 log = structlog.get_logger()
 
 POLL_S = 0.5
-"""A slot whose holder was killed is found free by whoever waits within so long after it has run out."""
+"""Poll interval: waiting workers notice an expired lease within this time, if its holder was killed."""
 
 TURN_POLL_S = 0.1
-"""The same where workers take turns. Who is next is woken when a slot is given back: this is for those who died."""
+"""Poll interval if workers take turns. Redis wakes the next worker when a slot is given back: this is for dead ones."""
 
 RETRY_S = 0.2
-SAME_S = 0.1
-PATIENCE = 5
-"""Who has not asked for so many polls does not wait any more."""
+CLOCK_TOLERANCE_S = 0.1
+"""By how much two processes that read the same clock may differ."""
+
+MAX_MISSED_POLLS = 5
+"""A worker that has not polled for this many intervals no longer counts as waiting."""
 
 
 class GpuLease:
-    """Takes a lease and keeps it.
+    """Acquires a lease and keeps it.
 
     Args:
-        settings: of the worker.
+        settings: of the leases.
+        device: of the worker, as set.
         worker: its name.
-        connection: a connection of its own.
-        renewed: told until when (monotonic clock) the engine may use the GPU, whenever that changes.
+        connection: used for leases only.
+        on_extended: called with the time (monotonic clock) until which the engine may use the GPU, when that changes.
 
     Attributes:
-        lease: what it holds; None while it holds nothing.
-        until: when its engine has to have ended, if nothing more is heard of it.
+        lease: the lease that is held; None without one.
+        expires_at: when the engine must have ended, unless the lease is renewed (monotonic clock).
     """
 
     def __init__(
-        self, settings: WorkerSettings, worker: str, connection: RedisConnection, renewed: Callable[[float], None]
+        self,
+        settings: LeaseSettings,
+        device: str,
+        worker: str,
+        connection: RedisConnection,
+        on_extended: Callable[[float], None],
     ) -> None:
-        self._turns = settings.gpu_lease == "batch"
-        self._slots = slots_of(settings.gpu_lease_gpus, settings.gpu_lease_per_gpu, settings.device, fixed=self._turns)
-        self._owner = f"{worker}:{secrets.token_hex(8)}"  # another process under the same name is another holder
-        self._pool = PoolKeys(settings.gpu_pool)
+        self._takes_turns = settings.mode == "batch"
+        self._slots = slots_of(settings.gpus, settings.per_gpu, device, fixed=self._takes_turns)
+        self._owner = f"{worker}:{secrets.token_hex(8)}"  # another process with the same name is another holder
+        self._pool = PoolKeys(settings.pool)
         self._connection = connection
-        self._ttl_s, self._margin_s = settings.gpu_lease_ttl_s, settings.gpu_lease_margin_s
-        self._renewed = renewed
+        self._ttl_s, self._margin_s = settings.ttl_s, settings.margin_s
+        self._on_extended = on_extended
         self.lease: Lease | None = None
-        self.until = 0.0
+        self.expires_at = 0.0
         metrics.LEASE_LEFT.set_function(self._left_s)
 
     @property
     def slot(self) -> str:
-        """The slot that it holds; empty without one."""
+        """The slot that is held; empty without one."""
         return "" if self.lease is None else self.lease.slot
 
     @property
-    def over(self) -> bool:
-        """Whether its time is over, but for what two processes that look at one clock may differ by."""
-        return time.monotonic() >= self.until - SAME_S
+    def is_over(self) -> bool:
+        """Whether its time is over, within the tolerance of two processes' clocks."""
+        return time.monotonic() >= self.expires_at - CLOCK_TOLERANCE_S
 
-    async def take(self) -> Lease:
-        """Waits until it holds a slot."""
+    async def acquire(self) -> Lease:
+        """Waits until a slot is held."""
         began = time.monotonic()
-        poll_s = TURN_POLL_S if self._turns else POLL_S
-        patience_ms = int(1000 * PATIENCE * poll_s) if self._turns else 0
+        poll_s = TURN_POLL_S if self._takes_turns else POLL_S
+        waiter_ttl_ms = int(1000 * MAX_MISSED_POLLS * poll_s) if self._takes_turns else 0
         warned = False
         while True:
             try:
-                answer = await self._ask(self._slots, patience_ms)
-                if isinstance(answer, Lease) and self.over:  # this process stood still on the way
+                answer = await self._request(self._slots, waiter_ttl_ms)
+                if isinstance(answer, Lease) and self.is_over:  # this process was paused before the answer arrived
                     await self.leave()
                     continue
                 warned = False
                 if isinstance(answer, Lease):
                     metrics.LEASE_WAIT.observe(time.monotonic() - began)
                     return answer
-                # Not until it runs out: it may be given back before, and that wakes nobody where it is for any GPU.
+                # Not until it expires: it may be given back before, and that wakes no worker that waits for any GPU.
                 wait_s = min(poll_s, max(0.01, answer / 1000))
                 await (
                     leases.wait(self._connection, self._pool, self._owner, wait_s)
-                    if self._turns
+                    if self._takes_turns
                     else asyncio.sleep(wait_s)
                 )
             except RedisUnreachableError as error:
-                log.log(logging.DEBUG if warned else logging.WARNING, "cannot take a GPU", reason=error.message)
+                log.log(logging.DEBUG if warned else logging.WARNING, "cannot acquire a gpu", reason=error.message)
                 warned = True
                 await asyncio.sleep(poll_s)
 
-    async def keep(self) -> str:
-        """Renews the lease until it is lost; returns why."""
-        renewal = self.until + self._margin_s - 2 * self._ttl_s / 3
+    async def keep_until_lost(self) -> str:
+        """Renews the lease until it is lost; returns the reason."""
+        renewal = self.expires_at + self._margin_s - 2 * self._ttl_s / 3
         warned = False
         while True:
-            await asyncio.sleep(max(0.0, min(renewal, self.until) - time.monotonic()))
-            if time.monotonic() >= self.until:  # as after a pause of this process, too
-                return "it ran out"
+            await asyncio.sleep(max(0.0, min(renewal, self.expires_at) - time.monotonic()))
+            if time.monotonic() >= self.expires_at:  # also after a pause of this process
+                return "it has expired"
             try:
                 if not await self._renew():
-                    return "it is another's"
-                renewal, warned = self.until + self._margin_s - 2 * self._ttl_s / 3, False
+                    return "another worker holds it"
+                renewal, warned = self.expires_at + self._margin_s - 2 * self._ttl_s / 3, False
             except (RedisUnreachableError, TimeoutError):
                 renewal = time.monotonic() + RETRY_S
                 if not warned and self._left_s() < self._ttl_s / 3:
-                    log.warning("the lease of the GPU is about to run out", left_s=round(self._left_s(), 2))
+                    log.warning("gpu lease about to expire", left_s=round(self._left_s(), 2))
                     warned = True
 
     async def release(self) -> None:
-        """Gives back what it holds, if anything. Where Redis cannot be reached, it runs out."""
+        """Gives back the lease that is held, if any. If Redis cannot be reached, it expires."""
         if self.lease is not None:
             await self.leave()
 
     async def leave(self) -> None:
-        """Gives back whatever it holds, also what it was given in a moment in which nobody listened; waits no more."""
+        """Gives back every slot, even one granted in an answer that was not received; no longer counts as waiting."""
         self.lease = None
         try:
             await leases.release(self._connection, self._pool, self._slots, self._owner)
         except RedisUnreachableError as error:
-            log.debug("a lease is not given back", reason=error.message)
+            log.debug("gpu lease not given back", reason=error.message)
 
-    def lose(self, why: str) -> None:
-        """It is not this worker's any more."""
-        log.warning("the GPU is lost", why=why, slot=self.slot)
+    def lose(self, reason: str) -> None:
+        """Records that this worker no longer holds the lease."""
+        log.warning("gpu lease lost", why=reason, slot=self.slot)
         metrics.LEASES_LOST.inc()
         self.lease = None
 
-    async def _ask(self, slots: list[str], patience_ms: int) -> Lease | int:
+    async def _request(self, slots: list[str], waiter_ttl_ms: int) -> Lease | int:
         sent = time.monotonic()
         answer = await leases.acquire(
-            self._connection, self._pool, slots, self._owner, int(1000 * self._ttl_s), waiter_ttl_ms=patience_ms
+            self._connection, self._pool, slots, self._owner, int(1000 * self._ttl_s), waiter_ttl_ms=waiter_ttl_ms
         )
         if isinstance(answer, Lease):
             self.lease = answer
@@ -155,16 +163,16 @@ class GpuLease:
         if lease is None:
             return False
         sent = time.monotonic()
-        async with asyncio.timeout(self.until - sent):
+        async with asyncio.timeout(self.expires_at - sent):
             if await leases.renew(self._connection, self._pool, lease, self._owner, int(1000 * self._ttl_s)):
                 self._extend(sent)
                 return True
-            # Redis has lost it, or somebody has deleted it. If nobody has it, the engine may go on.
-            return isinstance(await self._ask([lease.slot], 0), Lease)
+            # Redis has lost it, or it was deleted by hand. If no other worker holds it, the engine may continue.
+            return isinstance(await self._request([lease.slot], 0), Lease)
 
     def _extend(self, sent: float) -> None:
-        self.until = sent + self._ttl_s - self._margin_s
-        self._renewed(self.until)
+        self.expires_at = sent + self._ttl_s - self._margin_s
+        self._on_extended(self.expires_at)
 
     def _left_s(self) -> float:
-        return max(0.0, self.until - time.monotonic()) if self.lease is not None else 0.0
+        return max(0.0, self.expires_at - time.monotonic()) if self.lease is not None else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -11,7 +12,6 @@ import structlog
 from gpuworker.gpu.devices import Gpu
 from gpuworker.gpu.lease import GpuLease
 from gpuworker.gpu.slots import device_of, lock_of
-from gpuworker.ipc.messages import GrantTurn, Message, TurnReport, TurnRequested, TurnStarted
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
 from shared.process.tasks import cancel_and_wait
@@ -20,219 +20,240 @@ log = structlog.get_logger()
 
 
 class Grant(NamedTuple):
-    """Where an engine may run, and what it is to lock on its host."""
+    """Where an engine may run, and what it must lock on its host; empty: nothing."""
 
     device: str
     lock: str = ""
 
 
-class LeaseCallbacks(NamedTuple):
-    """What the lease of a GPU brings about in its worker.
+class TurnEvent(Enum):
+    """A step of an engine's turn on a GPU: it requests the turn, starts it, and ends it."""
 
-    `until` is when the engine has to have left the GPU; `send` sends it a frame; `lost` has it end at once. `stands_by`
-    and `granted` are when the wait for a GPU begins and ends.
+    REQUESTED = "requested"
+    STARTED = "started"
+    ENDED = "ended"
+
+
+class LeaseCallbacks(NamedTuple):
+    """What the lease of a GPU causes in its worker.
+
+    Attributes:
+        on_extended: called with the time (monotonic clock) when the engine must have left the GPU.
+        on_turn: called when the engine's turn begins, with the name of what it must lock on its host.
+        on_lost: ends the engine at once.
+        on_standby: called when the wait for a GPU begins.
+        on_granted: called when that wait ends.
     """
 
-    until: Callable[[float], None]
-    send: Callable[[Message], None]
-    lost: Callable[[], None]
-    stands_by: Callable[[], None]
-    granted: Callable[[], None]
+    on_extended: Callable[[float], None]
+    on_turn: Callable[[str], None]
+    on_lost: Callable[[], None]
+    on_standby: Callable[[], None]
+    on_granted: Callable[[], None]
 
 
 class GpuSharing(Protocol):
     """Grants the GPU to engines."""
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the worker stands by, or its engine waits for a turn: it is silent then, and does not hang."""
 
-    async def granted(self) -> Grant:
+    async def wait_until_granted(self) -> Grant:
         """Waits until an engine may start."""
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Takes and keeps leases until cancelled."""
 
-    def heard(self, report: TurnReport) -> None:
-        """The engine wants a turn (TurnRequested), has it (TurnStarted), or has left the GPU (TurnEnded)."""
+    def handle_turn(self, event: TurnEvent) -> None:
+        """Handles a step of the engine's turn."""
 
-    def died(self) -> bool:
-        """The engine is gone. Returns whether it had to: its time on the GPU was over."""
+    def handle_death(self) -> bool:
+        """Handles the end of the engine. Returns whether it had to end: its time on the GPU was over."""
 
     async def leave(self) -> None:
         """Gives back what is held: the engine has ended."""
 
 
 class Unshared:
-    """The GPU is this worker's own."""
+    """The worker does not share its GPU."""
 
-    waits = False
+    is_waiting = False
 
     def __init__(self, device: str) -> None:
         self._device = device
 
-    async def granted(self) -> Grant:
-        """Grants it at once."""
+    async def wait_until_granted(self) -> Grant:
+        """Grants the device at once."""
         return Grant(self._device)
 
     async def run(self) -> None:
-        """Has nothing to do."""
+        """Does nothing until cancelled."""
         await asyncio.Event().wait()
 
-    def heard(self, report: TurnReport) -> None:
+    def handle_turn(self, event: TurnEvent) -> None:
         """Never happens."""
 
-    def died(self) -> bool:
-        """It may use the GPU as long as it lives."""
+    def handle_death(self) -> bool:
+        """Returns False: the engine may use the GPU while it lives."""
         return False
 
     async def leave(self) -> None:
-        """Nothing is held."""
+        """Does nothing: nothing is held."""
 
 
 class Exclusive:
-    """A GPU is this worker's as long as it lives; without one it stands by.
+    """The worker holds a GPU while it lives; without one it stands by.
 
     Args:
-        holder: of the lease.
+        gpu_lease: takes and keeps the lease.
         settings: of the worker.
-        told: what it brings about.
-        seen: the GPUs that its process sees.
+        callbacks: what the lease causes.
+        gpus: the GPUs that its process sees.
     """
 
-    def __init__(self, holder: GpuLease, settings: WorkerSettings, told: LeaseCallbacks, seen: Sequence[Gpu]) -> None:
-        self._holder = holder
-        self._pool, self._seen = settings.gpu_pool, seen
+    def __init__(
+        self, gpu_lease: GpuLease, settings: WorkerSettings, callbacks: LeaseCallbacks, gpus: Sequence[Gpu]
+    ) -> None:
+        self._gpu_lease = gpu_lease
+        self._pool, self._gpus = settings.lease.pool, gpus
         self._device = settings.device
-        self._told = told
+        self._callbacks = callbacks
         self._held = asyncio.Event()
 
     @property
-    def waits(self) -> bool:
-        """Whether it stands by."""
+    def is_waiting(self) -> bool:
+        """Whether the worker stands by."""
         return not self._held.is_set()
 
-    async def granted(self) -> Grant:
+    async def wait_until_granted(self) -> Grant:
         """Waits for the lease."""
         await self._held.wait()
-        slot = self._holder.slot
+        slot = self._gpu_lease.slot
         device = device_of(slot, self._device)
-        return Grant(device, lock_of(slot, device, self._pool, self._seen))
+        return Grant(device, lock_of(slot, device, self._pool, self._gpus))
 
     async def run(self) -> None:
-        """Takes a lease and keeps it, again and again."""
+        """Takes a lease and keeps it; takes the next one after it is lost."""
         while True:
-            self._told.stands_by()
-            lease = await self._holder.take()
-            log.info("a GPU is this worker's", slot=lease.slot, fence=lease.fence)
+            self._callbacks.on_standby()
+            lease = await self._gpu_lease.acquire()
+            log.info("gpu lease acquired", slot=lease.slot, fence=lease.fence)
             self._held.set()
-            self._told.granted()
-            why = await self._holder.keep()
+            self._callbacks.on_granted()
+            reason = await self._gpu_lease.keep_until_lost()
             self._held.clear()
-            self._holder.lose(why)
-            self._told.lost()
+            self._gpu_lease.lose(reason)
+            self._callbacks.on_lost()
 
-    def heard(self, report: TurnReport) -> None:
+    def handle_turn(self, event: TurnEvent) -> None:
         """Never happens."""
 
-    def died(self) -> bool:
-        """The next engine has the GPU, if it is still this worker's."""
-        return self._holder.over
+    def handle_death(self) -> bool:
+        """Returns whether the lease is over. If it is not, the next engine has the GPU."""
+        return self._gpu_lease.is_over
 
     async def leave(self) -> None:
-        """Gives the GPU to whoever stands by."""
-        await self._holder.leave()
+        """Gives the GPU to a worker that stands by."""
+        await self._gpu_lease.leave()
 
 
 class TimeShared:
-    """A GPU is this worker's for one batch, then for that of whoever has waited longest.
+    """The worker holds a GPU for one batch, then the worker that has waited longest holds it.
 
     Args:
-        holder: of the lease.
-        settings: of the worker, whose device is where the model is loaded, whoever has the GPU.
-        told: what it brings about.
-        seen: the GPUs that its process sees.
+        gpu_lease: takes and keeps the lease.
+        settings: of the worker. The model is loaded on its device, whichever worker holds the GPU.
+        callbacks: what the lease causes.
+        gpus: the GPUs that its process sees.
     """
 
-    def __init__(self, holder: GpuLease, settings: WorkerSettings, told: LeaseCallbacks, seen: Sequence[Gpu]) -> None:
-        self._holder = holder
-        self._pool, self._seen = settings.gpu_pool, seen
+    def __init__(
+        self, gpu_lease: GpuLease, settings: WorkerSettings, callbacks: LeaseCallbacks, gpus: Sequence[Gpu]
+    ) -> None:
+        self._gpu_lease = gpu_lease
+        self._pool, self._gpus = settings.lease.pool, gpus
         self._device = device_of("0.0", settings.device)
-        self._told = told
-        self._wanted, self._done = asyncio.Event(), asyncio.Event()
-        self._engine = 0
-        self._locks, self._has = settings.gpu_lease_dir is not None, False
+        self._callbacks = callbacks
+        self._turn_requested, self._turn_ended = asyncio.Event(), asyncio.Event()
+        self._num_deaths = 0
+        self._has_lock, self._turn_started = settings.lease.lock_dir is not None, False
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the engine waits for its turn, or for the lock of its host."""
-        return self._wanted.is_set() or (self._locks and self._holder.lease is not None and not self._has)
+        waits_for_lock = self._has_lock and self._gpu_lease.lease is not None and not self._turn_started
+        return self._turn_requested.is_set() or waits_for_lock
 
-    async def granted(self) -> Grant:
-        """Loads the model at once: what is shared is time, not memory."""
+    async def wait_until_granted(self) -> Grant:
+        """Grants the device at once, to load the model: workers share time, not memory."""
         return Grant(self._device)
 
     async def run(self) -> None:
-        """Takes a lease whenever the engine wants it, and keeps it until the batch is done."""
+        """Takes a lease whenever the engine requests a turn, and keeps it until the batch is done."""
         while True:
-            await self._wanted.wait()
-            engine = self._engine
-            await self._holder.take()
-            if engine != self._engine:  # who wanted it has died meanwhile
-                await self._holder.release()
+            await self._turn_requested.wait()
+            num_deaths = self._num_deaths
+            await self._gpu_lease.acquire()
+            if num_deaths != self._num_deaths:  # the engine that requested it has died meanwhile
+                await self._gpu_lease.release()
                 continue
-            self._wanted.clear()
-            self._done.clear()
-            self._has = False
-            lock = lock_of(self._holder.slot, self._device, self._pool, self._seen)
-            self._told.send(GrantTurn(lock))
-            await self._have()
+            self._turn_requested.clear()
+            self._turn_ended.clear()
+            self._turn_started = False
+            self._callbacks.on_turn(lock_of(self._gpu_lease.slot, self._device, self._pool, self._gpus))
+            await self._keep_for_turn()
 
-    async def _have(self) -> None:
-        keeping, done = asyncio.create_task(self._holder.keep()), asyncio.create_task(self._done.wait())
+    async def _keep_for_turn(self) -> None:
+        keeping = asyncio.create_task(self._gpu_lease.keep_until_lost())
+        ending = asyncio.create_task(self._turn_ended.wait())
         try:
-            await asyncio.wait([keeping, done], return_when=asyncio.FIRST_COMPLETED)
-            over, why = self._done.is_set(), keeping.result() if keeping.done() else ""
+            await asyncio.wait([keeping, ending], return_when=asyncio.FIRST_COMPLETED)
+            over, reason = self._turn_ended.is_set(), keeping.result() if keeping.done() else ""
         finally:
-            await cancel_and_wait([keeping, done])
+            await cancel_and_wait([keeping, ending])
         if over:
-            await self._holder.release()
+            await self._gpu_lease.release()
         else:
-            self._holder.lose(why)
-            self._told.lost()
+            self._gpu_lease.lose(reason)
+            self._callbacks.on_lost()
 
-    def heard(self, report: TurnReport) -> None:
-        """The engine wants a turn, has it, or has had it."""
-        self._has = isinstance(report, TurnStarted)
-        if not self._has:
-            (self._wanted if isinstance(report, TurnRequested) else self._done).set()
+    def handle_turn(self, event: TurnEvent) -> None:
+        """Handles a request, a start or an end of a turn."""
+        self._turn_started = event is TurnEvent.STARTED
+        if event is TurnEvent.REQUESTED:
+            self._turn_requested.set()
+        elif event is TurnEvent.ENDED:
+            self._turn_ended.set()
 
-    def died(self) -> bool:
-        """It neither waits nor runs any more."""
-        over = self._holder.lease is not None and self._holder.over
-        self._engine += 1
-        self._wanted.clear()
-        self._done.set()
+    def handle_death(self) -> bool:
+        """Ends the turn of the engine, and its wait for one. Returns whether its lease was over."""
+        over = self._gpu_lease.lease is not None and self._gpu_lease.is_over
+        self._num_deaths += 1
+        self._turn_requested.clear()
+        self._turn_ended.set()
         return over
 
     async def leave(self) -> None:
-        """Gives the turn back, and its place among those who wait."""
-        await self._holder.leave()
+        """Gives the turn back, and the place in the queue of those that wait."""
+        await self._gpu_lease.leave()
 
 
 def create_sharing(
-    settings: WorkerSettings, worker: str, connection: RedisConnection, told: LeaseCallbacks, seen: Sequence[Gpu]
+    settings: WorkerSettings, worker: str, connection: RedisConnection, callbacks: LeaseCallbacks, gpus: Sequence[Gpu]
 ) -> GpuSharing:
-    """Returns when a worker's engine may use a GPU, as it is set.
+    """Returns the way in which a worker shares GPUs, as set.
 
     Args:
         settings: of the worker.
         worker: its name.
-        connection: a connection of its own.
-        told: what a lease brings about.
-        seen: the GPUs that its process sees.
+        connection: used for leases only.
+        callbacks: what a lease causes.
+        gpus: the GPUs that its process sees.
     """
     if settings.gpu_lease == "off":
         return Unshared(settings.device)
-    holder = GpuLease(settings, worker, connection, told.until)
-    return (TimeShared if settings.gpu_lease == "batch" else Exclusive)(holder, settings, told, seen)
+    gpu_lease = GpuLease(settings.lease, settings.device, worker, connection, callbacks.on_extended)
+    if settings.gpu_lease == "batch":
+        return TimeShared(gpu_lease, settings, callbacks, gpus)
+    return Exclusive(gpu_lease, settings, callbacks, gpus)

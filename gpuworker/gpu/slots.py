@@ -1,6 +1,6 @@
-"""Which slots of a pool of GPUs a worker may have, and where its engine then runs. Pure.
+"""Which slots of a pool of GPUs a worker may hold, and on which device its engine then runs. Pure.
 
-A slot is called `<GPU>.<place>`: with two workers on each of two GPUs they are 0.0, 1.0, 0.1 and 1.1.
+A slot is named `<GPU>.<place>`: with two workers on each of two GPUs they are 0.0, 1.0, 0.1 and 1.1.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ ANY = ("auto", "cuda")
 
 
 def slots_of(gpus: int, per_gpu: int, device: str, *, fixed: bool) -> list[str]:
-    """Returns the slots that would do, in order of preference: those that have a GPU for themselves first.
+    """Returns the slots that a worker accepts, in order of preference: those with an unshared GPU first.
 
     Args:
-        gpus: in the pool.
-        per_gpu: workers that may have one at once.
-        device: as it is set.
-        fixed: whether the model is loaded before a slot is had, so that it has to be one of a certain GPU.
+        gpus: number of GPUs in the pool.
+        per_gpu: maximum workers on one GPU at once.
+        device: as set.
+        fixed: whether the model is loaded before a slot is held, so that the slot must be on the GPU of the model.
     """
-    own = 0 if fixed and device in ANY else _index(device)
-    return [f"{gpu}.{place}" for place in range(per_gpu) for gpu in range(gpus) if own in (None, gpu)]
+    required = 0 if fixed and device in ANY else _index(device)
+    return [f"{gpu}.{place}" for place in range(per_gpu) for gpu in range(gpus) if required in (None, gpu)]
 
 
 def device_of(slot: str, device: str) -> str:
-    """Returns where the engine runs whose worker has this slot: on its GPU, unless it is set to something else."""
+    """Returns the device of an engine whose worker holds this slot: the slot's GPU, unless another device is set."""
     return f"cuda:{slot.partition('.')[0]}" if device in ANY else device
 
 
-def lock_of(slot: str, device: str, pool: str, seen: Sequence[Gpu]) -> str:
+def lock_of(slot: str, device: str, pool: str, gpus: Sequence[Gpu]) -> str:
     """Returns the name under which a slot is locked on its host.
 
-    That is by the GPU's UUID, where the driver tells it: two containers may number it differently, and call their host
-    by other names. Otherwise it is by pool and slot.
+    It contains the GPU's UUID if the driver reports it: two containers may number a GPU differently, and have different
+    names for their host. Otherwise it consists of pool and slot.
     """
-    gpu = gpu_of(device, seen)
+    gpu = gpu_of(device, gpus)
     return f"{gpu.uuid}.{slot.partition('.')[2]}" if gpu.uuid else f"{pool}-{slot}"
 
 

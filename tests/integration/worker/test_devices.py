@@ -64,4 +64,4 @@ async def test_all_gpus_need_a_driver(house: House) -> None:
         pytest.skip("this host has a GPU")
     worker = await house.worker(devices="all", ready=False)
     assert await worker.exit(timeout_s=20) == 2
-    assert "--devices all: no NVIDIA GPU is to be seen here" in worker.output
+    assert "--devices all: no NVIDIA GPU is visible" in worker.output

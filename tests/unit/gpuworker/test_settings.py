@@ -1,19 +1,29 @@
-"""What a worker's settings take and refuse."""
+"""Which settings a worker accepts and refuses."""
 
 from __future__ import annotations
+
+import socket
 
 import pytest
 
 from gpuworker.settings import WorkerSettings
+from gpuworker.settings_groups import (
+    BatchSettings,
+    BulkSettings,
+    HeartbeatSettings,
+    LeaseSettings,
+    RenewalSettings,
+    RetrySettings,
+)
 from shared.process.settings import EXIT_CONFIGURATION, read_settings
 
 
-@pytest.mark.parametrize(("given", "taken"), [("auto", "auto"), ("0", 0.0), ("2.5", 2.5), ("60000", 60_000.0)])
-def test_a_wait_is_a_number_or_auto(given: str, taken: float | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a flag, which is text, and as a variable."""
-    assert read_settings(WorkerSettings, {"max_batch_wait_ms": given}).max_batch_wait_ms == taken
-    monkeypatch.setenv("REDBATCH_MAX_BATCH_WAIT_MS", given)
-    assert read_settings(WorkerSettings).max_batch_wait_ms == taken
+@pytest.mark.parametrize(("text", "accepted"), [("auto", "auto"), ("0", 0.0), ("2.5", 2.5), ("60000", 60_000.0)])
+def test_a_wait_is_a_number_or_auto(text: str, accepted: float | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a flag, which is text, and as an environment variable."""
+    assert read_settings(WorkerSettings, {"max_batch_wait_ms": text}).max_batch_wait_ms == accepted
+    monkeypatch.setenv("REDBATCH_MAX_BATCH_WAIT_MS", text)
+    assert read_settings(WorkerSettings).max_batch_wait_ms == accepted
 
 
 @pytest.mark.parametrize("name", ["cores", "runners", "max_batch_tokens"])
@@ -23,34 +33,59 @@ def test_auto_is_the_same_as_not_set(name: str) -> None:
     assert getattr(read_settings(WorkerSettings, {name: "3"}), name) == 3
 
 
-def test_nobody_waits_unless_told() -> None:
+def test_there_is_no_wait_by_default() -> None:
     """The default is no wait, and not an adaptive one."""
     assert WorkerSettings().max_batch_wait_ms == 0
 
 
-@pytest.mark.parametrize("given", ["-1", "60001", "automatic", "nan", "", "5ms"])
-def test_any_other_wait_is_refused_in_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the flag and the variable, and says what would be taken."""
-    with pytest.raises(SystemExit) as left:
-        read_settings(WorkerSettings, {"max_batch_wait_ms": given})
-    assert left.value.code == EXIT_CONFIGURATION
+@pytest.mark.parametrize("text", ["-1", "60001", "automatic", "nan", "", "5ms"])
+def test_any_other_wait_is_refused_in_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names the flag and the variable, and the accepted values."""
+    with pytest.raises(SystemExit) as exited:
+        read_settings(WorkerSettings, {"max_batch_wait_ms": text})
+    assert exited.value.code == EXIT_CONFIGURATION
     (line,) = capsys.readouterr().err.splitlines()
     assert "--max-batch-wait-ms (REDBATCH_MAX_BATCH_WAIT_MS)" in line
     assert "a number from 0 to 60000, or auto" in line
-    assert repr(given) in line
+    assert repr(text) in line
 
 
-@pytest.mark.parametrize("given", ["", "{}", '{"a": [1, null]}'])
-def test_the_arguments_of_a_model_are_a_json_object(given: str) -> None:
-    """Or nothing."""
-    assert WorkerSettings(model_args=given).model_args == given
+@pytest.mark.parametrize("text", ["", "{}", '{"a": [1, null]}'])
+def test_the_arguments_of_a_model_are_a_json_object(text: str) -> None:
+    """Or empty."""
+    assert WorkerSettings(model_args=text).model_args == text
 
 
-@pytest.mark.parametrize("given", ["a=1", "[1]", "7", "{", "null"])
-def test_other_arguments_are_refused_in_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the flag, and says what would be taken."""
+@pytest.mark.parametrize("text", ["a=1", "[1]", "7", "{", "null"])
+def test_other_arguments_are_refused_in_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names the flag and the accepted values."""
     with pytest.raises(SystemExit):
-        read_settings(WorkerSettings, {"model_args": given})
+        read_settings(WorkerSettings, {"model_args": text})
     (line,) = capsys.readouterr().err.splitlines()
     assert "--model-args (REDBATCH_MODEL_ARGS)" in line
     assert "JSON" in line
+
+
+def test_groups_have_the_values_of_the_flat_settings() -> None:
+    """Milliseconds become seconds where the code needs seconds; `auto` becomes None."""
+    settings = WorkerSettings(
+        gpu_lease="batch",
+        gpu_lease_pool="pool",
+        gpu_lease_dir="/locks",
+        max_batch_wait_ms=250,
+        bulk_age_bound_ms=1_500,
+        renew_ms=100,
+        max_attempts=2,
+    )
+    assert settings.lease == LeaseSettings("batch", "pool", 1, 1, 15.0, 2.0, "/locks")
+    assert settings.batching == BatchSettings(64, None, 0.25, 0.2)
+    assert settings.bulk == BulkSettings(0.1, 1.5, 1.1)
+    assert settings.heartbeat == HeartbeatSettings(1.0, 5.0)
+    assert settings.renewal == RenewalSettings(0.1, 3_000)
+    assert settings.retries == RetrySettings(2, 200)
+    assert WorkerSettings(max_batch_wait_ms="auto").batching.wait_s is None
+
+
+def test_an_unnamed_pool_is_this_host() -> None:
+    """Workers of one host share its GPUs without a name for them."""
+    assert WorkerSettings().lease.pool == socket.gethostname()

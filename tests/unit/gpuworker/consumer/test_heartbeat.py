@@ -1,4 +1,4 @@
-"""What a worker says of itself: that it is up, and that it lives."""
+"""What a worker reports of itself: that it is up, and that it is alive."""
 
 from __future__ import annotations
 
@@ -20,84 +20,84 @@ from shared.process.tasks import cancel_and_wait
 
 MODEL = "null"
 TICK_S, STUCK_S = 0.01, 0.2
-"""Here; there they are longer."""
+"""Shorter than in production."""
 
 
-class Hangs:
-    """A link to a Redis that takes a question and never answers, whatever time it is given."""
+class HangingConnection:
+    """A connection to a Redis that accepts a command and never answers, whatever the timeout."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.called = asyncio.Event()
 
     async def run(self, *_args: object) -> None:
-        """Does not answer."""
-        self.asked.set()
+        """Never answers."""
+        self.called.set()
         await asyncio.Event().wait()
 
 
-def made(worker: str, connection: object = None) -> HeartbeatSender:
-    """Returns the pacemaker of a worker that has just begun."""
+def create_sender(worker: str, connection: object = None) -> HeartbeatSender:
+    """Returns the heartbeat sender of a worker that has just started."""
     settings = WorkerSettings(model=MODEL, redis_timeout_s=60)
-    return HeartbeatSender(WorkerState(settings, worker, Keys("q"), cast("Any", connection)), 5.0, [])
+    return HeartbeatSender(WorkerState(settings, worker, Keys("q"), cast("Any", connection)), [])
 
 
-def up(worker: str) -> float | None:
-    """Returns what Prometheus is told of a worker; None for nothing."""
+def reported_up(worker: str) -> float | None:
+    """Returns the worker's `up` metric; None if there is none."""
     return REGISTRY.get_sample_value("redbatch_worker_up", {"worker": worker, "model": MODEL})
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop is stuck sooner."""
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a blocked event loop count as dead sooner."""
     monkeypatch.setattr(heartbeat, "TICK_S", TICK_S)
     monkeypatch.setattr(heartbeat, "STUCK_S", STUCK_S)
 
 
 def test_a_worker_is_not_up_from_its_first_moment_on() -> None:
-    """One whose engine never becomes ready, or that starts again and again, shows a 0 to alert on, not nothing."""
-    assert up("new") is None
-    pace = made("new")
-    assert up("new") == 0
-    pace.ready(Ready())
-    assert up("new") == 1
-    pace.loading()
-    assert up("new") == 0
-    pace.ready(Ready())
-    pace.stand_by()
-    assert up("new") == 0
-    pace.ready(Ready())
-    made("new")  # in the place of one that failed
-    assert up("new") == 0
+    """If its engine never becomes ready, or restarts again and again, it reports 0 for alerts, not nothing."""
+    assert reported_up("new") is None
+    sender = create_sender("new")
+    assert reported_up("new") == 0
+    sender.set_ready(Ready())
+    assert reported_up("new") == 1
+    sender.set_loading()
+    assert reported_up("new") == 0
+    sender.set_ready(Ready())
+    sender.set_standby()
+    assert reported_up("new") == 0
+    sender.set_ready(Ready())
+    create_sender("new")  # replaces one that failed
+    assert reported_up("new") == 0
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_intervals")
 async def test_redis_that_hangs_leaves_a_worker_alive() -> None:
-    """However long: no outage of Redis has a GPU started again."""
-    connection = Hangs()
-    pace = made("cut off", connection)
-    tasks = [asyncio.create_task(pace.run()), asyncio.create_task(pace.tick())]
-    await connection.asked.wait()
+    """However long it hangs: an outage of Redis must restart no GPU worker."""
+    connection = HangingConnection()
+    sender = create_sender("cut off", connection)
+    tasks = [asyncio.create_task(sender.run()), asyncio.create_task(sender.tick())]
+    await connection.called.wait()
     ends = time.monotonic() + 3 * STUCK_S
     while time.monotonic() < ends:
-        assert pace.alive()
+        assert sender.is_alive()
         await asyncio.sleep(TICK_S)
-    assert pace.missing() == ["redis", "engine"]
+    assert sender.missing_parts() == ["redis", "engine"]
     await cancel_and_wait(tasks)
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_intervals")
 async def test_an_event_loop_that_is_blocked_is_not_alive() -> None:
-    """As the thread of the admin port sees it; and it is again once the loop comes round."""
-    pace = made("stuck")
-    ticking = asyncio.create_task(pace.tick())
+    """As the thread of the admin port sees it; it is alive again once the loop runs."""
+    sender = create_sender("stuck")
+    ticking = asyncio.create_task(sender.tick())
     await asyncio.sleep(TICK_S)
-    seen: list[bool] = []
-    looking = threading.Timer(2 * STUCK_S, lambda: seen.append(pace.alive()))
-    looking.start()
-    looking.join()  # which blocks the loop
-    assert seen == [False]
+    alive: list[bool] = []
+    probe = threading.Timer(2 * STUCK_S, lambda: alive.append(sender.is_alive()))
+    probe.start()
+    probe.join()  # which blocks the loop
+    assert alive == [False]
     await asyncio.sleep(2 * TICK_S)
-    assert pace.alive()
+    assert sender.is_alive()
     await cancel_and_wait([ticking])

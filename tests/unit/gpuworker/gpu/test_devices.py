@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuworker.gpu.devices import NO_GPU, Gpu, NoGpuError, devices_of, gpu_of, gpus, visible
+from gpuworker.gpu.devices import NO_GPU, Gpu, NoGpuError, engine_devices, gpu_of, list_gpus, visible_gpus
 
 HOST = [Gpu(f"GPU-{letter}{letter}-1234", "NVIDIA H100", 80 * 2**30, "570.1") for letter in "abcd"]
 
 
 @pytest.mark.parametrize(
-    ("variable", "seen"),
+    ("variable", "visible"),
     [
         (None, "abcd"),
         ("0", "a"),
@@ -20,24 +20,24 @@ HOST = [Gpu(f"GPU-{letter}{letter}-1234", "NVIDIA H100", 80 * 2**30, "570.1") fo
         ("GPU-aa-1234,3", "ad"),
         ("", ""),
         ("-1", ""),
-        ("1,9,2", "b"),  # what follows one that there is not is not seen
+        ("1,9,2", "b"),  # a part that names no GPU hides those after it
         ("NoDevFiles", ""),
-        ("GPU-", ""),  # of several, and so of none
+        ("GPU-", ""),  # the prefix of several, and so of none
         ("1,1,2", "b"),
     ],
 )
-def test_a_process_sees_what_its_variable_names(variable: str | None, seen: str) -> None:
+def test_a_process_sees_the_gpus_of_its_variable(variable: str | None, visible: str) -> None:
     """As CUDA reads CUDA_VISIBLE_DEVICES."""
-    assert [gpu.uuid[4] for gpu in visible(HOST, variable)] == list(seen)
+    assert [gpu.uuid[4] for gpu in visible_gpus(HOST, variable)] == list(visible)
 
 
-def test_engines_are_started_for_what_is_named() -> None:
-    """All GPUs, some devices, or the one that is set."""
-    assert devices_of("all", "auto", HOST[:2]) == ["cuda:0", "cuda:1"]
-    assert devices_of("cuda:1, cpu", "auto", []) == ["cuda:1", "cpu"]
-    assert devices_of("", "mps", HOST) == ["mps"]
+def test_engines_are_started_for_the_named_devices() -> None:
+    """For all GPUs, several devices, or the one that is set."""
+    assert engine_devices("all", "auto", HOST[:2]) == ["cuda:0", "cuda:1"]
+    assert engine_devices("cuda:1, cpu", "auto", []) == ["cuda:1", "cpu"]
+    assert engine_devices("", "mps", HOST) == ["mps"]
     with pytest.raises(NoGpuError, match="no NVIDIA GPU"):
-        devices_of("all", "auto", [])
+        engine_devices("all", "auto", [])
 
 
 def test_an_engine_knows_its_gpu() -> None:
@@ -46,6 +46,6 @@ def test_an_engine_knows_its_gpu() -> None:
     assert [gpu_of(device, HOST) for device in ("cpu", "mps", "cuda:9", "")] == [NO_GPU] * 4
 
 
-def test_a_host_without_a_driver_has_none() -> None:
-    """Asking raises nothing."""
-    assert all(gpu.uuid and gpu.memory_bytes > 0 for gpu in gpus())
+def test_a_host_without_a_driver_has_no_gpus() -> None:
+    """The query raises nothing."""
+    assert all(gpu.uuid and gpu.memory_bytes > 0 for gpu in list_gpus())

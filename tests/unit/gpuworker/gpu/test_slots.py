@@ -1,4 +1,4 @@
-"""Which slots of a pool a worker asks for, and where its engine runs then."""
+"""Which slots of a pool a worker accepts, and where its engine then runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gpuworker.gpu.slots import device_of, lock_of, slots_of
         (2, 1, "cpu", False, ["0.0", "1.0"]),
     ],
 )
-def test_slots(gpus: int, per_gpu: int, device: str, fixed: bool, slots: list[str]) -> None:
-    """A GPU for oneself first; of a certain GPU alone, where one is named or the model is there before the lease."""
+def test_slots_in_order_of_preference(gpus: int, per_gpu: int, device: str, fixed: bool, slots: list[str]) -> None:
+    """An unshared GPU first; only slots of one GPU if it is named, or if the model is loaded before the lease."""
     assert slots_of(gpus, per_gpu, device, fixed=fixed) == slots
 
 
-def test_an_engine_runs_where_its_slot_is() -> None:
-    """Unless it is set to something else."""
+def test_an_engine_runs_on_the_gpu_of_its_slot() -> None:
+    """Unless another device is set."""
     assert [device_of("3.1", device) for device in ("auto", "cuda", "cuda:3", "cpu")] == [
         "cuda:3",
         "cuda:3",
@@ -35,9 +35,9 @@ def test_an_engine_runs_where_its_slot_is() -> None:
     ]
 
 
-def test_a_slot_is_locked_by_the_gpu_that_it_is_on() -> None:
-    """Whatever its container calls it; where the driver tells nothing, by pool and slot."""
-    seen = [Gpu("GPU-a", "", 0, ""), Gpu("GPU-b", "", 0, "")]
-    assert lock_of("1.0", "cuda:1", "node", seen) == "GPU-b.0"
+def test_a_lock_names_the_gpu_of_its_slot() -> None:
+    """By its UUID, whatever number its container gives it; without a driver by pool and slot."""
+    visible = [Gpu("GPU-a", "", 0, ""), Gpu("GPU-b", "", 0, "")]
+    assert lock_of("1.0", "cuda:1", "node", visible) == "GPU-b.0"
     assert lock_of("1.2", "cuda:1", "node", []) == "node-1.2"
-    assert lock_of("1.0", "cpu", "node", seen) == "node-1.0"
+    assert lock_of("1.0", "cpu", "node", visible) == "node-1.0"

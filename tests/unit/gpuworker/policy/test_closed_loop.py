@@ -41,7 +41,7 @@ def test_late_returns_do_not_count() -> None:
 
 
 def test_independent_arrivals_take_the_whole_window() -> None:
-    """Poisson arrivals, in a batch's time as many as it answers: half of them in half that time, spread evenly."""
+    """Poisson arrivals at the rate of the answers: half of them in half that time, spread evenly."""
     rng, returns, now, answered = random.Random(1), ReturnEstimator(), 0.0, 10
     returns.record_batch(now, answered)
     arrival = rng.expovariate(answered / 0.040)
