@@ -1,4 +1,4 @@
-"""Vectors that were computed before, by a digest of what they are of: shared by all gateways of a queue."""
+"""Cached vectors, by a digest of the request: shared by all gateways of a queue."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HEAD = struct.Struct("<QI")
 
 @dataclass(frozen=True, slots=True)
 class CacheBound:
-    """How many bytes of Redis the cache may take, about, and how long a vector is kept."""
+    """Approximate maximum of the bytes of Redis that the cache uses, and the lifetime of a vector."""
 
     max_bytes: int
     ttl_ms: int
 
 
 class CachedVector(NamedTuple):
-    """A vector (little-endian float32) that was kept at a time (Redis' clock, ms), and how many tokens it took."""
+    """A vector (little-endian float32), when it was stored (Redis' clock, ms), and the tokens of its input."""
 
     at_ms: int
     tokens: int
@@ -34,23 +34,23 @@ class CachedVector(NamedTuple):
 async def lookup(
     connection: RedisConnection, keys: Keys, bound: CacheBound, names: Sequence[bytes]
 ) -> tuple[int, list[CachedVector | None]]:
-    """Returns Redis' clock (ms), and what is kept under each name and has not passed its time."""
+    """Returns Redis' clock (ms), and the vector under each name, None where there is none or it has expired."""
     now_ms, *found = await connection.run(scripts.CACHE_LOOKUP, keys.cache, [bound.max_bytes, bound.ttl_ms, *names])
-    return now_ms, [_parsed(each, now_ms - bound.ttl_ms) for each in found]
+    return now_ms, [_parse_vector(each, now_ms - bound.ttl_ms) for each in found]
 
 
 async def store(
     connection: RedisConnection, keys: Keys, bound: CacheBound, values: Mapping[bytes, CachedVector]
 ) -> None:
-    """Keeps vectors."""
+    """Stores vectors by name."""
     args: list[Argument] = [bound.max_bytes, bound.ttl_ms]
     for name, value in values.items():
         args += CacheRow(name, _HEAD.pack(value.at_ms, value.tokens) + value.data)
     await connection.run(scripts.CACHE_STORE, keys.cache, args)
 
 
-def _parsed(raw: bytes | None, since_ms: int) -> CachedVector | None:
-    """What is in Redis is untrusted: what is no vector was not found."""
+def _parse_vector(raw: bytes | None, since_ms: int) -> CachedVector | None:
+    """Parses a vector from Redis, which is untrusted: anything else counts as not found."""
     if raw is None or len(raw) <= _HEAD.size or (len(raw) - _HEAD.size) % 4:
         return None
     at_ms, tokens = _HEAD.unpack_from(raw)

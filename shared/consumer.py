@@ -1,4 +1,4 @@
-"""What a worker asks of the queue: each script with typed arguments and a typed answer."""
+"""The worker's operations on the queue: each script with typed arguments and a typed result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BELL_TTL_MS = 60_000
 RELEASED_IDLE_MS = 86_400_000
 MAX_RECLAIM_DELAY_MS = 500
 MAX_DEAD_BODY_BYTES = 64 * 2**10
-"""A longer body is not kept in a dead letter, which says so: they are to be looked at, not to fill Redis."""
+"""A longer body is not kept in a dead letter, which shows this: dead letters are for inspection, not to fill Redis."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LATEST_MS = 2**52
@@ -42,10 +42,11 @@ _Raw = tuple[bytes, list[bytes]]
 
 
 class ClaimResult(NamedTuple):
-    """Entries that are now this worker's, and Redis' clock at that moment.
+    """Entries that this worker now owns, and Redis' clock at that moment.
 
-    `malformed` ones can only be discarded. `left` entries of each lane, in the order of keys.LANES, wait on: for other
-    workers or for more credit. `released` of those that a reclaim took had been handed back: nobody fell silent.
+    `malformed` entries can only be discarded. `remaining` counts the entries of each lane, in the order of keys.LANES,
+    that still wait: for other workers or for more credit. `released` counts the reclaimed entries that had been handed
+    back: no worker stopped responding.
     """
 
     now_ms: int
@@ -56,10 +57,10 @@ class ClaimResult(NamedTuple):
 
 
 class ClaimBudget(NamedTuple):
-    """How much a claim may take: entries, tokens, and of each lane a share among `workers`, what is held counting.
+    """Limits of a claim: entries, tokens, and for each lane a share among `workers`, minus the entries held.
 
-    Bulk has what all of it leaves of `bulk_entries` and `bulk_tokens`; `bulk_owed` tokens of it go before the
-    interactive ones. `held` are interactive entries, `bulk_held` those of bulk.
+    Bulk may use what is left of the budget, up to `bulk_entries` and `bulk_tokens`. `bulk_owed` tokens of bulk are
+    claimed before interactive entries. `held` counts interactive entries, `bulk_held` those of bulk.
     """
 
     entries: int
@@ -74,10 +75,10 @@ class ClaimBudget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReclaimQuery:
-    """What a reclaim looks for: entries not renewed for `idle_ms`, of `owner` or of anyone, `most` at once.
+    """Criteria of a reclaim: entries not renewed for `idle_ms`, of `owner` or of any worker, up to `max_entries`.
 
-    `restarted`: the worker has just started again, and died of the entries that are recorded as begun under its name.
-    Entries for another `revision` are left to those who have it, until their deadline.
+    `restarted`: the worker has just started again, and died while running the entries recorded as begun under its name.
+    Entries for another `revision` are left to workers of that revision, until their deadline.
     """
 
     idle_ms: int
@@ -89,10 +90,10 @@ class ReclaimQuery:
 
 @dataclass(frozen=True, slots=True)
 class RenewResult:
-    """Redis' clock, and for each entry whether it is still this worker's.
+    """Redis' clock, and for each entry whether this worker still owns it.
 
-    `elsewhere` of the others are in their lanes: with another worker, or, in a group that was made anew, delivered to
-    anyone since, or to nobody yet.
+    `unowned_in_lane` counts the other entries that are still in their lanes: owned by another worker, or, in a group
+    that was created again, delivered to any worker since, or not delivered yet.
     """
 
     now_ms: int
@@ -101,7 +102,7 @@ class RenewResult:
 
 
 class EntryAnswer(NamedTuple):
-    """A reply for an entry, encoded: an error if it `failed`. One that `died_of` something is a dead letter too."""
+    """An encoded reply to an entry: an error if it `failed`. With `died_of`, the entry is also a dead letter."""
 
     entry: Entry
     reply: bytes
@@ -111,9 +112,9 @@ class EntryAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitOptions:
-    """What holds for a whole commit: who commits, and how long a reply outlives its deadline.
+    """Options of a whole commit: the worker that commits, and how long a reply outlives its deadline.
 
-    Of dead letters the last `max_dead_letters` are kept. `revision` is that of the model that gave the answers.
+    The last `max_dead_letters` dead letters are kept. `revision` is the revision of the model that gave the answers.
     """
 
     worker: str
@@ -123,13 +124,13 @@ class CommitOptions:
 
 
 def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
-    """Returns the entry that Redis holds, or only its Ref when its fields are not those of an entry."""
+    """Returns the entry that Redis holds, or only its Ref if its fields are not those of an entry."""
     entry_id, flat = raw
     fields = dict(zip(flat[::2], flat[1::2], strict=False))
     try:
         ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])))
         if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS:
-            return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters know nothing of it
+            return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters do not include it
         request_id = fields[b"id"].decode("ascii")
         position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])
         if not (_REQUEST_ID.fullmatch(request_id) and 0 <= position < 2**31 and 0 <= deadline_ms <= _LATEST_MS):
@@ -157,7 +158,7 @@ def _parse_claim_result(now_ms: int, parsed: list[Entry | Ref]) -> ClaimResult:
 
 
 async def join(connection: RedisConnection, keys: Keys) -> bool:
-    """Makes the consumer group where it is missing; returns whether it was."""
+    """Creates the consumer group where it is missing; returns whether it was missing."""
     return bool(await connection.run(scripts.JOIN, [keys.epoch, *keys.lanes], [GROUP]))
 
 
@@ -165,8 +166,8 @@ async def claim(connection: RedisConnection, keys: Keys, worker: str, budget: Cl
     """Takes unread entries without waiting for any.
 
     Raises:
-        GroupMissing: `join` makes the group again.
-        RedisUnreachable: entries may have been delivered; read the worker's own (`reclaim` with `owner`).
+        GroupMissingError: `join` creates the group again.
+        RedisUnreachableError: entries may have been delivered; read the worker's own (`reclaim` with `owner`).
     """
     args = ClaimArguments(
         group=GROUP,
@@ -188,7 +189,7 @@ async def claim(connection: RedisConnection, keys: Keys, worker: str, budget: Cl
 async def await_entry(
     connection: RedisConnection, keys: Keys, worker: str, lanes_read: int = len(LANES), timeout_s: float = BLOCK_S
 ) -> tuple[Entry | Ref, ...]:
-    """Waits for an unread entry in the first `lanes_read` lanes, and takes it (one of each). Raises as `claim` does."""
+    """Waits for an unread entry in the first `lanes_read` lanes; takes one of each. Raises as `claim` does."""
     lanes = keys.lanes[:lanes_read]
     command: list[Argument] = ["XREADGROUP", "GROUP", GROUP, worker, "COUNT", 1, "BLOCK", int(timeout_s * 1000)]
     command += ("STREAMS", *lanes, *(">" for _ in lanes))
@@ -204,19 +205,37 @@ async def commit(
     """Answers entries; returns for each whether this was the answer that counted.
 
     Raises:
-        RedisUnreachable: whether it was done is unknown; repeating it is safe.
+        RedisUnreachableError: whether the answers were stored is unknown; repeating the call is safe.
     """
     names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
     bells: dict[str, int] = {}
     args: list[Argument] = [*_commit_arguments(keys, options, len(answers))]
+    reply_prefix = keys.reply("")
     for answer in answers:
         entry = answer.entry
-        names.append(keys.reply(entry.request_id))
+        lane, entry_id, n, cost = entry.ref
+        names.append(reply_prefix + entry.request_id)
         reply_key = len(names)
         if entry.bell and entry.bell not in bells and entry.bell.startswith(keys.bell("")):
             names.append(entry.bell)
             bells[entry.bell] = len(names)
-        args += _commit_row(answer, reply_key, bells.get(entry.bell, 0))
+        bell_key = bells.get(entry.bell, 0)
+        job_position = entry.position if entry.job else ""
+        args += CommitRow(  # by position, which takes half of the time of keywords: a commit has hundreds of rows
+            lane,
+            entry_id,
+            n,
+            cost,
+            entry.deadline_ms,
+            entry.request_id,
+            reply_key,
+            bell_key,
+            answer.reply,
+            entry.attempts,
+            answer.died_of,
+            job_position,
+            n if answer.failed else 0,
+        )
     _, won = await connection.run(scripts.COMMIT, names, args)
     return [bool(flag) for flag in won]
 
@@ -237,30 +256,11 @@ def _commit_arguments(keys: Keys, options: CommitOptions, num_entries: int) -> C
     )
 
 
-def _commit_row(answer: EntryAnswer, reply_key: int, bell_key: int) -> CommitRow:
-    entry, ref = answer.entry, answer.entry.ref
-    return CommitRow(
-        lane=ref.lane,
-        entry_id=ref.entry_id,
-        n=ref.n,
-        cost=ref.cost,
-        deadline_ms=entry.deadline_ms,
-        request_id=entry.request_id,
-        reply_key=reply_key,
-        bell_key=bell_key,
-        reply=answer.reply,
-        attempts=entry.attempts,
-        died_of=answer.died_of,
-        job_position=entry.position if entry.job else "",
-        num_failed=ref.n if answer.failed else 0,
-    )
-
-
 async def discard(connection: RedisConnection, keys: Keys, refs: Sequence[Ref]) -> None:
-    """Removes entries that nobody could answer, because they name no request."""
+    """Removes entries that cannot be answered, because they name no request."""
     args: list[Argument] = [*_commit_arguments(keys, CommitOptions(worker="", grace_ms=0), len(refs))]
     for ref in refs:
-        args += CommitRow(ref.lane, ref.entry_id, ref.n, ref.cost)
+        args += CommitRow(*ref)
     names = [keys.backlog, keys.dead, keys.jobs, keys.owed, keys.results, *keys.lanes]
     await connection.run(scripts.COMMIT, names, args)
 
@@ -269,7 +269,7 @@ async def renew(connection: RedisConnection, keys: Keys, worker: str, entries: S
     """Keeps entries from being reclaimed.
 
     Raises:
-        GroupMissing: `join` makes the group again.
+        GroupMissingError: `join` creates the group again.
     """
     args: list[Argument] = [*RenewArguments(GROUP, worker, len(entries))]
     for entry in entries:
@@ -283,12 +283,12 @@ async def reclaim(
 ) -> ClaimResult | None:
     """Takes over entries that were not renewed for a while.
 
-    Returns None when the call reached Redis over MAX_RECLAIM_DELAY_MS after `issued_ms`: nobody is taken for dead after a
-    stall. The attempts of an entry are its own, plus one if its last owner had begun to run it: another worker, or, for
-    one that is `restarted`, it in its last life.
+    Returns None if the call reached Redis more than MAX_RECLAIM_DELAY_MS after `issued_ms`: after a stall no worker is
+    considered dead. The attempts of an entry are its previous ones, plus one if its last owner had begun to run it:
+    another worker, or, for a worker that is `restarted`, its own previous process.
 
     Raises:
-        GroupMissing: `join` makes the group again.
+        GroupMissingError: `join` creates the group again.
     """
     args = ReclaimArguments(
         group=GROUP,
@@ -317,10 +317,10 @@ async def reclaim(
 async def hand_back(
     connection: RedisConnection, keys: Keys, worker: str, entries: Sequence[Entry], idle_ms: int = RELEASED_IDLE_MS
 ) -> int:
-    """Gives entries to whoever reclaims next; returns how many were still this worker's to give.
+    """Releases entries for the next reclaim; returns how many this worker still owned.
 
-    They look idle for `idle_ms`: for long, so that the next reclaim finds them; or not at all, when nobody may know
-    what to do with them and they must not stand in the way of others.
+    They look idle for `idle_ms`: long, so that the next reclaim finds them; or 0, if no worker may be able to run them
+    and they must not block others.
     """
     args: list[Argument] = [*HandBackArguments(GROUP, worker, RELEASED, idle_ms, len(entries))]
     for entry in entries:
@@ -330,13 +330,13 @@ async def hand_back(
 
 
 async def mark_begun(connection: RedisConnection, keys: Keys, worker: str, entries: Sequence[Entry]) -> None:
-    """Writes down which entries' run begins, for the reclaim that counts attempts if this worker dies in it."""
+    """Records which entries this worker begins to run: if it dies, the reclaim counts an attempt for each."""
     names = " ".join(f"{entry.ref.lane}/{entry.ref.entry_id.decode()}" for entry in entries)
     await connection.run(scripts.MARK_BEGUN, [keys.begun(worker)], [names, BEGUN_TTL_MS])
 
 
 async def heartbeat(connection: RedisConnection, keys: Keys, beat: Heartbeat, ttl_ms: int) -> tuple[int, int]:
-    """Says that the worker lives; returns Redis' clock (ms) and the number of live workers that take work."""
+    """Sends a heartbeat; returns Redis' clock (ms) and the number of live workers that take work."""
     standby = int(beat.state == STANDBY)
     args = HeartbeatArguments(beat.worker, json.dumps(asdict(beat)), ttl_ms, WORKERS_TTL_MS, standby)
     now_ms, live = await connection.run(scripts.HEARTBEAT, [keys.worker(beat.worker), keys.workers, keys.standby], args)
@@ -344,12 +344,12 @@ async def heartbeat(connection: RedisConnection, keys: Keys, beat: Heartbeat, tt
 
 
 async def announce(connection: RedisConnection, keys: Keys) -> None:
-    """Says that a queue is served: for ten minutes gateways are told of it."""
+    """Announces that a queue is served: gateways see it for ten minutes."""
     await connection.run(scripts.ANNOUNCE, [QUEUES], [keys.queue, QUEUES_TTL_MS])
 
 
 async def leave(connection: RedisConnection, keys: Keys, worker: str) -> int:
-    """Takes the worker's name out of the group where it owes nothing; returns how many entries it still owes."""
+    """Removes the worker's name from the group where it owes nothing; returns how many entries it still owes."""
     names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
     owed: int = await connection.run(scripts.LEAVE, names, [GROUP, worker])
     return owed

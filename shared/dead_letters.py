@@ -1,4 +1,4 @@
-"""Entries that were given up because engines died of them: a stream that commits write, and people read and mend."""
+"""Dead letters: entries given up because engines died of them. Commits write them; people read and repair them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STREAM_ID = re.compile(r"\d{1,19}-\d{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One of them. `error` is what its caller was told; times are Redis' clock, in ms; a long `body` was not kept."""
+    """A dead letter. `error` is what its client received; times are Redis' clock, in ms; a long `body` was not kept."""
 
     letter_id: str
     lane: str
@@ -32,57 +32,57 @@ class DeadLetter:
     body: bytes | None
 
 
-async def read(connection: RedisConnection, keys: Keys, most: int) -> list[DeadLetter]:
-    """Returns the last ones, newest first."""
-    return [_parsed(raw) for raw in await connection.call("XREVRANGE", keys.dead, "+", "-", "COUNT", most)]
+async def read(connection: RedisConnection, keys: Keys, limit: int) -> list[DeadLetter]:
+    """Returns the last `limit` dead letters, newest first."""
+    return [_parse_letter(raw) for raw in await connection.call("XREVRANGE", keys.dead, "+", "-", "COUNT", limit)]
 
 
 async def count(connection: RedisConnection, keys: Keys) -> int:
-    """Returns how many there are."""
-    found: int = await connection.call("XLEN", keys.dead)
-    return found
+    """Returns the number of dead letters."""
+    length: int = await connection.call("XLEN", keys.dead)
+    return length
 
 
 async def find(connection: RedisConnection, keys: Keys, letter_id: str) -> DeadLetter | None:
-    """Returns the one with that id."""
+    """Returns the dead letter with this id."""
     if not _STREAM_ID.fullmatch(letter_id):
         return None
     found = await connection.call("XRANGE", keys.dead, letter_id, letter_id)
-    return _parsed(found[0]) if found else None
+    return _parse_letter(found[0]) if found else None
 
 
 async def requeue(
     connection: RedisConnection, keys: Keys, letter_id: str, request_id: str, budget_ms: int
 ) -> tuple[str, Ref | None]:
-    """Puts a copy of one into its lane, as a request of its own with `budget_ms` to its deadline. The letter stays.
+    """Adds a copy of a dead letter to its lane, as a new request with `budget_ms` to its deadline. The letter stays.
 
-    Returns `ok` and where the copy is; `gone` when there is none with that id, `no body` when its body was too long to
-    be kept, or `unreadable` when it is none that a worker wrote.
+    Returns `ok` and where the copy is; `gone` if there is no letter with this id, `no body` if its body was too long to
+    be kept, or `unreadable` if no worker wrote it.
     """
     if not _STREAM_ID.fullmatch(letter_id):
         return "gone", None
     names = [keys.backlog, keys.dead, *keys.lanes]
-    outcome, *where = await connection.run(scripts.REQUEUE, names, [letter_id, request_id, budget_ms])
-    if not where:
+    outcome, *location = await connection.run(scripts.REQUEUE, names, [letter_id, request_id, budget_ms])
+    if not location:
         return outcome.decode(), None
-    entry_id, lane, inputs, cost = where
+    entry_id, lane, inputs, cost = location
     return outcome.decode(), Ref(lane, entry_id, inputs, cost)
 
 
 async def purge(connection: RedisConnection, keys: Keys, letter_ids: Sequence[str]) -> int:
-    """Deletes those with these ids; returns how many there were."""
+    """Deletes the letters with these ids; returns how many there were."""
     ids = [each for each in letter_ids if _STREAM_ID.fullmatch(each)]
-    gone: int = await connection.call("XDEL", keys.dead, *ids) if ids else 0
-    return gone
+    num_deleted: int = await connection.call("XDEL", keys.dead, *ids) if ids else 0
+    return num_deleted
 
 
 async def purge_all(connection: RedisConnection, keys: Keys) -> int:
-    """Deletes all of them; returns how many there were."""
-    gone: int = await connection.call("XTRIM", keys.dead, "MAXLEN", 0)
-    return gone
+    """Deletes all letters; returns how many there were."""
+    num_deleted: int = await connection.call("XTRIM", keys.dead, "MAXLEN", 0)
+    return num_deleted
 
 
-def _parsed(raw: tuple[bytes, list[bytes]]) -> DeadLetter:
+def _parse_letter(raw: tuple[bytes, list[bytes]]) -> DeadLetter:
     letter_id, flat = raw
     fields = dict(zip(flat[::2], flat[1::2], strict=False))
 
@@ -106,5 +106,5 @@ def _parsed(raw: tuple[bytes, list[bytes]]) -> DeadLetter:
 
 
 def _number(text: str) -> int:
-    """What is in Redis is untrusted: what is no number counts as 0."""
+    """Parses a number from Redis, which is untrusted: anything else counts as 0."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

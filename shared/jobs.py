@@ -1,7 +1,7 @@
-"""What gateways, workers and people ask of jobs: each script with typed arguments and a typed answer.
+"""Operations on jobs, for gateways, workers and the command line: each script with typed arguments and a typed result.
 
-A job is a request that nobody waits for. Its inputs lie beside the lanes, and come into them as fast as the fleet gets
-them done, so that a hundred thousand of them are in nobody's way.
+A job is a request without a waiting client. Its inputs lie beside the lanes, and are fed into them as fast as the fleet
+processes them, so that a hundred thousand of them do not delay other requests.
 """
 
 from __future__ import annotations
@@ -31,51 +31,52 @@ Status = Literal["queued", "running", "done", "failed", "cancelled", "expired"]
 FINAL_STATUSES: tuple[Status, ...] = ("done", "failed", "cancelled", "expired")
 
 UPLOAD_TTL_MS = 120_000
-"""Inputs of a job that is not made within this time after the last of them came are forgotten."""
+"""Inputs of a job that is not created within this time after its last inputs arrived are deleted."""
 
 ENTRY_GRACE_MS = 30_000
-"""Entries of a job have so much more time than the job: it expires as a whole, not one by one."""
+"""Entries of a job outlive it by this time: the job expires as a whole, not entry by entry."""
 
 MAX_RESULTS = 10_000
 RESULT_TTL_MS = 3_600_000
-"""The results stream keeps the last jobs that ended, for an hour: so long may whoever reads it be away."""
+"""The results stream keeps the last jobs that ended, for an hour: a reader may be away for this time."""
 
 CHECK_INTERVAL_MS = 1_000
 MAX_ENTRIES = 1_024
 MIN_TOKENS = 8_192
 WINDOW_S = 2.0
-"""Of jobs, about what the fleet gets done in this time is in the lanes: a worker claims a second's work at most."""
+"""The lanes hold about the work of this time from jobs: a worker claims at most one second of work."""
 
 
 class FeedWindow(NamedTuple):
-    """How much of all jobs may be in the lanes at a time."""
+    """Maximum content of the lanes from all jobs together."""
 
     entries: int
     tokens: int
 
 
 def feed_window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> FeedWindow:
-    """Returns how much of jobs may be in the lanes. Pure.
+    """Returns the maximum content of the lanes from jobs. Pure.
 
     Args:
-        tokens_per_s: what the fleet gets done; 0 while unknown.
-        batch_tokens: what a batch may hold: a few of them have to wait, or nobody could tell how fast the fleet is.
-        workers: of the fleet.
+        tokens_per_s: the fleet's throughput; 0 while unknown.
+        batch_tokens: the token limit of a batch: a few batches have to wait, or the fleet's speed could not be
+            measured.
+        workers: number of workers of the fleet.
     """
     return FeedWindow(MAX_ENTRIES, max(MIN_TOKENS, 4 * batch_tokens * workers, int(WINDOW_S * tokens_per_s)))
 
 
 MIN_WINDOW = feed_window(0.0)
-"""So much comes into the lanes with a new job; the rest is for the workers to fetch."""
+"""A new job feeds up to this window into the lanes itself; workers feed the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job whose `inputs` are there, in so many `entries`, and how it is to be made: `failed` of them cannot be run.
+    """How to create a job whose `inputs` were uploaded, in `entries` entries; `failed` of the inputs cannot be run.
 
-    `owner` may read it. It has `timeout_ms` to end, and `ttl_ms` are its results kept. The `digest` says what was asked
-    for, and with an `idempotency` name nothing is made twice. With `limits` its `tenant` is held to these: its inputs
-    have `cost` tokens. Its entries carry its `traceparent`.
+    `owner` may read the job. It has to end within `timeout_ms`, and its results are kept for `ttl_ms`. `digest`
+    identifies the request, and with an `idempotency` name the same request is not created twice. `limits` apply to its
+    `tenant`; its inputs have `cost` tokens. Its entries carry its `traceparent`.
     """
 
     job_id: str
@@ -96,7 +97,7 @@ class JobSpec:
 
 
 class JobCapacity(NamedTuple):
-    """What all jobs may take: inputs without a result, bytes of each one's result, and a share of Redis' maxmemory."""
+    """Bounds of all jobs: inputs without a result, bytes of each one's result, and a share of Redis' maxmemory."""
 
     inputs: int
     bytes_each: int
@@ -104,10 +105,10 @@ class JobCapacity(NamedTuple):
 
 
 class CreateResult(NamedTuple):
-    """What became of a job that was to be made: it is `ok`; or the `same` was asked for before, and is `job_id`.
+    """Outcome of a creation: `ok`; or `same`: an equal request created the job `job_id` before.
 
-    It was `different` from what the same idempotency key stood for, or inputs were `lost`, or there is no room: `full`.
-    Or it is `limited`: its tenant may have so much in `wait_ms`.
+    `different`: the idempotency key belongs to another request. `lost`: inputs are missing. `full`: there is no
+    capacity. `limited`: the tenant may create this job after `wait_ms`.
     """
 
     status: Literal["ok", "same", "different", "lost", "full", "limited"]
@@ -117,10 +118,10 @@ class CreateResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of a job. Times are Redis' clock, in ms; None for what has not happened.
+    """A job as stored. Times are Redis' clock, in ms; None for what has not happened.
 
-    `n` inputs are `done`, have `failed`, or wait; `per_entry` of them are answered together, unless one of these fails.
-    `revisions` are those of the model that have given it vectors: several, if that was changed meanwhile.
+    `n` inputs are `done`, `failed`, or waiting; `per_entry` of them are answered together, unless one of these fails.
+    `revisions` are the revisions of the model that computed its vectors: several, if the model changed meanwhile.
     """
 
     job_id: str
@@ -140,12 +141,12 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether its status is final."""
         return self.status in FINAL_STATUSES
 
 
 class FeedResult(NamedTuple):
-    """What feeding the lanes has done: entries brought, and added again; jobs that expired, and that are open."""
+    """Outcome of a feed: entries added, and added again; jobs that expired, and jobs that are open."""
 
     entries: int
     restored: int
@@ -160,10 +161,10 @@ async def upload(
     new_entries: Sequence[NewEntry],
     failed: Sequence[Failure] = (),
 ) -> None:
-    """Brings some inputs of a job that is to be made; and, of those that cannot be run, what is wrong with them.
+    """Stores inputs of a job that is to be created, and, for inputs that cannot be run, their errors.
 
     Raises:
-        RedisUnreachable: whether it was done is unknown; repeating it is safe. Redis may be full.
+        RedisUnreachableError: whether the inputs were stored is unknown; repeating the call is safe. Redis may be full.
     """
     args: list[Argument] = [*JobUploadArguments(UPLOAD_TTL_MS, len(new_entries))]
     for new_entry in new_entries:
@@ -174,17 +175,17 @@ async def upload(
 
 
 async def discard_upload(connection: RedisConnection, keys: Keys, job_id: str) -> None:
-    """Removes what was put of a job, unless it was made."""
+    """Removes the uploaded inputs of a job, unless the job was created."""
     await connection.run(scripts.JOB_DISCARD, [keys.job(job_id)], [])
 
 
 async def create(
     connection: RedisConnection, keys: Keys, spec: JobSpec, capacity: JobCapacity, window: FeedWindow = MIN_WINDOW
 ) -> CreateResult:
-    """Makes a job of the inputs that were put.
+    """Creates a job from the uploaded inputs.
 
     Raises:
-        RedisUnreachable: whether it was done is unknown; repeating it makes no second one.
+        RedisUnreachableError: whether the job was created is unknown; repeating the call creates no second one.
     """
     record = keys.idempotency(spec.idempotency) if spec.idempotency else keys.job(spec.job_id)
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.epoch, keys.all_jobs, record]
@@ -226,12 +227,12 @@ def _create_arguments(keys: Keys, spec: JobSpec, capacity: JobCapacity, window: 
 
 
 async def find(connection: RedisConnection, keys: Keys, job_id: str) -> Job | None:
-    """Returns a job; None if there is none of this id."""
+    """Returns a job, or None if there is none with this id."""
     return (await find_all(connection, keys, [job_id]))[0]
 
 
 async def find_all(connection: RedisConnection, keys: Keys, job_ids: Sequence[str]) -> list[Job | None]:
-    """Returns what there is under some ids."""
+    """Returns the jobs with these ids, None for an id without a job."""
     found = await connection.call_all([("HGETALL", keys.job(each)) for each in job_ids])
     return [
         _job(job_id, dict(zip(flat[::2], flat[1::2], strict=True))) for job_id, flat in zip(job_ids, found, strict=True)
@@ -239,13 +240,13 @@ async def find_all(connection: RedisConnection, keys: Keys, job_ids: Sequence[st
 
 
 async def statuses(connection: RedisConnection, keys: Keys, job_ids: Sequence[str]) -> list[str]:
-    """Returns the status of some jobs; empty for what is no job any more."""
+    """Returns the status of these jobs; empty for a job that no longer exists."""
     found = await connection.call_all([("HGET", keys.job(each), "status") for each in job_ids])
     return [(each or b"").decode() for each in found]
 
 
 async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Job]:
-    """Returns the jobs that were made last, the newest first."""
+    """Returns the jobs that were created last, the newest first."""
     ids = await connection.call("ZREVRANGE", keys.all_jobs, 0, limit - 1)
     return [each for each in await find_all(connection, keys, [each.decode() for each in ids]) if each is not None]
 
@@ -253,24 +254,24 @@ async def latest(connection: RedisConnection, keys: Keys, limit: int) -> list[Jo
 async def replies(connection: RedisConnection, keys: Keys, job: Job, start: int, stop: int) -> list[Reply]:
     """Returns the replies to a job's inputs from `start` up to `stop`, in order, as far as there are any.
 
-    The first and the last may hold inputs beyond these. What is unreadable counts as missing.
+    The first and the last may hold inputs outside this range. An unreadable reply counts as missing.
     """
     first = start // job.per_entry * job.per_entry
     heads = range(first, min(stop, job.n), job.per_entry)
     found = await _replies_at(connection, keys, job.job_id, heads)
-    heads_split = [
-        at
+    split_positions = [
+        position
         for head in heads
         if (reply := found.get(head)) is None or reply.n < min(job.per_entry, job.n - head)
-        for at in range(head + 1, min(head + job.per_entry, job.n))
+        for position in range(head + 1, min(head + job.per_entry, job.n))
     ]
-    if heads_split:
-        found |= await _replies_at(connection, keys, job.job_id, heads_split)
+    if split_positions:
+        found |= await _replies_at(connection, keys, job.job_id, split_positions)
     return [found[at] for at in sorted(found) if at < stop and at + found[at].n > start]
 
 
 async def failures(connection: RedisConnection, keys: Keys, job_id: str, limit: int) -> list[Failure]:
-    """Returns what is said of the inputs that failed, of the first `most` that did, by position."""
+    """Returns the errors of the first `limit` inputs that failed, sorted by position."""
     positions = await connection.call("LRANGE", f"{keys.job(job_id)}:failed", 0, limit - 1)
     found = await _replies_at(connection, keys, job_id, sorted(map(int, positions)))
     return [each for each in found.values() if isinstance(each, Failure)]
@@ -293,7 +294,7 @@ async def _replies_at(
 
 
 async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
-    """Ends a job, if it has not ended; returns its status before, empty if there is no such job."""
+    """Ends a job, if it has not ended; returns its previous status, empty if there is no such job."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, *keys.lanes]
     status = await connection.run(
         scripts.JOB_CANCEL, names, JobCancelArguments(keys.job(""), job_id, GROUP, MAX_RESULTS)
@@ -302,7 +303,7 @@ async def cancel(connection: RedisConnection, keys: Keys, job_id: str) -> str:
 
 
 async def feed(connection: RedisConnection, keys: Keys, window: FeedWindow) -> FeedResult:
-    """Brings inputs of jobs into the lanes, up to so many, and looks after jobs now and then."""
+    """Moves inputs of jobs into the lanes, up to the window; checks all jobs from time to time."""
     names = [keys.backlog, keys.jobs, keys.owed, keys.results, keys.all_jobs, *keys.lanes]
     args = JobFeedArguments(
         job_prefix=keys.job(""),
@@ -317,7 +318,7 @@ async def feed(connection: RedisConnection, keys: Keys, window: FeedWindow) -> F
 
 
 async def split_entry(connection: RedisConnection, keys: Keys, entry: Entry, bodies: Sequence[bytes]) -> bool:
-    """Makes an entry of each input of an entry that failed; returns whether it was still there."""
+    """Replaces a failed entry by one for each of its inputs; returns whether the entry was still there."""
     share, rest = divmod(entry.ref.cost, len(bodies))
     args: list[Argument] = [
         *JobSplitArguments(
@@ -335,7 +336,7 @@ async def split_entry(connection: RedisConnection, keys: Keys, entry: Entry, bod
 
 
 def _job(job_id: str, fields: Mapping[bytes, bytes]) -> Job | None:
-    """What is in Redis is untrusted: what is no job was not found, nor is one whose inputs still come."""
+    """Parses a job from Redis, which is untrusted: None for an invalid job, or one whose inputs are still uploaded."""
     status = fields.get(b"status", b"").decode("ascii", "replace")
     if status not in get_args(Status):
         return None

@@ -1,46 +1,16 @@
-"""Every key of the cluster in Redis. All keys of a queue share the hash tag, so they share a Redis Cluster slot.
+"""All keys of the cluster in Redis. Keys of a queue share the hash tag, so they share a Redis Cluster slot.
 
-| key                               | type   | written by       | lifetime                                             |
-|-----------------------------------|--------|------------------|------------------------------------------------------|
-| rb:{<queue>}:q:<lane>             | stream | gateways         | permanent; finished entries are deleted              |
-| rb:{<queue>}:backlog              | hash   | both             | inputs, tokens, those of bulk; reset when empty      |
-| rb:{<queue>}:epoch                | string | both             | permanent; a new value means that data was lost      |
-| rb:{<queue>}:reply:<request id>   | list   | workers          | remaining deadline + reply_ttl_s; popped at once     |
-| rb:{<queue>}:bell:<gateway>       | list   | workers          | 60 s after the last ring; popped at once             |
-| rb:{<queue>}:tenants              | hash   | gateways         | a day after the last request of a tenant's           |
-| rb:{<queue>}:submitted:<gateway>  | string | gateways         | 6 min after the gateway's last submit                |
-| rb:{<queue>}:workers              | zset   | workers          | an hour after the last heartbeat of any              |
-| rb:{<queue>}:standby              | zset   | workers          | an hour after the last heartbeat on standby          |
-| rb:{<queue>}:worker:<worker>      | string | workers          | heartbeat_ttl_s after the last heartbeat             |
-| rb:{<queue>}:begun:<worker>       | string | workers          | an hour after the last batch, or until it leaves     |
-| rb:{<queue>}:dead                 | stream | workers          | permanent; the last max_dead_letters ones            |
-| rb:{<queue>}:job:<job>            | hash   | both             | job_ttl_s after the job has ended; what it is        |
-| rb:{<queue>}:job:<job>:in         | hash   | gateways         | until the job has ended; inputs without a result     |
-| rb:{<queue>}:job:<job>:todo       | list   | gateways         | until the job has ended; what was in no lane yet     |
-| rb:{<queue>}:job:<job>:fed        | hash   | both             | until the job has ended; its entries in the lanes    |
-| rb:{<queue>}:job:<job>:out        | hash   | workers          | job_ttl_s after the job has ended; replies           |
-| rb:{<queue>}:job:<job>:failed     | list   | workers          | job_ttl_s after the job has ended; where errors are  |
-| rb:{<queue>}:jobs                 | zset   | both             | permanent; jobs that have not ended                  |
-| rb:{<queue>}:jobs:all             | zset   | gateways         | permanent; jobs that are there, by their time        |
-| rb:{<queue>}:jobs:owed            | hash   | both             | permanent; what jobs have not got yet                |
-| rb:{<queue>}:results              | stream | both             | permanent; the last jobs that have ended             |
-| rb:{<queue>}:idempotency:<digest> | hash   | gateways         | as long as its job may be there                      |
-| rb:{<queue>}:cache, :cache:0, :1  | hash   | gateways         | four times cache_ttl_s; cache_bytes at most          |
-| rb:{gpu:<pool>}:slot:<slot>       | string | workers          | gpu_lease_ttl_s after its holder's last renewal      |
-| rb:{gpu:<pool>}:fence             | string | workers          | permanent; only grows                                |
-| rb:{gpu:<pool>}:waiting:<slots>, :asked:<slots> | zset, hash | workers | while somebody waits for a turn        |
-| rb:{gpu:<pool>}:wake:<worker>     | list   | workers          | 10 s; popped at once                                 |
-| rb:keys                           | hash   | `redbatch keys`  | permanent; clients' keys by id, for all queues       |
-| rb:queues                         | zset   | workers          | ten minutes after the last heartbeat of any worker   |
+KEY_DOCS describes each key; shared/key_table.py renders it for the documents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LANES = ("interactive", "bulk")
-"""The lanes in the order in which workers read them."""
+"""The lanes, in the order in which workers read them."""
 
 INTERACTIVE, BULK = range(len(LANES))
 
@@ -48,14 +18,14 @@ GROUP = "workers"
 """The consumer group of every lane."""
 
 RELEASED = "released"
-"""The consumer that holds what was handed back, until another worker takes it."""
+"""The consumer that holds entries that were handed back, until another worker takes them."""
 
 
 API_KEYS = "rb:keys"
-"""Hash of the keys of clients, by id, as JSON: the same for all queues."""
+"""Hash of the API keys of clients, by id, as JSON: the same for all queues."""
 
 QUEUES = "rb:queues"
-"""Queues by the time (Redis' clock, ms) at which one of their workers announced them last."""
+"""Zset of queues by the time (Redis' clock, ms) at which one of their workers last announced them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +36,7 @@ class Keys:
 
     @property
     def prefix(self) -> str:
-        """What all keys of the queue begin with."""
+        """The prefix of all keys of the queue."""
         return f"rb:{{{self.queue}}}:"
 
     @property
@@ -76,65 +46,65 @@ class Keys:
 
     @property
     def backlog(self) -> str:
-        """Hash with the inputs and estimated tokens of all entries in the lanes, and the tokens of those in bulk."""
+        """Hash of the inputs and estimated tokens of all entries in the lanes, and the tokens of those in bulk."""
         return f"{self.prefix}backlog"
 
     @property
     def epoch(self) -> str:
-        """Names one life of the queue's data."""
+        """String that changes when the queue's data was lost."""
         return f"{self.prefix}epoch"
 
     @property
     def cache(self) -> list[str]:
-        """What is known of the cache, and its two generations: vectors by a digest of what they are of."""
+        """The metadata of the cache, and its two generations: hashes of vectors by a digest of the request."""
         return [f"{self.prefix}cache{part}" for part in ("", ":0", ":1")]
 
     @property
     def workers(self) -> str:
-        """Workers by the time (Redis' clock, ms) of their last heartbeat."""
+        """Zset of workers by the time (Redis' clock, ms) of their last heartbeat."""
         return f"{self.prefix}workers"
 
     @property
     def standby(self) -> str:
-        """Those of the workers that wait for a GPU, by the time of their last heartbeat."""
+        """Zset of the workers that wait for a GPU, by the time of their last heartbeat."""
         return f"{self.prefix}standby"
 
     @property
     def tenants(self) -> str:
-        """Hash of what each tenant has left, by its name."""
+        """Hash of the balance of each tenant, by its name."""
         return f"{self.prefix}tenants"
 
     @property
     def dead(self) -> str:
-        """Stream of the dead letters: entries that were given up."""
+        """Stream of dead letters: entries that were given up."""
         return f"{self.prefix}dead"
 
     @property
     def jobs(self) -> str:
-        """Jobs that have not ended, by the tokens that they have had."""
+        """Zset of jobs that have not ended, by the tokens fed into the lanes."""
         return f"{self.prefix}jobs"
 
     @property
     def all_jobs(self) -> str:
-        """Jobs by the time (Redis' clock, ms) at which they were made."""
+        """Zset of jobs by the time (Redis' clock, ms) of their creation."""
         return f"{self.prefix}jobs:all"
 
     @property
     def owed(self) -> str:
-        """Hash with the inputs of jobs that have no result yet, and the entries and tokens of jobs in the lanes."""
+        """Hash of the number of inputs of jobs without a result, and the entries and tokens of jobs in the lanes."""
         return f"{self.prefix}jobs:owed"
 
     @property
     def results(self) -> str:
-        """Stream of the jobs that have ended, for whoever works with their results."""
+        """Stream of the jobs that have ended, for the clients that process their results."""
         return f"{self.prefix}results"
 
     def job(self, job_id: str) -> str:
-        """Hash of what is known of a job; its inputs and results are beside it, under this and a suffix."""
+        """Hash of a job; the keys of its inputs and results are this key and a suffix."""
         return f"{self.prefix}job:{job_id}"
 
     def idempotency(self, digest: str) -> str:
-        """Hash with the job that a client made with an idempotency key."""
+        """Hash of the job that a client created with an idempotency key."""
         return f"{self.prefix}idempotency:{digest}"
 
     def reply(self, request_id: str) -> str:
@@ -142,11 +112,11 @@ class Keys:
         return f"{self.prefix}reply:{request_id}"
 
     def bell(self, gateway: str) -> str:
-        """List of ids of requests whose replies are ready for this gateway."""
+        """List of the ids of requests whose replies are ready for this gateway."""
         return f"{self.prefix}bell:{gateway}"
 
     def submitted(self, gateway: str) -> str:
-        """What the last submit of this gateway returned, so that repeating it adds nothing."""
+        """The result of this gateway's last submit, so that repeating the submit adds nothing."""
         return f"{self.prefix}submitted:{gateway}"
 
     def worker(self, worker: str) -> str:
@@ -154,35 +124,196 @@ class Keys:
         return f"{self.prefix}worker:{worker}"
 
     def begun(self, worker: str) -> str:
-        """The entries whose run this worker began last, so that a reclaim can count the attempt."""
+        """The entries that this worker last began to run, so that a reclaim can count the attempt."""
         return f"{self.prefix}begun:{worker}"
 
 
 @dataclass(frozen=True, slots=True)
 class PoolKeys:
-    """The keys of a pool of GPUs, which workers of any queue share."""
+    """The keys of a pool of GPUs, which workers of all queues share."""
 
     name: str
 
     @property
     def prefix(self) -> str:
-        """What all keys of the pool begin with."""
+        """The prefix of all keys of the pool."""
         return f"rb:{{gpu:{self.name}}}:"
 
     @property
     def fence(self) -> str:
-        """The last fence that was given."""
+        """The last fence that was issued."""
         return f"{self.prefix}fence"
 
     def slot(self, slot: str) -> str:
-        """Who holds a slot, and under which fence."""
+        """The holder of a slot, and its fence."""
         return f"{self.prefix}slot:{slot}"
 
     def waiting(self, slots: Sequence[str]) -> list[str]:
-        """Who waits for one of these slots: by when they asked first, and when they asked last."""
-        these = ",".join(sorted(slots))
-        return [f"{self.prefix}{what}:{these}" for what in ("waiting", "asked")]
+        """Waiters for one of these slots: a zset by their first request, and a hash of the time of their last one."""
+        joined = ",".join(sorted(slots))
+        return [f"{self.prefix}{name}:{joined}" for name in ("waiting", "asked")]
 
     def wake(self, owner: str) -> str:
-        """List on which somebody waits for a slot that is given back."""
+        """List on which a waiter blocks until a slot is given back."""
         return f"{self.prefix}wake:{owner}"
+
+
+class KeyDoc(NamedTuple):
+    """What the documents say of a key, or of keys that belong together. Texts are Markdown.
+
+    `page` is the document that explains it: architecture, jobs or leases.
+    """
+
+    keys: tuple[str, ...]
+    type: str
+    written_by: str
+    lifetime: str
+    holds: str = ""
+    page: str = "architecture"
+
+
+_Q, _G = "rb:{<queue>}", "rb:{gpu:<pool>}"
+_UNTIL_END = "until the job has ended"
+_AFTER_END = "`job_ttl_s` after the job has ended"
+
+KEY_DOCS = (
+    KeyDoc((f"{_Q}:q:<lane>",), "stream", "gateways", "permanent; finished entries are deleted"),
+    KeyDoc(
+        (f"{_Q}:reply:<request id>",), "list", "workers", "remaining deadline + `reply_ttl_s` (10 s); popped at once"
+    ),
+    KeyDoc((f"{_Q}:bell:<gateway>",), "list", "workers", "60 s after the last ring; popped at once"),
+    KeyDoc(
+        (f"{_Q}:backlog",),
+        "hash",
+        "both",
+        "reset when the lanes are empty",
+        "`inputs` and `tokens` in the lanes, `bulk_tokens` in bulk",
+    ),
+    KeyDoc((f"{_Q}:epoch",), "string", "both", "permanent; a new value means that data was lost"),
+    KeyDoc((f"{_Q}:submitted:<gateway>",), "string", "gateways", "6 min after the gateway's last submit"),
+    KeyDoc((f"{_Q}:workers",), "zset", "workers", "an hour after the last heartbeat of any worker", "scores are ms"),
+    KeyDoc(
+        (f"{_Q}:standby",),
+        "zset",
+        "workers",
+        "an hour after the last heartbeat of any worker on standby",
+        "the members of `workers` that wait for a GPU",
+    ),
+    KeyDoc((f"{_Q}:worker:<worker>",), "string, JSON", "workers", "`heartbeat_ttl_s` (5 s) after the last heartbeat"),
+    KeyDoc((f"{_Q}:begun:<worker>",), "string", "workers", "an hour after its last batch, or until it leaves"),
+    KeyDoc((f"{_Q}:dead",), "stream", "workers", "permanent; the last `max_dead_letters` (200)"),
+    KeyDoc(
+        (f"{_Q}:cache", f"{_Q}:cache:0", f"{_Q}:cache:1"),
+        "hash",
+        "gateways",
+        "four times `cache_ttl_s`",
+        "at most `cache_bytes`",
+    ),
+    KeyDoc(
+        (f"{_Q}:job:<id>",), "hash", "both", _AFTER_END, "the job: status, `n`, `done`, `failed`, owner, times", "jobs"
+    ),
+    KeyDoc((f"{_Q}:job:<id>:in",), "hash", "gateways", _UNTIL_END, "its inputs without a result, by position", "jobs"),
+    KeyDoc(
+        (f"{_Q}:job:<id>:todo",),
+        "list",
+        "gateways",
+        _UNTIL_END,
+        "the positions of inputs that have not been in a lane yet",
+        "jobs",
+    ),
+    KeyDoc(
+        (f"{_Q}:job:<id>:fed",), "hash", "both", _UNTIL_END, "the ids of its entries in the lane, by position", "jobs"
+    ),
+    KeyDoc(
+        (f"{_Q}:job:<id>:out",),
+        "hash",
+        "workers",
+        _AFTER_END,
+        "replies, by position, as [a client would get them](architecture.md#a-reply)",
+        "jobs",
+    ),
+    KeyDoc(
+        (f"{_Q}:job:<id>:failed",), "list", "workers", _AFTER_END, "the positions of replies that are errors", "jobs"
+    ),
+    KeyDoc(
+        (f"{_Q}:jobs",),
+        "zset",
+        "both",
+        "permanent",
+        "jobs that have not ended, by the number of tokens fed into the lanes",
+        "jobs",
+    ),
+    KeyDoc((f"{_Q}:jobs:all",), "zset", "gateways", "permanent", "jobs by creation time", "jobs"),
+    KeyDoc(
+        (f"{_Q}:jobs:owed",),
+        "hash",
+        "both",
+        "permanent",
+        "inputs without a result; entries and tokens of jobs in the lanes; `asked`, which a gateway writes before it "
+        "queries Redis whether all earlier writes are durable",
+        "jobs",
+    ),
+    KeyDoc(
+        (f"{_Q}:results",),
+        "stream",
+        "both",
+        "permanent",
+        "the last 10,000 jobs that ended, for an hour: `id`, `status`, `n`, `done`, `failed`",
+        "jobs",
+    ),
+    KeyDoc(
+        (f"{_Q}:idempotency:<digest>",),
+        "hash",
+        "gateways",
+        "as long as its job may exist",
+        "the job that belongs to an idempotency key",
+        "jobs",
+    ),
+    KeyDoc(
+        (f"{_Q}:tenants",),
+        "hash",
+        "gateways",
+        "a day after the last request of any tenant",
+        "the balance of each tenant",
+    ),
+    KeyDoc(
+        (f"{_G}:slot:<slot>",),
+        "string",
+        "workers",
+        "`gpu_lease_ttl_s` after its holder's last renewal",
+        "the holder of a slot, and its fence",
+        "leases",
+    ),
+    KeyDoc((f"{_G}:fence",), "string", "workers", "permanent; only grows", "the last fence", "leases"),
+    KeyDoc(
+        (f"{_G}:waiting:<slots>", f"{_G}:asked:<slots>"),
+        "zset, hash",
+        "workers",
+        "while any worker waits for a turn",
+        "waiting workers by their first request, and the time of their last one",
+        "leases",
+    ),
+    KeyDoc(
+        (f"{_G}:wake:<worker>",),
+        "list",
+        "workers",
+        "10 s; popped at once",
+        "wakes the worker whose turn it is",
+        "leases",
+    ),
+    KeyDoc(
+        ("rb:queues",),
+        "zset",
+        "workers",
+        "ten minutes after the last heartbeat of any worker",
+        "queues, scores are ms",
+    ),
+    KeyDoc(
+        ("rb:keys",),
+        "hash, JSON",
+        "`redbatch keys`",
+        "permanent",
+        "the API keys of clients by id, the same for all queues",
+    ),
+)
+"""Every key, in the order of the table in docs/architecture.md."""

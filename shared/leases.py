@@ -1,6 +1,6 @@
-"""Leases of GPUs: which worker uses which slot of a pool, for how long, and who is next.
+"""Leases of GPUs: which worker uses which slot of a pool, for how long, and which worker is next.
 
-A lease is advisory: a GPU cannot check a fence. What is promised, and what is not, is in docs/leases.md.
+A lease is advisory: a GPU cannot check a fence. docs/leases.md lists the guarantees and their limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WAKE_TTL_MS = 10_000
 
 
 class Lease(NamedTuple):
-    """A slot by its name, and the fence under which it is held: each holder's is larger than all before."""
+    """A slot by its name, and the fence under which it is held: larger than the fences of all previous holders."""
 
     slot: str
     fence: int
@@ -31,18 +31,19 @@ async def acquire(
     *,
     waiter_ttl_ms: int = 0,
 ) -> Lease | int:
-    """Asks for one of some slots, the first that is free.
+    """Requests one of the given slots, and takes the first that is free.
 
     Args:
         connection: a connection.
-        pool: of the GPUs.
+        pool: the pool of GPUs.
         slots: their names, in order of preference.
-        owner: names the holder; no two processes have the same.
+        owner: name of the holder, unique to a process.
         ttl_ms: lifetime of the lease.
-        patience_ms: slots go to who asked first, unless that was so long ago; 0: to whoever asks.
+        waiter_ttl_ms: slots go to the first waiter; one that has not repeated its request for this time no longer
+            counts. 0: slots go to the next request.
 
     Returns:
-        The lease; or in how many ms, at the latest, one of them runs out.
+        The lease; or the time in ms after which one of the leases expires at the latest.
     """
     keys = [pool.fence, *pool.waiting(slots), *map(pool.slot, slots)]
     index, value = await connection.run(scripts.LEASE_ACQUIRE, keys, [owner, ttl_ms, waiter_ttl_ms])
@@ -50,20 +51,20 @@ async def acquire(
 
 
 async def renew(connection: RedisConnection, pool: PoolKeys, lease: Lease, owner: str, ttl_ms: int) -> bool:
-    """Keeps a lease for another `ttl_ms`; returns whether it was still held."""
+    """Extends a lease by `ttl_ms` from now; returns whether it was still held."""
     return bool(await connection.run(scripts.LEASE_RENEW, [pool.slot(lease.slot)], [owner, lease.fence, ttl_ms]))
 
 
 async def release(connection: RedisConnection, pool: PoolKeys, slots: Sequence[str], owner: str) -> int:
-    """Gives back which of these slots an owner holds, and its place among those who wait for them.
+    """Gives back those of the slots that an owner holds, and its place among the waiters.
 
-    Wakes who waits longest. Returns how many were given back.
+    Wakes the longest waiter. Returns how many slots were given back.
     """
     keys = [*pool.waiting(slots), *map(pool.slot, slots)]
-    given: int = await connection.run(scripts.LEASE_RELEASE, keys, [owner, pool.wake(""), WAKE_TTL_MS])
-    return given
+    num_released: int = await connection.run(scripts.LEASE_RELEASE, keys, [owner, pool.wake(""), WAKE_TTL_MS])
+    return num_released
 
 
 async def wait(connection: RedisConnection, pool: PoolKeys, owner: str, timeout_s: float) -> None:
-    """Waits until a slot is given back to whoever is next, or for so long (at most queue.BLOCK_S)."""
+    """Waits until a slot is given back to the next waiter, at most `timeout_s` (and at most connection.BLOCK_S)."""
     await connection.pop(pool.wake(owner), timeout_s)

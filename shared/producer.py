@@ -1,4 +1,4 @@
-"""What a gateway asks of the queue: each script with typed arguments and a typed answer."""
+"""The gateway's operations on the queue: each script with typed arguments and a typed result."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from shared.script_rows import (
     ReconcileArguments,
     ReconcileEntryRow,
     ReconcileRequestRow,
-    RefRow,
     SubmitArguments,
-    SubmitEntryRow,
     SubmitRequestRow,
 )
 from shared.settings import QUEUE_PATTERN
@@ -31,34 +29,35 @@ SUBMITTED_TTL_MS = 360_000
 """Longer than any deadline: a submit may be repeated until then."""
 
 MAX_BULK_SHARE = 0.5
-"""Bulk may fill the queue up to this share of its bounds; the rest is kept for those who wait."""
+"""Bulk may fill the queue up to this share of its bounds; the rest is reserved for interactive requests."""
 
 TENANT_ACTIVE_MS = 2_000
-"""A tenant that has asked for nothing for so long has no share: what it leaves is the others'."""
+"""A tenant without a request for this time has no share: the other tenants use it."""
 
 MAX_REPLIES = 65_536
-"""So many replies at most are popped of a request at once: it has one for each of its entries."""
+"""Maximum number of replies popped of a request at once: a request has one reply for each of its entries."""
 
 MAX_QUEUES = 64
-"""So many at most does a gateway serve."""
+"""Maximum number of queues per gateway."""
 
 _HEARTBEAT = TypeAdapter(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueBound:
-    """How much may be in the queue, for all gateways together."""
+    """Maximum content of the queue, for all gateways together."""
 
     inputs: int
     tokens: int = MAX_TOKENS
 
 
 class Submission(NamedTuple):
-    """Some entries of one request, ready to go into its lane.
+    """Entries of one request, ready for its lane.
 
-    `budget_ms` is the time left to its deadline; `max_tokens` may be in its lane, with it, or it would come too late.
-    `exempt` entries were accepted before and pass both bounds; one with nothing to be done before it passes the second.
-    Those with a `revision` are for workers of that one alone. With `limits` its `tenant` is held to these.
+    `budget_ms` is the time left until its deadline. `max_tokens` is the maximum of its lane, including this request:
+    with more tokens in the lane the answer would come too late. `exempt` entries were accepted before and pass both
+    bounds; a request with nothing queued ahead passes the second. Entries with a `revision` are only for workers of
+    that revision. `limits` apply to its `tenant`.
     """
 
     request_id: str
@@ -75,10 +74,10 @@ class Submission(NamedTuple):
 
 
 class SubmitOutcome(NamedTuple):
-    """What became of a submission: a Ref for each draft if it is `ok`, or `behind` others, in bulk; otherwise none.
+    """Outcome of a submission. `refs` holds one Ref per new entry if it is `ok` or `behind` (accepted into bulk).
 
-    Then it was `late`, or its `lane` was `full` or `slow` (with the `tokens` that it would have had before it), or it
-    was `limited` (with the ms after which its tenant may come again).
+    `late`: the deadline has passed. `full`: the `lane` is at its bound. `slow`: `tokens` are queued ahead in the
+    `lane`, too many for its time. `limited`: the tenant may retry after `wait_ms`.
     """
 
     status: str
@@ -90,7 +89,7 @@ class SubmitOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubmitReply:
-    """The answer to one submit call: Redis' clock, the queue's epoch, and an outcome for each submission."""
+    """The result of one submit call: Redis' clock, the queue's epoch, and an outcome for each submission."""
 
     now_ms: int
     epoch: bytes
@@ -99,21 +98,21 @@ class SubmitReply:
 
 @dataclass(frozen=True, slots=True)
 class OutstandingRequest:
-    """A request with the entries that have no answer yet."""
+    """A request with its entries that have no answer yet."""
 
     request_id: str
     refs: tuple[Ref, ...]
 
 
 class Bell(NamedTuple):
-    """A gateway's bell, of which `most` elements may be popped."""
+    """A gateway's bell, and the maximum number of elements to pop from it."""
 
     gateway: str
     max_elements: int
 
 
 class CollectResult(NamedTuple):
-    """Replies that were ready, a list for each request that was asked for; and the requests `parse_bell_element` meanwhile."""
+    """Replies that were ready, a list for each request, and the `request_ids` that the bell announced."""
 
     replies: list[list[bytes]]
     request_ids: list[str]
@@ -121,7 +120,7 @@ class CollectResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """What became of an outstanding request: replies to take, and for each entry whether it is in its stream."""
+    """State of an outstanding request: the popped replies, and for each entry whether it is in its stream."""
 
     replies: tuple[bytes, ...]
     present: tuple[bool, ...]
@@ -131,10 +130,10 @@ class ReconcileResult:
 class QueueStats:
     """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
 
-    `by_lane` are the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` when the oldest was added.
-    `memory_ratio` is the share of its maxmemory that Redis uses; 0 when it has none. `tenants` are
-    those that have had something lately. `persists` is false if Redis failed when it last wrote its append-only file
-    or its snapshot.
+    `by_lane` counts the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` is the time when the
+    oldest was added (ms). `memory_ratio` is the share of its maxmemory that Redis uses; 0 without a maxmemory.
+    `tenants` are those with recent requests. `persists` is false if Redis failed when it last wrote its append-only
+    file or its snapshot.
     """
 
     now_ms: int
@@ -166,12 +165,12 @@ class QueueStats:
 
     @property
     def ages_ms(self) -> tuple[int, ...]:
-        """How long the oldest entry of each lane has been there; 0 where there is none."""
+        """Age of the oldest entry of each lane, ms; 0 for an empty lane."""
         return tuple(0 if oldest is None else max(0, self.now_ms - oldest) for oldest in self.oldest_by_lane)
 
     @property
     def oldest_age_ms(self) -> int:
-        """How long the oldest entry has been there; 0 when there is none."""
+        """Age of the oldest entry of all lanes, ms; 0 if there is none."""
         return max(self.ages_ms)
 
 
@@ -183,10 +182,10 @@ async def submit(
     bound: QueueBound,
     submissions: Sequence[Submission],
 ) -> SubmitReply:
-    """Adds the submissions, each whole or not at all; repeating a sequence number adds nothing and answers the same.
+    """Adds the submissions, each whole or not at all. Repeating a sequence number adds nothing and returns the same.
 
     Raises:
-        RedisUnreachable: whether it was done is unknown; repeat it.
+        RedisUnreachableError: whether the submissions were added is unknown; repeat the call.
     """
     args: list[Argument] = [
         *SubmitArguments(
@@ -199,52 +198,51 @@ async def submit(
         )
     ]
     for each in submissions:
-        args += _request_row(each)
+        limits = encode_limits(each.limits)
+        args += SubmitRequestRow(
+            each.lane,
+            each.request_id,
+            each.budget_ms,
+            int(each.exempt),
+            each.max_tokens,
+            each.bell,
+            each.tenant,
+            limits,
+            each.traceparent,
+            each.revision,
+            len(each.new_entries),
+        )
         for new_entry in each.new_entries:
-            args += SubmitEntryRow(new_entry.position, new_entry.n, new_entry.cost, new_entry.body)
+            args += new_entry  # a NewEntry is the row
     names = [keys.backlog, keys.epoch, keys.submitted(gateway), keys.tenants, *keys.lanes]
     now_ms, epoch, results = await connection.run(scripts.SUBMIT, names, args)
     outcomes = [_submit_outcome(each, result) for each, result in zip(submissions, results, strict=True)]
     return SubmitReply(now_ms, epoch, tuple(outcomes))
 
 
-def _request_row(submission: Submission) -> SubmitRequestRow:
-    return SubmitRequestRow(
-        lane=submission.lane,
-        request_id=submission.request_id,
-        budget_ms=submission.budget_ms,
-        exempt=int(submission.exempt),
-        max_lane_tokens=submission.max_tokens,
-        bell=submission.bell,
-        tenant=submission.tenant,
-        limits=encode_limits(submission.limits),
-        traceparent=submission.traceparent,
-        revision=submission.revision,
-        num_entries=len(submission.new_entries),
-    )
-
-
 def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcome:
     status, *values = result
+    if status in {b"ok", b"behind"}:
+        lane = BULK if status == b"behind" else submission.lane
+        pairs = zip(submission.new_entries, values, strict=False)
+        refs = tuple([Ref(lane, entry_id, new_entry.n, new_entry.cost) for new_entry, entry_id in pairs])
+        return SubmitOutcome(status.decode(), refs, lane)
     if status == b"full":
         return SubmitOutcome("full", (), int(values[0]))
     if status == b"slow":
         return SubmitOutcome("slow", (), int(values[0]), tokens=int(values[1]))
     if status == b"limited":
         return SubmitOutcome("limited", (), submission.lane, wait_ms=int(values[0]))
-    lane = BULK if status == b"behind" else submission.lane
-    pairs = zip(submission.new_entries, values, strict=False)
-    refs = tuple(Ref(lane, entry_id, new_entry.n, new_entry.cost) for new_entry, entry_id in pairs)
-    return SubmitOutcome(status.decode(), refs, lane)
+    return SubmitOutcome(status.decode(), (), submission.lane)
 
 
 async def cancel(
     connection: RedisConnection, keys: Keys, refs: Sequence[Ref], wake: Sequence[str], wake_ttl_ms: int = 1_000
 ) -> int:
-    """Takes entries back, wakes the waiters of the request ids in `wake`, and returns how many entries were there."""
+    """Removes entries, wakes the waiters of the request ids in `wake`, and returns how many entries were removed."""
     args: list[Argument] = [*CancelArguments(GROUP, len(LANES), wake_ttl_ms, len(refs))]
     for ref in refs:
-        args += RefRow(ref.lane, ref.entry_id, ref.n, ref.cost)
+        args += ref  # a Ref is the row
     names = [keys.backlog, *keys.lanes, *(keys.reply(request_id) for request_id in wake)]
     num_removed: int = await connection.run(scripts.CANCEL, names, args)
     return num_removed
@@ -253,9 +251,9 @@ async def cancel(
 async def collect(
     connection: RedisConnection, keys: Keys, request_ids: Sequence[str], bell: Bell | None = None
 ) -> CollectResult:
-    """Pops all replies that are ready for some requests, and what a bell announces further.
+    """Pops all replies that are ready for these requests, and the further requests that a bell announces.
 
-    Plain commands, sent at once: in a script each would cost Redis more than twice as much.
+    Sends plain commands, all at once: in a script each would cost Redis more than twice as much.
     """
     commands = [("LPOP", keys.reply(each), MAX_REPLIES) for each in request_ids]
     if bell is not None:
@@ -273,12 +271,12 @@ def parse_bell_element(element: bytes) -> list[str]:
 async def reconcile(
     connection: RedisConnection, keys: Keys, requests: Sequence[OutstandingRequest]
 ) -> list[ReconcileResult]:
-    """Returns what became of each request; its replies are popped by this."""
-    args: list[Argument] = [len(LANES), len(requests)]
+    """Returns the state of each request. Pops its replies."""
+    args: list[Argument] = [*ReconcileArguments(len(LANES), len(requests))]
     for request in requests:
-        args += (request.request_id, len(request.refs))
+        args += ReconcileRequestRow(request.request_id, len(request.refs))
         for ref in request.refs:
-            args += (ref.lane, ref.entry_id)
+            args += ReconcileEntryRow(ref.lane, ref.entry_id)
     names = [*keys.lanes, *(keys.reply(request.request_id) for request in requests)]
     results = await connection.run(scripts.RECONCILE, names, args)
     return [ReconcileResult(tuple(replies), tuple(bool(flag) for flag in flags)) for replies, flags in results]
@@ -305,18 +303,18 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
 
 
 def _added_ms(entry_id: bytes) -> int | None:
-    found = re.match(rb"(\d+)-", entry_id)
-    return int(found.group(1)) if found else None
+    match = re.match(rb"(\d+)-", entry_id)
+    return int(match.group(1)) if match else None
 
 
 async def list_queues(connection: RedisConnection) -> list[str]:
-    """Returns the queues that workers have announced lately, the latest first, as far as their names are such."""
+    """Returns the queues that workers announced recently, the latest first. Invalid names are left out."""
     names = await connection.call("ZREVRANGE", QUEUES, 0, MAX_QUEUES - 1)
     return [name for raw in names if re.fullmatch(QUEUE_PATTERN, name := raw.decode("ascii", "replace"))]
 
 
 def _heartbeat(data: bytes) -> Heartbeat | None:
-    """A heartbeat of another version may have other fields: those that are missing make it unreadable, more do not."""
+    """Parses a heartbeat, maybe of another version: missing fields make it unreadable, additional fields do not."""
     try:
         beat = _HEARTBEAT.validate_json(data)
     except ValidationError:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from shared.messages import NewEntry, Ref
+
 
 class SubmitArguments(NamedTuple):
     """Of `submit`; `num_requests` rows follow, each with its entries."""
@@ -36,15 +38,6 @@ class SubmitRequestRow(NamedTuple):
     num_entries: int
 
 
-class SubmitEntryRow(NamedTuple):
-    """An entry of the request before it."""
-
-    position: int
-    n: int
-    cost: int
-    body: bytes
-
-
 class CancelArguments(NamedTuple):
     """Of `cancel`; `num_entries` rows follow."""
 
@@ -52,15 +45,6 @@ class CancelArguments(NamedTuple):
     num_lanes: int
     wake_ttl_ms: int
     num_entries: int
-
-
-class RefRow(NamedTuple):
-    """An entry in its lane, with its inputs and estimated tokens."""
-
-    lane: int
-    entry_id: bytes
-    n: int
-    cost: int
 
 
 class ReconcileArguments(NamedTuple):
@@ -281,8 +265,8 @@ class JobCancelArguments(NamedTuple):
 
 
 ROWS: dict[str, tuple[type, ...]] = {
-    "submit": (SubmitArguments, SubmitRequestRow, SubmitEntryRow),
-    "cancel": (CancelArguments, RefRow),
+    "submit": (SubmitArguments, SubmitRequestRow, NewEntry),
+    "cancel": (CancelArguments, Ref),
     "reconcile": (ReconcileArguments, ReconcileRequestRow, ReconcileEntryRow),
     "claim": (ClaimArguments,),
     "commit": (CommitArguments, CommitRow),

@@ -1,4 +1,4 @@
-"""The Lua scripts, loaded from `shared/lua`. The header of each file names its KEYS and ARGV and what it returns."""
+"""The Lua scripts, loaded from `shared/lua`. The header of each file documents KEYS, ARGV and the return value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script by its text and the SHA-1 that Redis calls it by. One that `reads` writes nothing."""
+    """A script: its text, and the SHA-1 by which Redis calls it. A script with `reads` writes nothing."""
 
     name: str
     text: bytes = field(repr=False)
@@ -18,7 +18,7 @@ class Script:
 
     @classmethod
     def load(cls, name: str, *preludes: str, reads: bool = False) -> Script:
-        """Reads `shared/lua/<name>.lua`, and the files that stand before it."""
+        """Reads `shared/lua/<name>.lua`, and the files that are prepended to it."""
         lua = files("shared").joinpath("lua")
         text = b"".join(lua.joinpath(f"{each}.lua").read_bytes() for each in (*preludes, name))
         return cls(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest(), reads)

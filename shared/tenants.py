@@ -1,4 +1,4 @@
-"""What tenants may have, as gateways, keys and Redis know it."""
+"""Quotas and limits of tenants, as gateways, API keys and Redis use them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shared.messages import MAX_TOKENS
 MAX_PER_S, MIN_WEIGHT, MAX_WEIGHT = 1e9, 0.01, 100.0
 
 TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""What a tenant's name is made of."""
+"""The pattern of a tenant's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may have: `tokens_per_s`, up to `burst_tokens` at once, and `daily_tokens` on a day (UTC).
+    """Quota of a tenant: `tokens_per_s`, up to `burst_tokens` at once, and `daily_tokens` on a day (UTC).
 
-    0 is no limit. Among those that wait each has its part by `weight`.
+    0 is no limit. Tenants with waiting requests share the throughput by `weight`.
     """
 
     tokens_per_s: Annotated[float, Field(ge=0, le=MAX_PER_S)] = 0.0
@@ -33,10 +33,10 @@ NO_QUOTA = Quota()
 
 
 class Limits(NamedTuple):
-    """What a tenant is held to: its quota, and its share of what the fleet gets done (0: not known).
+    """Limits that apply to a tenant: its quota, and its share of the fleet's throughput (0: not known).
 
-    What it asks for beyond its share goes behind the others, into bulk, where `max_bulk_tokens` may be with it for it
-    to come in time.
+    Requests beyond its share go to bulk, where at most `max_bulk_tokens` may be, including this request, for an answer
+    in time.
     """
 
     quota: Quota
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 class ActiveTenants(NamedTuple):
-    """The sum of the weights of all tenants that have had something lately; and of those of them that have a name."""
+    """The sum of the weights of all tenants with recent requests, and of those of them that have a name."""
 
     weights: float = 0.0
     named: float = 0.0
@@ -55,7 +55,7 @@ NO_ACTIVE_TENANTS = ActiveTenants()
 
 
 def encode_limits(limits: Limits | None) -> str:
-    """Returns limits as the script reads them."""
+    """Returns the limits in the format that the script reads, or "" for None."""
     if limits is None:
         return ""
     quota = limits.quota

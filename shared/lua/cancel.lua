@@ -7,7 +7,7 @@
 --   num_lanes    number of lanes L
 --   wake_ttl_ms  lifetime of a wake-up element
 --   num_entries  number of entries that follow
--- then, num_entries times, RefRow
+-- then, num_entries times, Ref
 --   lane         index of the lane, from 0
 --   entry_id     stream id of the entry
 --   n            inputs

@@ -21,7 +21,7 @@
 --   traceparent       traceparent, or ""
 --   revision          revision of the model, or ""
 --   num_entries       number of its entries
--- and, after each of them, num_entries times, SubmitEntryRow
+-- and, after each of them, num_entries times, NewEntry
 --   position          position of the entry's first input
 --   n                 inputs
 --   cost              estimated tokens

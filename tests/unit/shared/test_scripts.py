@@ -69,7 +69,7 @@ def declared_rows(text: str) -> list[tuple[str, list[str]]]:
     """The rows that a header declares: the name of the row, or "", and the names of its fields."""
     rows: list[tuple[str, list[str]]] = []
     for line in comment_block(text).splitlines():
-        if start := re.match(r"-- (?:ARGV\b|(?:then|and), [^(]*?)(?:: (\w+)$|, (\w+Row)\b|$)", line):
+        if start := re.match(r"-- (?:ARGV\b|(?:then|and), [^(]*?)(?:: (\w+)$|, ([A-Z]\w+)\b|$)", line):
             rows.append((start[1] or start[2] or "", []))
         elif (field := re.match(r"--   (\w+)  *\S", line)) and rows:
             rows[-1][1].append(field[1])
