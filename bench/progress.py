@@ -62,7 +62,7 @@ class BenchmarkProgress(ProgressBar):
         if self.console.is_terminal:
             self.progress.update(self._bar, description=text)
         else:
-            self.tell(f"{format_duration(self._elapsed_s()):>12}  {text} ({self.left})")
+            self.print_line(f"{format_duration(self._elapsed_s()):>12}  {text} ({self.left})")
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -129,7 +129,7 @@ def measure_all(findings: Findings, parts: Sequence[str]) -> None:
                 except FAILURES as error:
                     failure = f"round {number + 1}, {step.part} ({step.name}): {reason(error)}"
                     findings.failures.setdefault(step.part, []).append(failure)
-                    bar.tell(f"FAILED: {failure}")
+                    bar.print_line(f"FAILED: {failure}")
 
 
 def plan(extent: Extent) -> list[Step]:

@@ -1,1 +1,29 @@
-"""The `redbatch` command line, and nothing else: no other package imports it."""
+"""The `redbatch` command line. No other package imports it. It runs in the process that the user starts.
+
+Commands:
+- bench: `redbatch bench`, the load generator.
+- dead: `redbatch dead`, dead letters.
+- embed: `redbatch embed`, the vectors of a file.
+- jobs: `redbatch jobs`, jobs of all clients.
+- keys: `redbatch keys`, API keys.
+- queue: `redbatch queue`, the state of a queue.
+- redis_users: `redbatch k8s secrets` and `redbatch swarm secrets`, the Redis users.
+- tune: `redbatch tune`, the search for good settings.
+- up: `redbatch up`, a cluster in one terminal.
+
+Modules:
+- __main__: makes `python -m redbatch` the `redbatch` command.
+- cli: entry point, which cleans `sys.path` first.
+- commands: the commands with their options and help texts.
+- exit_codes: exit codes, and the error lines that go with them.
+- flags: command-line flags generated from settings classes.
+- import_path: keeps the current folder out of the import path.
+- options: options that several commands share.
+- progress: progress bar and durations.
+- queue_target: the queue that a command works on.
+- settings_view: `redbatch settings`, the table of all settings.
+- single: `redbatch gateway` and `redbatch worker`, one process.
+- tables: the look of printed tables.
+- timestamps: readable timestamps.
+- urls: URLs and command lines to print.
+"""

@@ -48,6 +48,6 @@ class ProgressBar:
     ) -> None:
         self.progress.stop()
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Prints a permanent line."""
         self.console.print(text, soft_wrap=True, markup=False)

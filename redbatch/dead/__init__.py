@@ -1,1 +1,6 @@
-"""`redbatch dead`: looks after dead letters."""
+"""`redbatch dead`: lists, shows, requeues and deletes dead letters. It runs in the process of the command.
+
+- app: the subcommands with their options and help texts.
+- command: implementation of the subcommands.
+- view: dead letters as text, table and JSON.
+"""

@@ -1,4 +1,4 @@
-"""The command `redbatch embed`: what it takes and what it says."""
+"""The command `redbatch embed`: its options and help text."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import typer
 
 
 def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: .txt, .jsonl, .csv or .parquet.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Vectors: .npy, .jsonl or .parquet.")],
-    url: Annotated[str, typer.Option(help="A gateway.")] = "http://127.0.0.1:8080",
-    key: Annotated[str, typer.Option(envvar="REDBATCH_API_KEY", help="Where the gateway asks for one.")] = "",
-    column: Annotated[str, typer.Option(help="Field of an object, or column, that has the text.")] = "text",
-    model: Annotated[str | None, typer.Option(help="One that the gateway lists under /v1/models.")] = None,
-    slice_rows: Annotated[int, typer.Option("--slice", min=1, max=1_000_000, help="Texts in each job.")] = 8_192,
-    in_flight: Annotated[int, typer.Option(min=1, max=64, help="Jobs at a time.")] = 3,
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File with texts: .txt, .jsonl, .csv or .parquet.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for vectors: .npy, .jsonl or .parquet.")],
+    url: Annotated[str, typer.Option(help="URL of a gateway.")] = "http://127.0.0.1:8080",
+    api_key: Annotated[
+        str, typer.Option("--key", envvar="REDBATCH_API_KEY", help="API key, if the gateway requires one.")
+    ] = "",
+    column: Annotated[str, typer.Option(help="Field of the JSON object, or column, that contains the text.")] = "text",
+    model: Annotated[str | None, typer.Option(help="A model that the gateway lists under /v1/models.")] = None,
+    slice_rows: Annotated[int, typer.Option("--slice", min=1, max=1_000_000, help="Number of texts per job.")] = 8_192,
+    in_flight: Annotated[int, typer.Option(min=1, max=64, help="Maximum number of jobs in flight.")] = 3,
 ) -> None:
-    """Embed a file of texts: each row's vector, in order.
+    """Embed a file of texts: one vector per row, in order.
 
-    The file goes to a gateway in jobs, which take the room that interactive
-    requests leave. What is done is kept beside the output: after a kill, or
-    an outage, the same command goes on from there. A row that cannot be
-    embedded has an empty row in the output, and OUT.errors.jsonl names it;
-    the exit code is 1 then.
+    The file is sent to a gateway as jobs, which use the capacity that
+    interactive requests leave. Finished jobs are stored beside the output:
+    after a kill or an outage, the same command resumes. For a row that cannot
+    be embedded, the output has an empty row, OUT.errors.jsonl has the error,
+    and the exit code is 1.
 
     redbatch embed texts.jsonl -o vectors.npy
 
@@ -32,5 +34,5 @@ def embed(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """
     from redbatch.embed.command import EmbedOptions, run
 
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     raise typer.Exit(run(EmbedOptions(source, out, url, headers, column, model, slice_rows, in_flight)))

@@ -1,4 +1,4 @@
-"""What is done of a file so far, in a folder beside the output: so that a run that was killed goes on where it was."""
+"""Finished slices of a file, in a folder beside the output, so that a killed run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What is to be done: another one has nothing in common with what lies there."""
+    """Identifies a task. Slices of a different task cannot be reused."""
 
     digest: str
     url: str
@@ -27,7 +27,7 @@ class TaskIdentity:
 
     @classmethod
     def of(cls, path: Path, url: str, column: str, model: str | None, slice_rows: int) -> TaskIdentity:
-        """Returns the task for a file as it is now. Another gateway may have another model."""
+        """Returns the identity for the current content of a file. `url` is a part: gateways may have different models."""
         digest = hashlib.sha256(path.suffix.lower().encode())
         with path.open("rb") as file:
             while data := file.read(READ_BYTES):
@@ -36,11 +36,11 @@ class TaskIdentity:
 
 
 class Checkpoint:
-    """The slices that are done, each in files of its own.
+    """The finished slices of a task, each in two files: vectors and metadata.
 
     Args:
-        out: where the output will be.
-        task: what is to be done.
+        out: path of the output.
+        task: identity of the task.
     """
 
     def __init__(self, out: Path, task: TaskIdentity) -> None:
@@ -48,52 +48,58 @@ class Checkpoint:
         self._task = json.dumps(asdict(task), sort_keys=True)
 
     def open(self) -> bool:
-        """Makes the folder, or goes on in it; returns whether something of this task was there."""
-        plan = self._folder / "task.json"
-        if plan.is_file() and plan.read_text() == self._task:
+        """Creates the folder, or reuses that of the same task; returns whether it already has finished slices."""
+        task_file = self._folder / "task.json"
+        if task_file.is_file() and task_file.read_text() == self._task:
             return any(self._folder.glob("*.npy"))
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        plan.write_text(self._task)
+        task_file.write_text(self._task)
         return False
 
-    def name(self, number: int) -> str:
-        """Returns an idempotency key for a slice: the same in each run of the same task."""
+    def idempotency_key(self, number: int) -> str:
+        """Returns an idempotency key for a slice, the same in each run of the same task."""
         return hashlib.sha256(f"{self._task} {number}".encode()).hexdigest()
 
     def has(self, number: int) -> bool:
-        """Whether a slice is done."""
-        return self._vectors(number).is_file()
+        """Returns whether a slice is finished."""
+        return self._vectors_path(number).is_file()
 
-    def keep(
+    def save(
         self, number: int, vectors: NDArray[np.float32], faults: dict[int, str], revisions: Iterable[str] = ()
     ) -> None:
-        """Keeps a slice: NaN for the rows that have no vector, by index what is wrong with them, and whose it is."""
-        self._about(number).write_text(json.dumps({"faults": list(faults.items()), "revisions": sorted(revisions)}))
-        part = self._vectors(number).with_suffix(".tmp")
-        with part.open("wb") as file:
+        """Stores a slice: vectors (NaN in rows without one), faults of such rows by index, and model revisions."""
+        self._metadata_path(number).write_text(
+            json.dumps({"faults": list(faults.items()), "revisions": sorted(revisions)})
+        )
+        partial = self._vectors_path(number).with_suffix(".tmp")
+        with partial.open("wb") as file:
             np.save(file, vectors, allow_pickle=False)
-        part.replace(self._vectors(number))  # last: what has this name is whole
+        partial.replace(self._vectors_path(number))  # last step: a file with this name is complete
 
     def read(self, number: int) -> tuple[NDArray[np.float32], dict[int, str]]:
-        """Returns a slice that is done."""
-        vectors: NDArray[np.float32] = np.load(self._vectors(number), allow_pickle=False)
-        return vectors, dict(json.loads(self._about(number).read_text())["faults"])
+        """Returns vectors and faults of a finished slice."""
+        vectors: NDArray[np.float32] = np.load(self._vectors_path(number), allow_pickle=False)
+        return vectors, dict(json.loads(self._metadata_path(number).read_text())["faults"])
 
-    def revisions(self, slices: int) -> set[str]:
-        """Returns the revisions of the model that have had a part in any slice, in this run or an earlier one."""
-        return {each for number in range(slices) for each in json.loads(self._about(number).read_text())["revisions"]}
+    def revisions(self, num_slices: int) -> set[str]:
+        """Returns the model revisions that computed any of the slices, in this run or an earlier one."""
+        return {
+            each
+            for number in range(num_slices)
+            for each in json.loads(self._metadata_path(number).read_text())["revisions"]
+        }
 
-    def all(self, slices: int) -> Iterator[tuple[NDArray[np.float32], dict[int, str]]]:
-        """Yields all slices in order."""
-        return (self.read(number) for number in range(slices))
+    def read_all(self, num_slices: int) -> Iterator[tuple[NDArray[np.float32], dict[int, str]]]:
+        """Yields vectors and faults of all slices, in order."""
+        return (self.read(number) for number in range(num_slices))
 
     def remove(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _vectors(self, number: int) -> Path:
+    def _vectors_path(self, number: int) -> Path:
         return self._folder / f"{number:06}.npy"
 
-    def _about(self, number: int) -> Path:
+    def _metadata_path(self, number: int) -> Path:
         return self._folder / f"{number:06}.json"

@@ -1,4 +1,4 @@
-"""What `redbatch embed` does: it reads, asks, keeps what is done, and writes. Returns the exit code."""
+"""Implementation of `redbatch embed`: reads texts, embeds them through jobs, and writes the vectors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from redbatch.embed.client import JobClient, RequestRefusedError
 from redbatch.embed.progress import EmbedProgress
 from redbatch.embed.readers import UnreadableFileError, read_rows
 from redbatch.embed.session import Session, slices_of
-from redbatch.embed.writers import UnwritableFileError, Write, writer_for
+from redbatch.embed.writers import UnwritableFileError, Writer, writer_for
+from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_misuse
 from redbatch.progress import format_duration
-from shared.process.settings import EXIT_CONFIGURATION, print_error
-
-EXIT_FAULTS = 1
-EXIT_INTERRUPTED = 130
+from shared.process.settings import print_error
 
 
 class EmbedOptions(NamedTuple):
-    """What is to be embedded, where the vectors go, and whom to ask."""
+    """Input file, output file, gateway, and the options of the run."""
 
     source: Path
     out: Path
@@ -37,75 +35,79 @@ class EmbedOptions(NamedTuple):
     in_flight: int
 
 
-def run(wanted: EmbedOptions) -> int:
-    """Embeds a file: 0 when each row has its vector, 1 when some have none or it was cut off."""
-    began = time.monotonic()
+def run(options: EmbedOptions) -> int:
+    """Embeds a file. Returns the exit code: 0; 1 if rows have no vector or the run failed; 2; 130 after Ctrl-C."""
+    started = time.monotonic()
     try:
-        write = writer_for(wanted.out)
-        task = TaskIdentity.of(wanted.source, wanted.url, wanted.column, wanted.model, wanted.slice_rows)
-        rows = sum(1 for _ in read_rows(wanted.source, wanted.column))
+        writer = writer_for(options.out)
+        task = TaskIdentity.of(options.source, options.url, options.column, options.model, options.slice_rows)
+        num_rows = sum(1 for _ in read_rows(options.source, options.column))
     except (UnreadableFileError, UnwritableFileError, OSError) as error:
-        print_error(str(error))
-        return EXIT_CONFIGURATION
-    parts = Checkpoint(wanted.out, task)
-    slices = -(-rows // wanted.slice_rows)
-    again = parts.open()
-    with EmbedProgress(rows) as watch:
-        if again:
-            watch.tell("Going on with what an earlier run left.")
+        return report_misuse(str(error))
+    checkpoint = Checkpoint(options.out, task)
+    num_slices = -(-num_rows // options.slice_rows)
+    resumed = checkpoint.open()
+    with EmbedProgress(num_rows) as progress:
+        if resumed:
+            progress.print_line("Resuming an earlier run.")
         try:
-            asyncio.run(_ask(wanted, parts, watch))
+            asyncio.run(_embed(options, checkpoint, progress))
         except KeyboardInterrupt:
-            return _stopped("interrupted", EXIT_INTERRUPTED)
+            return _stop("interrupted", EXIT_INTERRUPTED)
         except ExceptionGroup as group:
-            refused, rest = group.split(RequestRefusedError)
-            if rest is not None or refused is None:
+            refused, others = group.split(RequestRefusedError)
+            if others is not None or refused is None:
                 raise
-            return _stopped(str(refused.exceptions[0]), EXIT_FAULTS)
-    faults = _write_all(wanted, parts, write, slices, rows)
-    revisions = parts.revisions(slices)
-    parts.remove()
-    took = format_duration(time.monotonic() - began)
-    watch.tell(f"{wanted.out}: {rows - faults:,} of {rows:,} texts have vectors, after {took}.")
+            return _stop(str(refused.exceptions[0]), EXIT_FAILED)
+    num_faults = _write_all(options, checkpoint, writer, num_slices, num_rows)
+    revisions = checkpoint.revisions(num_slices)
+    checkpoint.remove()
+    duration = format_duration(time.monotonic() - started)
+    progress.print_line(
+        f"{options.out}: {num_rows - num_faults:,} of {num_rows:,} texts have vectors, after {duration}."
+    )
     if len(revisions) > 1:
-        watch.tell(f"The model was changed meanwhile ({', '.join(sorted(revisions))}): vectors of both do not compare.")
-    if faults:
-        watch.tell(f"{faults:,} have none: {_errors_path(wanted.out)} names each.")
-    return EXIT_FAULTS if faults else 0
+        names = ", ".join(sorted(revisions))
+        progress.print_line(
+            f"The model changed during the run ({names}): vectors of different revisions are not comparable."
+        )
+    if num_faults:
+        progress.print_line(f"{num_faults:,} have none: see {_errors_path(options.out)} for the errors.")
+    return EXIT_FAILED if num_faults else 0
 
 
-def _stopped(why: str, code: int) -> int:
-    print_error(why)
-    print_error("What is done is kept: the same command goes on from there.")
+def _stop(reason: str, code: int) -> int:
+    print_error(reason)
+    print_error("Finished slices are stored: run the same command again to resume.")
     return code
 
 
-async def _ask(wanted: EmbedOptions, parts: Checkpoint, watch: EmbedProgress) -> None:
-    headers = dict(wanted.headers) | ({"x-model": wanted.model} if wanted.model else {})
-    limits = httpx.Limits(max_connections=2 * wanted.in_flight)
-    async with httpx.AsyncClient(base_url=wanted.url, headers=headers, limits=limits) as client:
-        session = Session(JobClient(client), parts, wanted.in_flight, watch.told)
-        await session.run(slices_of(read_rows(wanted.source, wanted.column), wanted.slice_rows))
+async def _embed(options: EmbedOptions, checkpoint: Checkpoint, progress: EmbedProgress) -> None:
+    headers = dict(options.headers) | ({"x-model": options.model} if options.model else {})
+    limits = httpx.Limits(max_connections=2 * options.in_flight)
+    async with httpx.AsyncClient(base_url=options.url, headers=headers, limits=limits) as client:
+        session = Session(JobClient(client), checkpoint, options.in_flight, progress.update)
+        await session.run(slices_of(read_rows(options.source, options.column), options.slice_rows))
 
 
-def _write_all(wanted: EmbedOptions, parts: Checkpoint, write: Write, slices: int, rows: int) -> int:
-    """Writes the output, and what is wrong with rows that have no vector; returns how many these are."""
-    dim = max((vectors.shape[1] for vectors, _ in parts.all(slices)), default=0)
-    part = wanted.out.with_name(f"{wanted.out.name}.tmp{wanted.out.suffix}")
-    write(part, parts.all(slices), rows, dim)
-    errors = _errors_path(wanted.out)
-    errors.unlink(missing_ok=True)
-    lines = (row.line for row in read_rows(wanted.source, wanted.column))
-    found = []
-    for vectors, wrong in parts.all(slices):
+def _write_all(options: EmbedOptions, checkpoint: Checkpoint, writer: Writer, num_slices: int, num_rows: int) -> int:
+    """Writes the output and the errors of rows without a vector; returns the number of these rows."""
+    dim = max((vectors.shape[1] for vectors, _ in checkpoint.read_all(num_slices)), default=0)
+    partial = options.out.with_name(f"{options.out.name}.tmp{options.out.suffix}")
+    writer(partial, checkpoint.read_all(num_slices), num_rows, dim)
+    errors_path = _errors_path(options.out)
+    errors_path.unlink(missing_ok=True)
+    lines = (row.line for row in read_rows(options.source, options.column))
+    errors = []
+    for vectors, faults in checkpoint.read_all(num_slices):
         for index in range(len(vectors)):
             line = next(lines)
-            if index in wrong:
-                found.append({"line": line, "error": wrong[index]})
-    if found:
-        errors.write_text("".join(json.dumps(each) + "\n" for each in found), encoding="utf-8")
-    part.replace(wanted.out)
-    return len(found)
+            if index in faults:
+                errors.append({"line": line, "error": faults[index]})
+    if errors:
+        errors_path.write_text("".join(json.dumps(each) + "\n" for each in errors), encoding="utf-8")
+    partial.replace(options.out)
+    return len(errors)
 
 
 def _errors_path(out: Path) -> Path:

@@ -1,4 +1,4 @@
-"""How far a file is: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of an embedding run: a bar on a terminal, otherwise a line every LINE_EVERY_S."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LINE_EVERY_S = 5.0
 
 
 class EmbedProgress(ProgressBar):
-    """Shows how many rows are done, how many come in a second, and how long the rest will take.
+    """Shows the number of finished rows, the rows per second and the remaining time.
 
     Args:
-        rows: of the file.
+        rows: number of rows of the file.
     """
 
     def __init__(self, rows: int, console: Console | None = None) -> None:
@@ -30,20 +30,20 @@ class EmbedProgress(ProgressBar):
         self._rows = rows
         self._done: dict[int, int] = {}
         self._task = self.progress.add_task("", total=rows, rate="")
-        self._began = time.monotonic()
-        self._first: int | None = None
-        self._line_at = self._began + LINE_EVERY_S
+        self._started = time.monotonic()
+        self._first_total: int | None = None
+        self._next_line_at = self._started + LINE_EVERY_S
 
-    def told(self, number: int, done: int) -> None:
-        """Takes in how many rows of a slice are done."""
+    def update(self, number: int, done: int) -> None:
+        """Records that `done` rows of a slice are finished, and refreshes the display."""
         self._done[number] = max(done, self._done.get(number, 0))
         total = sum(self._done.values())
-        if self._first is None:
-            self._first = total
+        if self._first_total is None:
+            self._first_total = total
         now = time.monotonic()
-        rate = (total - self._first) / max(1e-3, now - self._began)
+        rate = (total - self._first_total) / max(1e-3, now - self._started)
         self.progress.update(self._task, completed=total, rate=f"{rate:,.0f} texts/s")
-        if not self.console.is_terminal and now >= self._line_at:
-            self._line_at = now + LINE_EVERY_S
-            left = f", {format_duration((self._rows - total) / rate)} left" if rate else ""
-            self.tell(f"{total:,} of {self._rows:,}, {rate:,.0f} texts/s{left}")
+        if not self.console.is_terminal and now >= self._next_line_at:
+            self._next_line_at = now + LINE_EVERY_S
+            remaining = f", {format_duration((self._rows - total) / rate)} left" if rate else ""
+            self.print_line(f"{total:,} of {self._rows:,}, {rate:,.0f} texts/s{remaining}")

@@ -1,1 +1,5 @@
-"""`redbatch keys`: who may ask a gateway."""
+"""`redbatch keys`: API keys of clients. It runs in the process of the command.
+
+- app: the subcommands with their options and help texts.
+- command: implementation of the subcommands.
+"""

@@ -1,1 +1,5 @@
-"""`redbatch queue`: the state of a queue at a glance."""
+"""`redbatch queue`: the state of a queue. It runs in the process of the command.
+
+- command: implementation of the command.
+- view: the state as text and JSON.
+"""

@@ -1,4 +1,4 @@
-"""The file of users that Redis reads (`aclfile`): what it says, and which passwords one has that is there already."""
+"""The ACL file of Redis (`aclfile`): writes its lines, and reads the users and passwords of an existing one. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from redbatch.redis_users.rules import USERS, User
 _DIGEST = re.compile(r"#([0-9a-f]{64})")
 
 Digests = Mapping[str, Sequence[str]]
-"""SHA-256 of the passwords of each user, as hex, the newest first."""
-
+"""SHA-256 of the passwords of each user, as hex, newest first."""
 
 DEFAULT = "user default reset off ~* &* +@all"
-"""Nobody gets in by it: it has no password, and is off. But Redis acts for it when it reads its append-only file, where
-what a script wrote is a transaction: without these rights it would leave all of that out, and say nothing (7.0)."""
+"""No client can log in as this user: it is off and has no password. But Redis replays its append-only file as this
+user, and the writes of a script are a transaction there: without these rights, Redis 7.0 would skip all of them
+silently."""
 
 
 class NoUsersError(ValueError):
-    """A text is no file of these users; the message says why."""
+    """A text is not an ACL file of these users; the message says why."""
 
 
 def acl_file(digests: Digests, others: Sequence[str] = ()) -> str:
-    """Returns the text of the file. `others` are lines of further users, which stay as they are.
+    """Returns the text of the ACL file. `others` are lines of further users, copied unchanged.
 
-    A user may have several passwords. Redis takes no comments in it.
+    A user may have several passwords. Redis allows no comments in the file.
     """
     lines = [DEFAULT, *(rule(user, digests.get(user.name, ())) for user in USERS), *others]
     return "\n".join(lines) + "\n"
@@ -41,19 +41,19 @@ def rule(user: User, digests: Sequence[str]) -> str:
 
 
 def newest_digests(text: str) -> dict[str, str]:
-    """Returns the newest password of each of our users, by its SHA-256. Raises NoUsersError where one has none."""
-    found = {}
+    """Returns the SHA-256 of the newest password of each user of Redbatch. Raises NoUsersError if a user has none."""
+    digests = {}
     lines = {line.split()[1]: line for line in text.splitlines() if re.match(r"user \S", line)}
     for user in USERS:
         if user.password:
             digest = _DIGEST.search(lines.get(user.name, ""))
             if digest is None:
                 raise NoUsersError(f"it has no user {user.name} with a password")
-            found[user.name] = digest[1]
-    return found
+            digests[user.name] = digest[1]
+    return digests
 
 
 def other_users(text: str) -> list[str]:
-    """Returns the lines of users that are not ours."""
-    ours = {"default", *(user.name for user in USERS)}
-    return [line for line in text.splitlines() if re.match(r"user \S", line) and line.split()[1] not in ours]
+    """Returns the lines of users that are not of Redbatch."""
+    known = {"default", *(user.name for user in USERS)}
+    return [line for line in text.splitlines() if re.match(r"user \S", line) and line.split()[1] not in known]

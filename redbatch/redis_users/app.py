@@ -1,4 +1,4 @@
-"""The commands below `redbatch k8s` and `redbatch swarm`: what they take and what they say."""
+"""The subcommands of `redbatch k8s` and `redbatch swarm`: their options and help texts."""
 
 from __future__ import annotations
 
@@ -7,45 +7,43 @@ from typing import Annotated
 
 import typer
 
-k8s_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="""Make what a Kubernetes cluster needs before the manifests in k8s/.
+from redbatch.options import command_group
+
+k8s_app = command_group(
+    """Create the secrets that a Kubernetes cluster needs before the manifests in k8s/.
 
     redbatch k8s secrets | kubectl apply --server-side -f -
-    """,
+    """
 )
-swarm_app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="""Make what a Docker Swarm needs before swarm/stack.yml.
+swarm_app = command_group(
+    """Create the secrets that a Docker Swarm needs before swarm/stack.yml.
 
     (umask 077 && redbatch swarm secrets > secrets.sh) && sh secrets.sh
-    """,
+    """
 )
 
-Host = Annotated[str, typer.Option(help="Where clients find Redis.")]
-Port = Annotated[int, typer.Option(min=1, max=65_535, help="On which port.")]
-Tls = Annotated[bool, typer.Option("--tls", help="Clients speak TLS to it: their URLs are rediss://.")]
+Host = Annotated[str, typer.Option(help="Host name of Redis, for its clients.")]
+Port = Annotated[int, typer.Option(min=1, max=65_535, help="Port of Redis.")]
+Tls = Annotated[bool, typer.Option("--tls", help="Clients connect with TLS: their URLs are rediss://.")]
 Keep = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The users.acl that Redis has now: its newest passwords stay valid too."),
+    typer.Option(metavar="FILE", help="The current users.acl of Redis: its newest passwords stay valid, too."),
 ]
 
 
 @k8s_app.callback()
 def k8s() -> None:
-    """Holds the commands below it: with one alone typer would make it the command."""
+    """Makes this a group: typer would turn a single subcommand into the command itself."""
 
 
 @swarm_app.callback()
 def swarm() -> None:
-    """The same."""
+    """Makes this a group, as `k8s` does."""
 
 
 @k8s_app.command("secrets")
 def k8s_secrets(
-    namespace: Annotated[str, typer.Option(help="The namespace, which is made too.")] = "redbatch",
+    namespace: Annotated[str, typer.Option(help="The namespace; its manifest is printed, too.")] = "redbatch",
     host: Host = "redis",
     port: Port = 6379,
     tls: Tls = False,
@@ -53,35 +51,38 @@ def k8s_secrets(
     drop_old: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Make no new passwords, but print the users of this users.acl with their newest alone."
+            metavar="FILE",
+            help="Create no passwords: print the users of this users.acl with only their newest password.",
         ),
     ] = None,
 ) -> None:
-    """Print the namespace and new secrets: users of Redis (7 or newer) with minimal rights, and how each gets in.
+    """Print the namespace and new secrets: Redis users (Redis 7 or newer) with minimal rights, and their credentials.
 
     redbatch k8s secrets | kubectl apply --server-side -f -
 
-    Each run makes new passwords. To change them while all goes on: docs/redis.md.
+    Each run creates new passwords. To change passwords without an interruption, see docs/redis.md.
     """
-    from redbatch.redis_users.command import print_k8s_secrets as run
+    from redbatch.redis_users.command import print_k8s_secrets
     from redbatch.redis_users.passwords import RedisAddress
 
-    raise typer.Exit(run(namespace, RedisAddress(host, port, tls), keep, drop_old))
+    raise typer.Exit(print_k8s_secrets(namespace, RedisAddress(host, port, tls), keep, drop_old))
 
 
 @swarm_app.command("secrets")
 def swarm_secrets(
-    suffix: Annotated[str, typer.Option(help="Behind the name of each secret: that of $REDBATCH_SECRETS.")] = "",
+    suffix: Annotated[
+        str, typer.Option(help="Suffix of the name of each secret: the value of $REDBATCH_SECRETS.")
+    ] = "",
     keep: Keep = None,
 ) -> None:
-    """Print a shell script that makes new secrets: users of Redis (7 or newer) with minimal rights, and their URLs.
+    """Print a shell script that creates new secrets: Redis users (Redis 7 or newer) with minimal rights, and URLs.
 
-    The URLs of ops and admin stand in it as comments: keep them.
+    Comments of the script contain the URLs of ops and admin: store them.
 
     (umask 077 && redbatch swarm secrets > secrets.sh) && sh secrets.sh
 
-    Each run makes new passwords. To change them while all goes on: docs/redis.md.
+    Each run creates new passwords. To change passwords without an interruption, see docs/redis.md.
     """
-    from redbatch.redis_users.command import print_swarm_secrets as run
+    from redbatch.redis_users.command import print_swarm_secrets
 
-    raise typer.Exit(run(suffix, keep))
+    raise typer.Exit(print_swarm_secrets(suffix, keep))

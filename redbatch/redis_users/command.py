@@ -1,4 +1,4 @@
-"""What `redbatch k8s secrets` and `redbatch swarm secrets` do. Each returns the exit code: 0, or 2 for misuse."""
+"""Implementation of `redbatch k8s secrets` and `redbatch swarm secrets`. They return the exit code: 0, or 2."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from pathlib import Path
 
 import typer
 
+from redbatch.exit_codes import report_misuse
 from redbatch.redis_users import k8s, swarm
 from redbatch.redis_users.acl import NoUsersError
 from redbatch.redis_users.passwords import RedisAddress, drop_old_passwords, new_credentials
-from shared.process.settings import EXIT_CONFIGURATION, print_error
+from shared.process.settings import print_error
 
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUFFIX = re.compile(r"[A-Za-z0-9._-]{0,32}")
 
 
 def print_k8s_secrets(namespace: str, redis: RedisAddress, keep: Path | None, drop_old: Path | None) -> int:
-    """Prints manifests: of all secrets, or of Redis' users without their old passwords."""
+    """Prints manifests: of all secrets or, for `drop_old`, of the Redis users without their old passwords."""
     if keep is not None and drop_old is not None:
-        return _misused("--keep and --drop-old exclude each other")
+        return report_misuse("--keep and --drop-old exclude each other")
     if not _NAMESPACE.fullmatch(namespace):
-        return _misused(f"--namespace {namespace}: write up to 63 small letters, digits and dashes")
+        return report_misuse(f"--namespace {namespace}: use at most 63 lower-case letters, digits and dashes")
     try:
         if drop_old is not None:
             text = k8s.users_secret(namespace, drop_old_passwords(_read(drop_old)))
         else:
             text = k8s.manifests(namespace, new_credentials(_read(keep) if keep else None), redis)
     except NoUsersError as error:
-        return _misused(f"{keep or drop_old}: {error}")
-    return _print(text, "pipe them: | kubectl apply --server-side -f -", others_end=keep is None and drop_old is None)
+        return report_misuse(f"{keep or drop_old}: {error}")
+    return _print(text, "pipe them: | kubectl apply --server-side -f -", revokes_old=keep is None and drop_old is None)
 
 
 def print_swarm_secrets(suffix: str, keep: Path | None) -> int:
     """Prints a shell script, for the Redis of swarm/stack.yml."""
     if not _SUFFIX.fullmatch(suffix):
-        return _misused(f"--suffix {suffix}: write up to 32 letters, digits, dots, dashes and underscores")
+        return report_misuse(f"--suffix {suffix}: use at most 32 letters, digits, dots, dashes and underscores")
     try:
-        text = swarm.script(suffix, new_credentials(_read(keep) if keep else None), RedisAddress("redis", 6379, tls=False))
+        text = swarm.script(
+            suffix, new_credentials(_read(keep) if keep else None), RedisAddress("redis", 6379, tls=False)
+        )
     except NoUsersError as error:
-        return _misused(f"{keep}: {error}")
-    return _print(text, "write them to a file, as --help says: docker shows no secret again", others_end=False)
+        return report_misuse(f"{keep}: {error}")
+    return _print(text, "write them to a file, as --help says: docker never shows a secret again", revokes_old=False)
 
 
 def _read(path: Path) -> str:
@@ -51,16 +54,11 @@ def _read(path: Path) -> str:
         raise NoUsersError(f"it cannot be read ({type(error).__name__})") from None
 
 
-def _print(text: str, advice: str, *, others_end: bool) -> int:
-    """Prints what was made, and says what to know of it. `others_end`: applied, it ends the passwords from before."""
+def _print(text: str, advice: str, *, revokes_old: bool) -> int:
+    """Prints the secrets, and a warning. `revokes_old`: once applied, they make the previous passwords invalid."""
     typer.echo(text, nl=False)
     if sys.stdout.isatty():
-        print_error(f"these are passwords, and they are on your screen now: {advice}")
-    elif others_end:
-        print_error("these passwords are new: a cluster that runs already has others, and wants them changed by --keep")
+        print_error(f"these are passwords, and they are now visible on your screen: {advice}")
+    elif revokes_old:
+        print_error("these passwords are new: for a running cluster, which has others, use --keep")
     return 0
-
-
-def _misused(message: str) -> int:
-    print_error(message)
-    return EXIT_CONFIGURATION

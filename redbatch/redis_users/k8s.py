@@ -1,4 +1,4 @@
-"""What `kubectl apply` is given: a namespace, and the secrets in it."""
+"""Kubernetes manifests, the input of `kubectl apply`: a namespace, and the secrets in it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from redbatch.redis_users.passwords import Credentials, RedisAddress
 
 
-def manifests(namespace: str, access: Credentials, redis: RedisAddress) -> str:
-    """Returns the namespace, Redis' users, and for each of its clients how it gets in."""
-    passwords = access.passwords
+def manifests(namespace: str, credentials: Credentials, redis: RedisAddress) -> str:
+    """Returns manifests of the namespace, of the Redis users, and of the credentials of each client of Redis."""
+    passwords = credentials.passwords
     urls = {name: redis.url(name, password) for name, password in passwords.items()}
-    documents = [_namespace(namespace), users_secret(namespace, access.users)]
+    documents = [_namespace(namespace), users_secret(namespace, credentials.users)]
     documents += [_secret(namespace, f"{name}-redis", {"url": urls[name]}) for name in ("gateway", "worker")]
     keda = {"username": "keda", "password": passwords["keda"]} | ({"tls": "enable"} if redis.tls else {})
     documents.append(_secret(namespace, "keda-redis", keda))
@@ -23,17 +23,17 @@ def manifests(namespace: str, access: Credentials, redis: RedisAddress) -> str:
 
 
 def users_secret(namespace: str, users: str) -> str:
-    """Returns the secret that Redis mounts."""
+    """Returns the secret with the ACL file, which Redis mounts."""
     return _secret(namespace, "redis-users", {"users.acl": users})
 
 
 def _namespace(name: str) -> str:
-    levels = "".join(f"    pod-security.kubernetes.io/{how}: restricted\n" for how in ("enforce", "warn", "audit"))
+    levels = "".join(f"    pod-security.kubernetes.io/{mode}: restricted\n" for mode in ("enforce", "warn", "audit"))
     return f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {json.dumps(name)}\n  labels:\n{levels}"
 
 
 def _secret(namespace: str, name: str, values: Mapping[str, str]) -> str:
-    """A JSON string is one of YAML too."""
+    # Names and values are written as JSON strings, which are valid YAML.
     lines = "".join(f"  {key}: {_scalar(value)}\n" for key, value in values.items())
     return (
         f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {json.dumps(namespace)}\n"

@@ -1,8 +1,9 @@
-"""The users of Redis and what each may do: no more than it does. They need Redis 7, which tells reading from writing.
+"""The Redis users and their rights: the minimum that each needs. Pure.
 
-A script may do what its caller may, so the commands inside the scripts of a side are among those of its user. Who
-calls a script by EVAL or EVALSHA needs to read and write each of its KEYS; by their _RO forms, only to read them. AUTH,
-HELLO, QUIT and RESET are free to all. Nobody has SELECT, so all is in database 0, and nobody has a channel.
+They need Redis 7, which distinguishes read from write access to keys. A script runs with the rights of its caller, so
+the commands inside the scripts of a process are among those of its user. EVAL and EVALSHA need read and write access to
+each of the KEYS; their _RO forms need only read access. Every user may call AUTH, HELLO, QUIT and RESET. No user has
+SELECT, so all data is in database 0, and no user has a channel.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user: key patterns that it may write to (and read), those that it may only read, and its commands.
+    """A user: key patterns it may write and read (`writes`), patterns it may only read (`reads`), and its commands.
 
-    `commands` are ACL words, in the order in which Redis has to read them. One without `password` gets in with any.
+    `commands` are ACL rules, in the order in which Redis must read them. If `password` is false, any password is valid.
     """
 
     name: str
@@ -31,7 +32,7 @@ def _commands(*lines: str) -> tuple[str, ...]:
 GATEWAY = User(
     "gateway",
     writes=(
-        "rb:{*}:q:*",  # adds entries, and takes them back
+        "rb:{*}:q:*",  # adds entries, and cancels them
         "rb:{*}:backlog",
         "rb:{*}:epoch",
         "rb:{*}:submitted:*",
@@ -39,25 +40,26 @@ GATEWAY = User(
         "rb:{*}:reply:*",  # pops them
         "rb:{*}:bell:*",
         "rb:{*}:cache*",
-        "rb:{*}:job*",  # the jobs' own, :jobs and what is beside it
+        "rb:{*}:job*",  # the jobs themselves, :jobs, and the keys beside it
         "rb:{*}:idempotency:*",
         "rb:{*}:results",  # of a job that it cancels
     ),
-    # Not to write: whoever takes a gateway over makes no key, and no worker out of nothing. Dead letters it counts.
+    # Read only: an attacker who controls a gateway must not create API keys or fake workers. Dead letters are counted.
     reads=("rb:keys", "rb:queues", "rb:{*}:workers", "rb:{*}:worker:*", "rb:{*}:dead"),
     commands=_commands(
-        "+client|setname +client|info",  # each connection says who it is, and learns its id
-        "+client|kill",  # settle: of its own that broke. Redis has no such right for one's own alone
+        "+client|setname +client|info",  # each connection sets its name and reads its id
+        # reconcile: kills broken connections of the gateway. Redis cannot limit this right to a user's own connections.
+        "+client|kill",
         "+ping +time +info",
-        "+evalsha +eval",  # EVAL for a script that Redis does not know yet
-        "+evalsha_ro +eval_ro",  # the state of a queue, with keys that it may only read
+        "+evalsha +eval",  # EVAL for a script that Redis has not loaded yet
+        "+evalsha_ro +eval_ro",  # queue statistics, with keys that it may only read
         "+blpop +lpop +rpush +lrange",
         "+get +set +del +unlink +exists +pexpire +persist",
         "+hget +hset +hmget +hgetall +hdel +hlen +hincrby",
         "+xadd +xlen +xrange +xdel +xack +xpending",
         "+zadd +zincrby +zrem +zremrangebyrank +zcard +zrange +zrevrange",
         "+wait",
-        # WAITAOF, by a name that Redis 7.0 knows too: there it would refuse the whole file for an unknown command.
+        # WAITAOF, through its category: Redis 7.0 does not know the command and would reject the whole file.
         "+@blocking -blmove -blmpop -brpop -brpoplpush -bzmpop -bzpopmax -bzpopmin -xread -xreadgroup",
     ),
 )
@@ -82,7 +84,7 @@ WORKER = User(
     reads=(),
     commands=_commands(
         "+client|setname +client|info",
-        "+client|kill +client|unblock",  # of its own, as a gateway's
+        "+client|kill +client|unblock",  # for its own connections, as for a gateway
         "+time",
         "+evalsha +eval",
         "+blpop +lpop +rpush",
@@ -98,15 +100,15 @@ KEDA = User(
     "keda",
     writes=(),
     reads=("rb:{*}:q:*",),
-    # It connects, and asks how long the streams are: what waits and what runs.
+    # It connects and reads the lengths of the streams: waiting and running entries.
     commands=_commands("+ping +xlen"),
 )
 
 OPS = User(
     "ops",
     writes=(),
-    # Entries, dead letters and jobs hold texts of clients. Left out is what nobody has to look at: replies, bells, what
-    # gateways note for themselves.
+    # Entries, dead letters and jobs contain texts of clients. Excluded are keys that no operator needs: replies, bells,
+    # and the private records of gateways.
     reads=(
         "rb:{*}:q:*",
         "rb:{*}:backlog",
@@ -118,17 +120,17 @@ OPS = User(
         "rb:{*}:dead",
         "rb:{*}:job*",
         "rb:{*}:results",
-        "rb:{*}:cache*",  # what fills the memory
+        "rb:{*}:cache*",  # the main use of memory
         "rb:{gpu:*}:*",
         "rb:queues",
-        "rb:keys",  # digests of secrets that nobody can guess
+        "rb:keys",  # digests of secrets that cannot be guessed
     ),
     commands=_commands(
         "+client|setname +client|info +client|list",
         "+ping +time +info +dbsize +scan +acl|whoami",
-        "+command",  # redis-cli asks for it, to help who types
+        "+command",  # redis-cli requests it for its command hints
         "+slowlog|get +slowlog|len +latency|latest +latency|history +memory|usage +memory|stats",
-        "+evalsha_ro +eval_ro",  # `redbatch queue`: Redis refuses every write in these
+        "+evalsha_ro +eval_ro",  # `redbatch queue`: Redis refuses any write in these
         "+type +exists +ttl +pttl",
         "+get +strlen +llen +lrange",
         "+hget +hmget +hgetall +hlen",
@@ -139,11 +141,11 @@ OPS = User(
 
 ADMIN = User(
     "admin",
-    # What `redbatch keys`, `dead` and `jobs` change. Not the gateway's rights: a gateway is what clients can reach.
+    # Keys that `redbatch keys`, `dead` and `jobs` change. A gateway lacks these rights, because clients can reach it.
     writes=(
         "rb:keys",
         "rb:{*}:dead",
-        "rb:{*}:q:*",  # dead letters that run again, and jobs that are cancelled
+        "rb:{*}:q:*",  # requeued dead letters, and cancelled jobs
         "rb:{*}:backlog",
         "rb:{*}:reply:*",
         "rb:{*}:job*",
@@ -153,9 +155,9 @@ ADMIN = User(
     commands=(
         *OPS.commands,
         *_commands(
-            "+acl|load",  # new passwords, from Redis' own file
-            "+acl|log",  # who was refused what
-            "+script|kill",  # a script that does not end: ops may call such a one, too
+            "+acl|load",  # new passwords, from the ACL file of Redis
+            "+acl|log",  # commands that were refused, by user
+            "+script|kill",  # ends a script that hangs; ops may start such a script, too
             "+evalsha +eval",
             "+blpop +rpush +del +unlink +pexpire",
             "+hset +hdel +hincrby",
@@ -166,6 +168,6 @@ ADMIN = User(
 )
 
 PROBE = User("probe", writes=(), reads=(), commands=("+ping",), password=False)
-"""Asks whether Redis lives: a health check cannot keep a secret."""
+"""Checks that Redis is alive. It has no password, because a health check cannot keep a secret."""
 
 USERS = (GATEWAY, WORKER, KEDA, OPS, ADMIN, PROBE)

@@ -38,7 +38,7 @@ class Watch(ProgressBar):
     def finished(self, text: str) -> None:
         """Says what came of a setting, where there is no bar."""
         if not self.console.is_terminal:
-            self.tell(f"{format_duration(self._elapsed_s()):>12}  {text}")
+            self.print_line(f"{format_duration(self._elapsed_s()):>12}  {text}")
 
     def show(self, _elapsed_s: float, _finished: int, _errors: int) -> None:
         """Is called now and then while a load runs."""

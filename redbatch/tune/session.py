@@ -38,7 +38,7 @@ class Load(Protocol):
 class Viewer(Protocol):
     """Who is shown how far it is."""
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Is told something that stays."""
 
     def expect(self, left_s: float) -> None:
@@ -97,7 +97,7 @@ class Session:
 
     def _announce(self) -> None:
         min_s, max_s = self.expected_s()
-        self._viewer.tell(
+        self._viewer.print_line(
             f"A worker starts in {self._start_s:.1f} s and a load takes {self._settings.load_s:.1f} s: all of it will "
             f"take {_minutes(min_s)} if the defaults are best, up to about {_minutes(max_s)} if not. "
             "Ctrl-C ends it and shows what was found."

@@ -1,1 +1,12 @@
-"""`redbatch up`: a whole cluster on this machine, with a Redis of its own, supervised."""
+"""`redbatch up`: a supervised cluster on this machine, with a private Redis. It runs in the process of the command.
+
+- child_spec: command lines and environments of gateways and workers.
+- cluster: starts, supervises and stops the processes of a cluster.
+- command: entry point of the command.
+- console: output of the command.
+- local_redis: a private Redis server, for `up` and for tests.
+- own_redis: the supervised Redis server of a cluster.
+- restarts: whether and when a child is restarted.
+- run_file: the file by which other commands find a running `up`.
+- supervisor: keeps one child process running.
+"""

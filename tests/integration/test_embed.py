@@ -1,4 +1,4 @@
-"""`redbatch embed`: the vectors of a whole file, whatever happens on the way."""
+"""`redbatch embed`: the vectors of a whole file, also across kills and outages."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 @pytest_asyncio.fixture
 async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """Processes of the test's own, around the test's queue."""
+    """Gateways and workers of this test, on the queue of this test."""
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
         yield House(processes, redis_url, queue_name)
 
 
 def command(gateway: Gateway, source: Path, out: Path, *options: str) -> list[str]:
-    """Returns the command line."""
+    """Returns the command line of `redbatch embed`."""
     return [sys.executable, "-m", "redbatch", "embed", str(source), "-o", str(out), "--url", gateway.url, *options]
 
 
 async def embed(gateway: Gateway, source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end."""
+    """Runs `redbatch embed` to its end."""
     words = command(gateway, source, out, *options)
     return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False, timeout=100)
 
 
-def check_rows(found: np.ndarray, texts: Sequence[str | None]) -> None:
-    """Sees that each row is the vector of its text, bit for bit, or NaN where there is none."""
-    assert found.shape == (len(texts), 384)
-    for row, text in zip(found, texts, strict=True):
+def check_rows(vectors: np.ndarray, texts: Sequence[str | None]) -> None:
+    """Checks that each row is the vector of its text, bit for bit, or NaN for a text that is None."""
+    assert vectors.shape == (len(texts), 384)
+    for row, text in zip(vectors, texts, strict=True):
         if text is None:
             assert np.isnan(row).all()
         else:
@@ -55,7 +55,7 @@ def check_rows(found: np.ndarray, texts: Sequence[str | None]) -> None:
 
 
 async def test_a_file_of_lines(house: House, tmp_path: Path) -> None:
-    """Order is kept, over several jobs; a line that is no text is an empty row, and is named."""
+    """Rows keep their order over several jobs; an invalid line is an empty row and is listed in the errors."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker())
     texts: list[str | None] = [f"text {i} \u00e9" for i in range(1_000)]
     lines = [json.dumps(text if i % 2 else {"text": text, "id": i}) for i, text in enumerate(texts)]
@@ -84,8 +84,8 @@ async def test_a_file_of_lines(house: House, tmp_path: Path) -> None:
     ]
 
 
-async def test_the_formats(house: House, tmp_path: Path) -> None:
-    """Text, CSV and Parquet in; JSON lines and Parquet out."""
+async def test_every_format_is_read_and_written(house: House, tmp_path: Path) -> None:
+    """Text, CSV and Parquet files are read; JSON lines and Parquet files are written."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker())
     texts = [f"text, {i}\t\u4e16" for i in range(50)]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
@@ -93,8 +93,8 @@ async def test_the_formats(house: House, tmp_path: Path) -> None:
         csv.writer(file).writerows([["id", "body"], *([i, text] for i, text in enumerate(texts))])
     pq.write_table(pa.table({"body": [*texts[:-1], None]}), tmp_path / "c.parquet")
     assert (await embed(gateway, tmp_path / "a.txt", tmp_path / "a.jsonl")).returncode == 0
-    told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [digits(each["embedding"]) for each in told] == list(map(digits_of, texts))
+    records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [digits(each["embedding"]) for each in records] == list(map(digits_of, texts))
     assert (await embed(gateway, tmp_path / "b.csv", tmp_path / "b.parquet", "--column", "body")).returncode == 0
     table = pq.read_table(tmp_path / "b.parquet")
     assert [digits(each) for each in table["embedding"].to_pylist()] == list(map(digits_of, texts))
@@ -103,11 +103,11 @@ async def test_the_formats(house: House, tmp_path: Path) -> None:
     ).returncode == 1
     table = pq.read_table(tmp_path / "c.parquet.out.parquet")
     assert [each and digits(each) for each in table["embedding"].to_pylist()] == [*map(digits_of, texts[:-1]), None]
-    assert table["error"].to_pylist() == [*[None] * 49, "no text"]
+    assert table["error"].to_pylist() == [*[None] * 49, "not a text"]
 
 
-async def test_a_run_that_was_killed_goes_on(house: House, tmp_path: Path) -> None:
-    """What was done is not asked for again, and what was on its way is found again."""
+async def test_a_killed_run_is_resumed(house: House, tmp_path: Path) -> None:
+    """After a kill, finished slices are not requested again, and jobs in flight are found again."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=0,item_ms=2"))
     texts = [f"text {i}" for i in range(1_500)]
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
@@ -115,23 +115,23 @@ async def test_a_run_that_was_killed_goes_on(house: House, tmp_path: Path) -> No
     options = ("--slice", "100", "--in-flight", "2")
     process = subprocess.Popen(command(gateway, source, out, *options), stderr=subprocess.DEVNULL)
     parts = tmp_path / "vectors.npy.part"
-    await wait_until(lambda: len(list(parts.glob("*.npy"))) >= 3, "some of it is done")
+    await wait_until(lambda: len(list(parts.glob("*.npy"))) >= 3, "some slices are finished")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
+    saved = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npy")}
     assert not out.exists()
     done = await embed(gateway, source, out, *options)
     assert done.returncode == 0, done.stderr
-    assert "Going on" in done.stderr
+    assert "Resuming" in done.stderr
     check_rows(np.load(out), texts)
     assert not parts.exists()
-    assert len(kept) >= 3
+    assert len(saved) >= 3
     with redis.Redis.from_url(house.redis_url, protocol=2) as client:
         assert client.zcard(house.keys.all_jobs) == 15
 
 
-async def test_a_job_that_expires_is_no_success(house: House, tmp_path: Path) -> None:
-    """What had not run is named, and its rows are empty."""
+async def test_an_expired_job_is_a_failure(house: House, tmp_path: Path) -> None:
+    """Texts of an expired job that never ran are listed in the errors, and their rows are empty."""
     gateway, _ = await asyncio.gather(
         house.gateway(job_timeout_s=2), house.worker("simulated:base_ms=0,item_ms=20", max_batch_size=8)
     )
@@ -145,8 +145,8 @@ async def test_a_job_that_expires_is_no_success(house: House, tmp_path: Path) ->
     assert [each["line"] - 1 for each in faults] == list(missing)
 
 
-async def test_a_gateway_that_goes_away_and_comes_back(house: House, tmp_path: Path) -> None:
-    """It is asked again until it answers."""
+async def test_a_gateway_that_restarts_is_retried(house: House, tmp_path: Path) -> None:
+    """While the gateway is down, requests are retried until it answers."""
     gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=0,item_ms=2"))
     texts = [f"text {i}" for i in range(1_000)]
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
@@ -162,22 +162,22 @@ async def test_a_gateway_that_goes_away_and_comes_back(house: House, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("name", "out", "said"),
+    ("name", "out", "message"),
     [
         ("none.txt", "v.npy", "No such file"),
-        ("a.doc", "v.npy", "has to end with one of .txt"),
-        ("a.txt", "v.bin", "has to end with one of .npy"),
+        ("a.doc", "v.npy", "must end with one of .txt"),
+        ("a.txt", "v.bin", "must end with one of .npy"),
         ("a.csv", "v.npy", "has no column 'text'"),
     ],
 )
-def test_what_cannot_be_done_is_said_at_once(tmp_path: Path, name: str, out: str, said: str) -> None:
-    """Before anything is asked."""
+def test_invalid_arguments_fail_at_once(tmp_path: Path, name: str, out: str, message: str) -> None:
+    """An unreadable input or unwritable output fails with exit code 2 before any request."""
     for each in ("a.doc", "a.txt", "a.csv"):
         (tmp_path / each).write_text("id,body\n1,x\n")
     words = [sys.executable, "-m", "redbatch", "embed", str(tmp_path / name), "-o", str(tmp_path / out)]
-    began = time.monotonic()
+    started = time.monotonic()
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - started < 25

@@ -1,4 +1,4 @@
-"""`redbatch k8s secrets` and `redbatch swarm secrets`: what kubectl and a shell are given."""
+"""`redbatch k8s secrets` and `redbatch swarm secrets`: their output for kubectl and a shell."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from redbatch.redis_users.acl import newest_digests
 PASSWORD = r"[0-9a-f]{64}"
 
 
-def output(*arguments: str) -> str:
-    """Returns what a command prints; it must succeed, and say no more than whom new passwords lock out."""
+def output_of(*arguments: str) -> str:
+    """Returns the output of a command that must succeed and warn only if it makes existing passwords invalid."""
     result = CliRunner().invoke(app, arguments)
-    ends = arguments[0] == "k8s" and not {"--keep", "--drop-old"} & {*arguments}
-    assert (result.exit_code, result.stderr.startswith("redbatch: these passwords are new")) == (0, ends)
-    assert ends or result.stderr == ""
+    warns = arguments[0] == "k8s" and not {"--keep", "--drop-old"} & {*arguments}
+    assert (result.exit_code, result.stderr.startswith("redbatch: these passwords are new")) == (0, warns)
+    assert warns or result.stderr == ""
     return result.stdout
 
 
-def refusal(*arguments: str) -> str:
-    """Returns the one line of a command that is refused."""
+def error_line(*arguments: str) -> str:
+    """Returns the one error line of a command that must fail with exit code 2."""
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     return line
 
 
-def secrets_in(text: str) -> dict[str, dict[str, str]]:
-    """Returns the values of each secret, by its name; the namespace comes first."""
+def parse_secrets(text: str) -> dict[str, dict[str, str]]:
+    """Returns the values of each secret, by its name; checks that the namespace comes first."""
     first, *rest = yaml.safe_load_all(text)
     assert first["kind"] == "Namespace"
     assert all((each["apiVersion"], each["kind"], each["type"]) == ("v1", "Secret", "Opaque") for each in rest)
@@ -47,9 +47,9 @@ def secrets_in(text: str) -> dict[str, dict[str, str]]:
     return {each["metadata"]["name"]: each["stringData"] for each in rest}
 
 
-def test_kubernetes_gets_a_namespace_and_six_secrets() -> None:
-    """With the names and keys that the manifests refer to, and nothing else."""
-    text = output("k8s", "secrets")
+def test_k8s_secrets_prints_a_namespace_and_six_secrets() -> None:
+    """Names and keys are those that the manifests refer to, and no others."""
+    text = output_of("k8s", "secrets")
     namespace: dict[str, Any] = next(yaml.safe_load_all(text))
     labels = {f"pod-security.kubernetes.io/{each}": "restricted" for each in ("enforce", "warn", "audit")}
     assert namespace == {
@@ -57,7 +57,7 @@ def test_kubernetes_gets_a_namespace_and_six_secrets() -> None:
         "kind": "Namespace",
         "metadata": {"name": "redbatch", "labels": labels},
     }
-    assert {name: sorted(values) for name, values in secrets_in(text).items()} == {
+    assert {name: sorted(values) for name, values in parse_secrets(text).items()} == {
         "redis-users": ["users.acl"],
         "gateway-redis": ["url"],
         "worker-redis": ["url"],
@@ -67,74 +67,74 @@ def test_kubernetes_gets_a_namespace_and_six_secrets() -> None:
     }
 
 
-def test_each_password_opens_what_redis_is_told() -> None:
-    """The digest in the file of users is that of the password in the URL, and of the one beside a name."""
-    found = secrets_in(output("k8s", "secrets"))
-    digests = newest_digests(found["redis-users"]["users.acl"])
+def test_each_password_matches_its_digest() -> None:
+    """The digest in the ACL file is that of the password in the URL and in the field `password`."""
+    secrets = parse_secrets(output_of("k8s", "secrets"))
+    digests = newest_digests(secrets["redis-users"]["users.acl"])
     for name in ("gateway", "worker", "ops", "admin"):
-        url = re.fullmatch(rf"redis://{name}:({PASSWORD})@redis:6379/0", found[f"{name}-redis"]["url"])
+        url = re.fullmatch(rf"redis://{name}:({PASSWORD})@redis:6379/0", secrets[f"{name}-redis"]["url"])
         assert url is not None
         assert sha256(url[1].encode()).hexdigest() == digests[name]
-        assert found[f"{name}-redis"].get("password", url[1]) == url[1]
-        assert found[f"{name}-redis"].get("username", name) == name
-    keda = found["keda-redis"]
+        assert secrets[f"{name}-redis"].get("password", url[1]) == url[1]
+        assert secrets[f"{name}-redis"].get("username", name) == name
+    keda = secrets["keda-redis"]
     assert keda["username"] == "keda"
     assert sha256(keda["password"].encode()).hexdigest() == digests["keda"]
 
 
-def test_passwords_differ_from_run_to_run() -> None:
-    """All of them."""
-    one, two = (set(re.findall(rf":({PASSWORD})@", output("k8s", "secrets"))) for _ in range(2))
+def test_passwords_differ_between_runs() -> None:
+    """Every run creates four new passwords in URLs."""
+    one, two = (set(re.findall(rf":({PASSWORD})@", output_of("k8s", "secrets"))) for _ in range(2))
     assert (len(one), len(two), one & two) == (4, 4, set())
 
 
-def test_where_redis_is_and_how_it_is_spoken_to_can_be_told() -> None:
-    """Another namespace, host and port, and TLS."""
-    text = output("k8s", "secrets", "--namespace", "yes", "--host", "redis.example.com", "--port", "6380", "--tls")
-    found = secrets_in(text)
-    assert re.fullmatch(rf"rediss://worker:{PASSWORD}@redis.example.com:6380/0", found["worker-redis"]["url"])
-    assert 'namespace: "yes"' in text  # bare, it would be a boolean
+def test_options_set_namespace_host_port_and_tls() -> None:
+    """Namespace, host, port and TLS of the output are those of the options."""
+    text = output_of("k8s", "secrets", "--namespace", "yes", "--host", "redis.example.com", "--port", "6380", "--tls")
+    secrets = parse_secrets(text)
+    assert re.fullmatch(rf"rediss://worker:{PASSWORD}@redis.example.com:6380/0", secrets["worker-redis"]["url"])
+    assert 'namespace: "yes"' in text  # unquoted, it would be a boolean
 
 
-def test_old_passwords_stay_and_go(tmp_path: Path) -> None:
-    """--keep leaves the newest ones valid; --drop-old prints the users alone, without those."""
+def test_keep_and_drop_old(tmp_path: Path) -> None:
+    """--keep leaves the newest passwords valid; --drop-old prints only the users, without the old passwords."""
     file = tmp_path / "users.acl"
-    first = secrets_in(output("k8s", "secrets"))["redis-users"]["users.acl"]
+    first = parse_secrets(output_of("k8s", "secrets"))["redis-users"]["users.acl"]
     file.write_text(first, encoding="utf-8")
-    second = secrets_in(output("k8s", "secrets", "--keep", str(file)))["redis-users"]["users.acl"]
+    second = parse_secrets(output_of("k8s", "secrets", "--keep", str(file)))["redis-users"]["users.acl"]
     assert all(digest in second for digest in newest_digests(first).values())
     file.write_text(second, encoding="utf-8")
-    (document,) = yaml.safe_load_all(output("k8s", "secrets", "--drop-old", str(file)))
+    (document,) = yaml.safe_load_all(output_of("k8s", "secrets", "--drop-old", str(file)))
     assert document["metadata"] == {"name": "redis-users", "namespace": "redbatch"}
     last = document["stringData"]["users.acl"]
     assert newest_digests(last) == newest_digests(second)
     assert not any(digest in last for digest in newest_digests(first).values())
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    """In one line, with exit code 2, and nothing on stdout that somebody may apply."""
+def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
+    """Invalid arguments give one line and exit code 2, and stdout stays empty, so that nothing is applied."""
     (tmp_path / "empty").write_text("", encoding="utf-8")
-    assert "empty: it has no user gateway" in refusal("k8s", "secrets", "--keep", str(tmp_path / "empty"))
-    assert "cannot be read" in refusal("k8s", "secrets", "--drop-old", str(tmp_path / "none"))
-    assert "exclude each other" in refusal("k8s", "secrets", "--keep", "a", "--drop-old", "b")
-    assert "--namespace A_b" in refusal("k8s", "secrets", "--namespace", "A_b")
-    assert "cannot be read" in refusal("swarm", "secrets", "--keep", str(tmp_path))
-    assert "--suffix a b" in refusal("swarm", "secrets", "--suffix", "a b")
+    assert "empty: it has no user gateway" in error_line("k8s", "secrets", "--keep", str(tmp_path / "empty"))
+    assert "cannot be read" in error_line("k8s", "secrets", "--drop-old", str(tmp_path / "none"))
+    assert "exclude each other" in error_line("k8s", "secrets", "--keep", "a", "--drop-old", "b")
+    assert "--namespace A_b" in error_line("k8s", "secrets", "--namespace", "A_b")
+    assert "cannot be read" in error_line("swarm", "secrets", "--keep", str(tmp_path))
+    assert "--suffix a b" in error_line("swarm", "secrets", "--suffix", "a b")
 
 
-def test_a_shell_makes_the_secrets_of_a_swarm(tmp_path: Path) -> None:
-    """Each by its name with the suffix; what docker reads is the file of users and the URLs that fit it."""
-    script = output("swarm", "secrets", "--suffix", "_2")
+def test_the_swarm_script_creates_the_secrets(tmp_path: Path) -> None:
+    """Each secret has its name and the suffix; docker reads the ACL file and the matching URLs."""
+    script = output_of("swarm", "secrets", "--suffix", "_2")
     docker = tmp_path / "docker"
     docker.write_text(f'#!/bin/sh\ntest "$1 $2 $4" = "secret create -" && cat > {tmp_path}/"$3"\n', encoding="utf-8")
     docker.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run(["sh"], input=script, text=True, env=path, check=True)
-    made = {each.name: each.read_text(encoding="utf-8") for each in tmp_path.glob("redbatch_*")}
-    assert sorted(made) == ["redbatch_gateway_redis_url_2", "redbatch_redis_acl_2", "redbatch_worker_redis_url_2"]
-    digests = newest_digests(made["redbatch_redis_acl_2"])
+    created = {each.name: each.read_text(encoding="utf-8") for each in tmp_path.glob("redbatch_*")}
+    assert sorted(created) == ["redbatch_gateway_redis_url_2", "redbatch_redis_acl_2", "redbatch_worker_redis_url_2"]
+    digests = newest_digests(created["redbatch_redis_acl_2"])
     for name in ("gateway", "worker"):
-        url = re.fullmatch(rf"redis://{name}:({PASSWORD})@redis:6379/0\n", made[f"redbatch_{name}_redis_url_2"])
+        url = re.fullmatch(rf"redis://{name}:({PASSWORD})@redis:6379/0\n", created[f"redbatch_{name}_redis_url_2"])
         assert url is not None
         assert sha256(url[1].encode()).hexdigest() == digests[name]
     for name in ("ops", "admin"):
@@ -144,30 +144,30 @@ def test_a_shell_makes_the_secrets_of_a_swarm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "advice"),
+    ("command_words", "advice"),
     [(("k8s",), "pipe them: | kubectl apply --server-side -f -"), (("swarm",), "write them to a file, as --help says")],
 )
-def test_a_terminal_is_told_that_it_shows_passwords(words: tuple[str], advice: str) -> None:
-    """And where they should go. stdout has them all the same."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-P", "-m", "redbatch", *words, "secrets"]
+def test_a_terminal_gets_a_warning_about_passwords(command_words: tuple[str], advice: str) -> None:
+    """On a terminal, a warning says how to avoid the display of passwords; stdout has them nevertheless."""
+    terminal, child_end = pty.openpty()
+    command = [sys.executable, "-P", "-m", "redbatch", *command_words, "secrets"]
     try:
-        with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
-            os.close(theirs)
-            shown = b""
-            while chunk := _read(ours):
-                shown += chunk
+        with subprocess.Popen(command, stdout=child_end, stderr=subprocess.PIPE, text=True) as process:
+            os.close(child_end)
+            output = b""
+            while chunk := _read(terminal):
+                output += chunk
             assert process.stderr is not None
             (line,) = process.stderr.read().splitlines()
     finally:
-        os.close(ours)
-    assert b"user gateway reset on" in shown
+        os.close(terminal)
+    assert b"user gateway reset on" in output
     assert line.startswith("redbatch: these are passwords")
     assert advice in line
 
 
 def _read(terminal: int) -> bytes:
-    """Reads from a terminal; who closes its other end makes Linux say EIO."""
+    """Reads from a terminal; returns b"" after the other end was closed, which Linux reports as EIO."""
     try:
         return os.read(terminal, 65_536)
     except OSError:

@@ -1,4 +1,4 @@
-"""The users of Redis: what they may do is what their side does, and nothing more."""
+"""The Redis users: their rights are exactly what their processes need."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ CALL = re.compile(rb"redis\.p?call\(\s*'([A-Z_]+)'(?:, '([A-Z]+)')?")
 CONTAINERS = {"xgroup", "xinfo", "client", "memory"}
 BLOCKING = "@blocking"
 
-RUN: dict[str, list[Script]] = {
+USER_SCRIPTS: dict[str, list[Script]] = {
     "gateway": [
-        *(scripts.SUBMIT, scripts.CANCEL, scripts.RECONCILE, scripts.QUEUE_STATS, scripts.CACHE_LOOKUP, scripts.CACHE_STORE),
+        *(
+            scripts.SUBMIT,
+            scripts.CANCEL,
+            scripts.RECONCILE,
+            scripts.QUEUE_STATS,
+            scripts.CACHE_LOOKUP,
+            scripts.CACHE_STORE,
+        ),
         *(scripts.JOB_UPLOAD, scripts.JOB_CREATE, scripts.JOB_DISCARD, scripts.JOB_CANCEL),
     ],
     "worker": [
@@ -30,60 +37,60 @@ RUN: dict[str, list[Script]] = {
     "admin": [scripts.REQUEUE, scripts.CANCEL, scripts.JOB_CANCEL, scripts.QUEUE_STATS],
     "ops": [scripts.QUEUE_STATS],
 }
-"""Who runs which scripts."""
+"""The scripts that each user runs."""
 
-SENT = {
+SENT_COMMANDS = {
     "gateway": "client|setname client|info client|kill ping info wait evalsha eval evalsha_ro eval_ro "
     "blpop lpop lrange hget hset hmget hgetall zrevrange",
     "worker": "client|setname client|info client|kill client|unblock evalsha eval xreadgroup blpop",
     "admin": "evalsha eval blpop hset hdel xdel xtrim acl|load acl|log script|kill",
 }
-"""What each sends outside of scripts. WAITAOF comes with its category, by which Redis 7.0 knows it."""
+"""Commands that each user sends outside of scripts. WAITAOF is allowed by its category, which Redis 7.0 knows."""
 
 
 def commands_in(script: Script) -> set[str]:
     """Returns the commands that a script calls, as ACL rules name them."""
-    found = set()
+    commands = set()
     for name, sub in CALL.findall(script.text):
         command = name.decode().lower()
-        found.add(f"{command}|{sub.decode().lower()}" if command in CONTAINERS else command)
-    return found
+        commands.add(f"{command}|{sub.decode().lower()}" if command in CONTAINERS else command)
+    return commands
 
 
 def allowed(user: User) -> set[str]:
-    """Returns the commands of a user; those of the category that stands for WAITAOF are left out."""
+    """Returns the commands of a user, without those of the category that allows WAITAOF."""
     return {word[1:] for word in user.commands if word.startswith("+") and word != f"+{BLOCKING}"}
 
 
 @pytest.mark.parametrize("user", [GATEWAY, WORKER], ids=lambda user: user.name)
-def test_a_side_may_do_what_it_does_and_nothing_else(user: User) -> None:
-    """Each command of its scripts, and what it sends besides."""
-    used = set(SENT[user.name].split()).union(*map(commands_in, RUN[user.name]))
+def test_a_process_may_run_exactly_its_commands(user: User) -> None:
+    """A gateway or worker may run the commands in its scripts and those it sends, and no others."""
+    used = set(SENT_COMMANDS[user.name].split()).union(*map(commands_in, USER_SCRIPTS[user.name]))
     assert allowed(user) == used
 
 
-def test_who_looks_after_it_may_do_what_the_command_line_does_and_nothing_else() -> None:
-    """Beyond what ops may: `redbatch dead`, `jobs` and `keys` as admin, and new passwords."""
-    used = set(SENT["admin"].split()).union(*map(commands_in, RUN["admin"]))
-    feeding = {"lpop", "zadd", "zincrby"}  # stand in the text of job_cancel, which does not call them
+def test_admin_may_run_exactly_the_commands_of_the_command_line() -> None:
+    """Admin has the rights of ops, those of `redbatch dead`, `jobs` and `keys`, and may load new passwords."""
+    used = set(SENT_COMMANDS["admin"].split()).union(*map(commands_in, USER_SCRIPTS["admin"]))
+    feeding = {"lpop", "zadd", "zincrby"}  # appear in the text of job_cancel, which does not call them
     assert allowed(ADMIN) - allowed(OPS) == used - feeding - allowed(OPS)
     assert allowed(OPS) < allowed(ADMIN)
 
 
-def test_each_script_has_somebody_who_runs_it() -> None:
-    """A new one has to be given to a user."""
-    known = {script.name for each in RUN.values() for script in each}
+def test_each_script_has_a_user() -> None:
+    """Every script is in the list of at least one user, so that a new one is not forgotten."""
+    known = {script.name for each in USER_SCRIPTS.values() for script in each}
     assert known == {each.name for each in vars(scripts).values() if isinstance(each, Script)}
 
 
-def test_only_the_scripts_that_write_nothing_are_called_as_such() -> None:
-    """Redis refuses the writes of one that is."""
+def test_only_scripts_that_write_nothing_are_read_only() -> None:
+    """Only `queue_stats` is called as a read-only script, in which Redis refuses writes."""
     assert [each.name for each in vars(scripts).values() if isinstance(each, Script) and each.reads] == ["queue_stats"]
     assert not commands_in(scripts.QUEUE_STATS) - allowed(OPS)
 
 
-def test_what_only_looks_writes_nothing() -> None:
-    """Keda and ops have no key to write to, and no command that harms all."""
+def test_read_only_users_cannot_write() -> None:
+    """Keda and ops may write no key and run no command that harms the whole server."""
     for user in (KEDA, OPS):
         assert user.writes == ()
         writing = {"set", "del", "unlink", "xadd", "xdel", "xack", "xtrim", "hset", "hdel", "eval", "evalsha", "lpop"}
@@ -91,8 +98,8 @@ def test_what_only_looks_writes_nothing() -> None:
     assert (PROBE.commands, PROBE.writes, PROBE.reads, PROBE.password) == (("+ping",), (), (), False)
 
 
-def test_nobody_has_more_than_the_keys_of_redbatch() -> None:
-    """And no category of commands, but one whose other members are taken away again."""
+def test_no_user_has_keys_outside_of_redbatch() -> None:
+    """Key patterns are those of Redbatch; the one command category has its other members removed."""
     for user in USERS:
         assert all(pattern.startswith("rb:") and pattern != "rb:*" for pattern in (*user.writes, *user.reads))
         assert [word for word in user.commands if "@" in word] == ([f"+{BLOCKING}"] if user is GATEWAY else [])
@@ -101,57 +108,57 @@ def test_nobody_has_more_than_the_keys_of_redbatch() -> None:
 
 
 def test_the_file_has_a_line_for_each_user() -> None:
-    """With the digests of passwords and no password; who has no name does not get in."""
-    access = new_credentials()
-    lines = access.users.splitlines()
+    """Lines contain digests of passwords and no passwords; the default user is off."""
+    credentials = new_credentials()
+    lines = credentials.users.splitlines()
     assert lines[0] == "user default reset off ~* &* +@all"
     assert [line.split()[1] for line in lines[1:]] == [user.name for user in USERS]
-    assert sorted(access.passwords) == sorted(user.name for user in USERS if user.password)
+    assert sorted(credentials.passwords) == sorted(user.name for user in USERS if user.password)
     for line in lines[1:]:
         name = line.split()[1]
         digests = re.findall(r"#(\S+)", line)
         if name == "probe":
             assert (digests, "nopass" in line.split()) == ([], True)
         else:
-            assert digests == [sha256(access.passwords[name].encode()).hexdigest()]
+            assert digests == [sha256(credentials.passwords[name].encode()).hexdigest()]
             assert "nopass" not in line.split()
         assert " resetchannels -@all +" in line
-    assert not any(password in access.users for password in access.passwords.values())
+    assert not any(password in credentials.users for password in credentials.passwords.values())
 
 
-def test_each_password_is_new() -> None:
-    """To each user, and each time."""
-    made = [password for _ in range(3) for password in new_credentials().passwords.values()]
-    assert len(set(made)) == len(made) == 15
-    assert all(re.fullmatch(r"[0-9a-f]{64}", each) for each in made)
+def test_every_password_is_unique() -> None:
+    """Passwords differ between users and between calls."""
+    passwords = [password for _ in range(3) for password in new_credentials().passwords.values()]
+    assert len(set(passwords)) == len(passwords) == 15
+    assert all(re.fullmatch(r"[0-9a-f]{64}", each) for each in passwords)
 
 
-def test_the_newest_password_stays_for_one_more_time() -> None:
-    """Beside the new one; the one before it goes. Then one can be alone again."""
+def test_the_newest_password_stays_valid_once_more() -> None:
+    """A new file keeps the previous password and drops the one before it; `drop_old_passwords` leaves one."""
     first = new_credentials()
     second = new_credentials(first.users)
     third = new_credentials(second.users)
     assert newest_digests(second.users) != newest_digests(first.users)
     for name, line in zip((user.name for user in USERS), third.users.splitlines()[1:], strict=True):
         if name != "probe":
-            wanted = [sha256(each.passwords[name].encode()).hexdigest() for each in (third, second)]
-            assert re.findall(r"#(\S+)", line) == wanted
-    alone = drop_old_passwords(third.users)
-    assert newest_digests(alone) == newest_digests(third.users)
-    assert alone.count("#") == 5
+            expected = [sha256(each.passwords[name].encode()).hexdigest() for each in (third, second)]
+            assert re.findall(r"#(\S+)", line) == expected
+    newest_only = drop_old_passwords(third.users)
+    assert newest_digests(newest_only) == newest_digests(third.users)
+    assert newest_only.count("#") == 5
 
 
-def test_users_of_somebody_else_stay_as_they_are() -> None:
-    """When passwords change, and when old ones go."""
-    own = "user results on #" + "0" * 64 + " %R~rb:{*}:results resetchannels -@all +xread"
-    kept = acl_file({name: ["1" * 64] for name in ("gateway", "worker", "keda", "ops", "admin")}, [own])
-    assert other_users(kept) == [own]
-    assert new_credentials(kept).users.splitlines()[-1] == own
-    assert drop_old_passwords(kept).splitlines()[-1] == own
+def test_foreign_users_stay_unchanged() -> None:
+    """Lines of foreign users stay when passwords change and when old passwords are dropped."""
+    foreign = "user results on #" + "0" * 64 + " %R~rb:{*}:results resetchannels -@all +xread"
+    acl_text = acl_file({name: ["1" * 64] for name in ("gateway", "worker", "keda", "ops", "admin")}, [foreign])
+    assert other_users(acl_text) == [foreign]
+    assert new_credentials(acl_text).users.splitlines()[-1] == foreign
+    assert drop_old_passwords(acl_text).splitlines()[-1] == foreign
 
 
-@pytest.mark.parametrize("text", ["", "user gateway on nopass ~* +@all\n", "no file of users"])
+@pytest.mark.parametrize("text", ["", "user gateway on nopass ~* +@all\n", "not an ACL file"])
 def test_a_file_without_our_users_is_refused(text: str) -> None:
-    """It says who is missing."""
+    """The error names the missing user."""
     with pytest.raises(NoUsersError, match="no user gateway with a password"):
         new_credentials(text)

@@ -54,7 +54,7 @@ class Viewer:
     told: list[str] = field(default_factory=list)
     expected_s: list[float] = field(default_factory=list)
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Notes it."""
         self.told.append(text)
 
