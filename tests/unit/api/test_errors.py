@@ -1,4 +1,4 @@
-"""Errors over HTTP: every class of the tree has a status, and one shape."""
+"""Errors over HTTP: every class of the tree has a status, and all have one format."""
 
 from __future__ import annotations
 
@@ -57,39 +57,46 @@ EXPECTED = {
 }
 
 
-ELSEWHERE = {NotFoundError, MethodNotAllowedError, JobNotFoundError, JobUnfinishedError, JobGoneError, KeyReusedError}
+UNDOCUMENTED = {
+    NotFoundError,
+    MethodNotAllowedError,
+    JobNotFoundError,
+    JobUnfinishedError,
+    JobGoneError,
+    KeyReusedError,
+}
 
 
 def test_every_class_of_the_tree_has_its_status() -> None:
-    """A class that is added to the tree must be added here, with the status that clients will see."""
+    """Each class has the status that clients see; a class that is added to the tree must be added here."""
     assert {cls.__name__: status_of(cls("")) for cls in error_tree()} == EXPECTED
 
 
-def test_no_row_of_the_table_is_idle() -> None:
-    """Each class in the table is one of the tree."""
+def test_each_row_of_the_table_is_in_the_tree() -> None:
+    """The table of statuses holds only classes of the tree."""
     assert set(STATUS) <= set(error_tree())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.route)
-def test_the_documented_statuses_are_those_that_can_be_answered(dialect: BaseDialect) -> None:
-    """The OpenAPI page tells of each status that an error has here, and of no other.
+def test_the_documented_statuses_are_those_of_possible_errors(dialect: BaseDialect) -> None:
+    """OpenAPI documents each status that an error has on the route, and no other.
 
-    Those of routing stand nowhere, and those of jobs elsewhere.
+    Errors of routing are not documented, and those of jobs on their own routes.
     """
-    spoken = {dialect, dialect.for_body(b'{"inputs": "a"}')}
-    errors = [cls("") for cls in set(error_tree()) - ELSEWHERE]
-    possible = {each.encode_error(error, "")[0] for each in spoken for error in errors}
+    dialects = {dialect, dialect.for_body(b'{"inputs": "a"}')}
+    errors = [cls("") for cls in set(error_tree()) - UNDOCUMENTED]
+    possible = {each.encode_error(error, "")[0] for each in dialects for error in errors}
     assert set(OPERATIONS[dialect.route].answers) == {200} | possible
 
 
-def test_an_error_is_told_in_one_shape() -> None:
-    """The body has an error with a code, a message and the request's id, and nothing else."""
-    told = json.loads(error_body("queue_full", "Full.", "r-1"))
-    assert told == {"error": {"code": "queue_full", "message": "Full.", "request_id": "r-1"}}
+def test_an_error_has_one_format() -> None:
+    """The body holds an error with a code, a message and the request's id, and nothing else."""
+    body = json.loads(error_body("queue_full", "Full.", "r-1"))
+    assert body == {"error": {"code": "queue_full", "message": "Full.", "request_id": "r-1"}}
 
 
 @pytest.mark.parametrize(
-    ("after_s", "seconds", "ms"),
+    ("retry_after_s", "seconds", "ms"),
     [
         (None, None, None),
         (0.0, "1", "1"),
@@ -99,8 +106,8 @@ def test_an_error_is_told_in_one_shape() -> None:
         (29.5, "30", "29500"),
     ],
 )
-def test_when_to_come_again_is_never_too_early(after_s: float | None, seconds: str | None, ms: str | None) -> None:
-    """Whole seconds are rounded up, at least to one; an error that cannot be tried again has no such headers."""
-    error: RedbatchError = QueueFullError("", retry_after_s=after_s)
+def test_retry_headers_are_never_too_early(retry_after_s: float | None, seconds: str | None, ms: str | None) -> None:
+    """Whole seconds are rounded up, at least to one; an error that cannot be retried has no such headers."""
+    error: RedbatchError = QueueFullError("", retry_after_s=retry_after_s)
     headers = headers_of(error)
     assert (headers.get("retry-after"), headers.get("retry-after-ms")) == (seconds, ms)

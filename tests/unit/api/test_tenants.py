@@ -1,4 +1,4 @@
-"""Whose a request is, and what it is held to."""
+"""The tenant of a request, and its limits."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from shared.api_keys import new_key
 from shared.errors import InvalidRequestError
 from shared.tenants import NO_QUOTA, ActiveTenants, Limits, Quota
 
-FREE = GatewaySettings().tenants
-BOUND = GatewaySettings(tenant_tokens_per_s=50.0).tenants
+UNLIMITED = GatewaySettings().tenants
+LIMITED = GatewaySettings(tenant_tokens_per_s=50.0).tenants
 
 
 def test_a_header_names_a_tenant() -> None:
-    """Without one it is nobody, with the limits that hold for everyone."""
-    assert tenant_from_header({}, FREE) is ANONYMOUS
-    assert tenant_from_header({"x-tenant": "web"}, FREE) == Tenant("web", NO_QUOTA)
-    assert tenant_from_header({"x-tenant": "web"}, BOUND) == Tenant("web", Quota(50.0, 500))
-    assert tenant_from_header({}, BOUND) == Tenant("", Quota(50.0, 500))
+    """X-Tenant names the tenant; without it the request is anonymous, with the default limits."""
+    assert tenant_from_header({}, UNLIMITED) is ANONYMOUS
+    assert tenant_from_header({"x-tenant": "web"}, UNLIMITED) == Tenant("web", NO_QUOTA)
+    assert tenant_from_header({"x-tenant": "web"}, LIMITED) == Tenant("web", Quota(50.0, 500))
+    assert tenant_from_header({}, LIMITED) == Tenant("", Quota(50.0, 500))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a" * 65, "a\n"])
-def test_what_is_no_name_is_refused(name: str) -> None:
-    """It goes into Redis, and into what people read there."""
+def test_an_invalid_name_is_refused(name: str) -> None:
+    """An invalid X-Tenant is refused, because names are written to Redis, where people read them."""
     with pytest.raises(InvalidRequestError, match="X-Tenant"):
-        tenant_from_header({"x-tenant": name}, FREE)
+        tenant_from_header({"x-tenant": name}, UNLIMITED)
 
 
 def test_a_key_has_a_tenant_and_its_quota() -> None:
-    """One without a tenant stands for itself; one without a rate has that of everyone."""
+    """A key without a tenant is a tenant itself; a key without a rate has the default rate."""
     quota = Quota(tokens_per_s=7.0, burst_tokens=9, weight=2.0)
     key, _ = new_key(("embed",), tenant="web", quota=quota)
-    assert tenant_from_key(key, BOUND) == Tenant("web", quota)
+    assert tenant_from_key(key, LIMITED) == Tenant("web", quota)
     key, _ = new_key(("embed",), quota=Quota(daily_tokens=5))
-    assert tenant_from_key(key, BOUND) == Tenant(key.key_id, Quota(50.0, 500, 5))
-    assert tenant_from_key(key, FREE) == Tenant(key.key_id, Quota(daily_tokens=5))
+    assert tenant_from_key(key, LIMITED) == Tenant(key.key_id, Quota(50.0, 500, 5))
+    assert tenant_from_key(key, UNLIMITED) == Tenant(key.key_id, Quota(daily_tokens=5))
 
 
-def test_a_share_is_by_weight_among_those_that_ask() -> None:
-    """Alone it is all that there is to share; nobody is held to anything as long as nobody has a name."""
+def test_a_share_is_by_weight_among_active_tenants() -> None:
+    """A tenant alone has the whole share; anonymous requests have no limits while no named tenant is active."""
     assert limits_of(ANONYMOUS, ActiveTenants(), 100.0, 5) is None
     assert limits_of(ANONYMOUS, ActiveTenants(1.0, 0.0), 100.0, 5) is None, "which is itself"
     heavy = Tenant("a", Quota(weight=3.0))

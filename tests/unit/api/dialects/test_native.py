@@ -1,4 +1,4 @@
-"""Bodies: any bytes give a request or an error of the client's own, which never repeats the client's text."""
+"""Redbatch's own dialect: any bytes give a request or a RequestError, which never repeats the client's text."""
 
 from __future__ import annotations
 
@@ -37,51 +37,51 @@ headers = st.none() | st.text(max_size=12) | st.integers(-1, 10**7).map(str)
 
 
 def parse(body: object, **headers: str | None) -> InferenceRequest:
-    """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
+    """Parses a body from a value, with headers: `x_priority` is the header X-Priority."""
     return Native().parse(json.dumps(body).encode(), named(headers), LIMITS)
 
 
 def named(headers: dict[str, str | None]) -> dict[str, str]:
-    """Returns headers as they are called."""
+    """Returns headers by their HTTP names."""
     return {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
 
 
 @given(jsonish, headers, headers)
 def test_any_bytes_give_a_request_or_a_request_error(body: bytes, timeout: str | None, priority: str | None) -> None:
-    """Nothing else is ever raised, and what is taken keeps to the limits."""
+    """Any bytes raise only RequestError, and an accepted request is within the limits."""
     try:
-        asked = Native().parse(body, named({"x_timeout_ms": timeout, "x_priority": priority}), LIMITS)
+        request = Native().parse(body, named({"x_timeout_ms": timeout, "x_priority": priority}), LIMITS)
     except RequestError:
         return
-    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
-    assert all(1 <= len(text) <= LIMITS.max_input_chars for text in asked.inputs)
-    assert 1 <= asked.timeout_ms <= MAX_TIMEOUT_MS
-    assert asked.lane in (INTERACTIVE, BULK)
+    assert 1 <= len(request.inputs) <= LIMITS.max_inputs
+    assert all(1 <= len(text) <= LIMITS.max_input_chars for text in request.inputs)
+    assert 1 <= request.timeout_ms <= MAX_TIMEOUT_MS
+    assert request.lane in (INTERACTIVE, BULK)
 
 
-def test_of_many_faults_only_the_first_is_looked_for() -> None:
-    """A report on each of a million numbers takes seconds and a gigabyte."""
-    with pytest.raises(ValidationError) as found:
+def test_validation_stops_at_the_first_error() -> None:
+    """A list of wrong items gives one error: errors for a million items would take seconds and a gigabyte."""
+    with pytest.raises(ValidationError) as caught:
         EmbedBody.model_validate_json(json.dumps({"texts": [1] * 1_000}))
-    assert found.value.error_count() == 1
+    assert caught.value.error_count() == 1
 
 
 @given(st.data())
 def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
-    """Logs and error pages hold no text of a client, wherever in a wrong body it stands."""
+    """An error message holds no text of the client, wherever the text is in an invalid body."""
     marked = st.sampled_from([MARK, MARK * 20, [MARK], {MARK: MARK}, [[MARK]], [MARK, 1], [MARK, ""]])
     body = data.draw(
         st.fixed_dictionaries({}, optional=dict.fromkeys(("text", "texts", "timeout_ms", "priority", MARK), marked))
     )
     text = json.dumps(body)
     cut = data.draw(st.integers(0, len(text)))
-    said = ""
+    message = ""
     try:
         marks = {name: data.draw(st.sampled_from([None, MARK])) for name in ("x_timeout_ms", "x_priority")}
         Native().parse(text[:cut].encode(), named(marks), LIMITS)
     except RequestError as error:
-        said = error.message
-    assert MARK not in said
+        message = error.message
+    assert MARK not in message
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_no_message_repeats_what_the_client_sent(data: st.DataObject) -> None:
     ],
 )
 def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single: bool) -> None:
-    """A null is as good as nothing, fields that are not known are passed over, and any character is a character."""
-    asked = parse(body)
-    assert (asked.inputs, asked.single) == (inputs, single)
+    """A null field counts as missing, unknown fields are ignored, and any character is allowed in a text."""
+    request = parse(body)
+    assert (request.inputs, request.single) == (inputs, single)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_one_text_or_many(body: dict[str, Any], inputs: tuple[str, ...], single:
         (None, r"^body: .*Send "),
     ],
 )
-def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, message: str) -> None:
-    """The message names the field."""
+def test_a_body_without_inputs_is_refused_with_a_helpful_message(body: object, message: str) -> None:
+    """The message names the field and says what to send."""
     with pytest.raises(InvalidRequestError, match=message):
         parse(body)
 
@@ -145,13 +145,13 @@ def test_what_asks_for_nothing_is_refused_with_words_that_help(body: object, mes
     ],
 )
 def test_malformed_json_is_refused(body: bytes) -> None:
-    """Cut, nested without end, with bytes that are no UTF-8 or escapes that are no character."""
+    """JSON is refused if it is truncated, nested too deeply, not UTF-8, or has escapes of no character."""
     with pytest.raises(InvalidRequestError):
         Native().parse(body, {}, LIMITS)
 
 
-def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
-    """At the limit a request is taken, and over it the message names the limit."""
+def test_too_many_or_too_long_inputs_are_refused() -> None:
+    """A request at the limit is accepted; over it, the message names the limit."""
     assert len(parse({"texts": ["a"] * 8}).inputs) == 8
     assert len(parse({"text": "é" * 50}).inputs[0]) == 50
     with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
@@ -167,13 +167,13 @@ def test_too_many_inputs_and_too_long_ones_are_refused() -> None:
 def test_the_timeout_comes_from_the_body_the_header_or_the_number_of_inputs(
     field: int | None, header: str | None, timeout_ms: int
 ) -> None:
-    """The body's goes before the header's, and without either it is 10 s and 50 ms for each input."""
+    """The body takes precedence over the header; without both, the timeout is 10 s and 50 ms for each input."""
     assert parse({"texts": ["a", "b"], "timeout_ms": field}, x_timeout_ms=header).timeout_ms == timeout_ms
 
 
 @pytest.mark.parametrize("field", [0, -1, 300_001, 1.5, "10", True, [1], 10**30])
 def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
-    """It is a whole number from 1 to 300,000."""
+    """A timeout in the body that is not a whole number from 1 to 300,000 is refused."""
     with pytest.raises(InvalidRequestError, match="timeout_ms"):
         parse({"text": "a", "timeout_ms": field})
 
@@ -182,7 +182,7 @@ def test_a_bad_timeout_in_the_body_is_refused(field: object) -> None:
     "header", ["", "0", "-1", "+5", "300001", "1.5", "1e3", " 5", "abc", "²", "٣", "0" * 9 + "19", "1" * 5_000]
 )
 def test_a_bad_timeout_in_the_header_is_refused(header: str) -> None:
-    """The same holds for X-Timeout-Ms, however long it is and whatever digits it is made of."""
+    """X-Timeout-Ms has the same bounds, whatever its length and its kind of digits."""
     with pytest.raises(InvalidRequestError, match="X-Timeout-Ms"):
         parse({"text": "a"}, x_timeout_ms=header)
 
@@ -198,24 +198,27 @@ def test_a_bad_timeout_in_the_header_is_refused(header: str) -> None:
     ],
 )
 def test_the_priority_comes_from_the_body_or_the_header(field: str | None, header: str | None, lane: int) -> None:
-    """The body's goes before the header's, and without either somebody waits."""
+    """The body takes precedence over the header; without both, the lane is interactive."""
     assert parse({"text": "a", "priority": field}, x_priority=header).lane == lane
 
 
 @pytest.mark.parametrize("priority", ["", "BULK", "batch", "bulk ", "0"])
 def test_an_unknown_priority_is_refused(priority: str) -> None:
-    """In the body as in the header, and the message says what there is."""
+    """An unknown priority is refused in body and header, and the message lists the valid ones."""
     with pytest.raises(InvalidRequestError, match=r"interactive.* or .*bulk"):
         parse({"text": "a", "priority": priority})
     with pytest.raises(InvalidRequestError, match="X-Priority: send interactive or bulk"):
         parse({"text": "a"}, x_priority=priority)
 
 
-def test_an_input_that_is_wrong_fails_alone_where_that_will_do() -> None:
-    """An empty one, or one that is too long; too many are still too many, and a wrong type is no input."""
-    asked = parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "null"})
-    assert (asked.partial, asked.inputs) == (True, ("a", "", "x" * 51, "b"))
-    assert {index: error.code for index, error in asked.input_errors.items()} == {1: "invalid_request", 2: "too_large"}
+def test_with_on_error_null_only_the_invalid_inputs_fail() -> None:
+    """With on_error null, empty and too long inputs fail alone; too many inputs or wrong types fail the request."""
+    request = parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "null"})
+    assert (request.partial, request.inputs) == (True, ("a", "", "x" * 51, "b"))
+    assert {index: error.code for index, error in request.input_errors.items()} == {
+        1: "invalid_request",
+        2: "too_large",
+    }
     with pytest.raises(InvalidRequestError, match=r"texts\[1\] is empty"):
         parse({"texts": ["a", "", "x" * 51, "b"], "on_error": "fail"})
     with pytest.raises(TooLargeError):
@@ -225,8 +228,8 @@ def test_an_input_that_is_wrong_fails_alone_where_that_will_do() -> None:
             parse(wrong)
 
 
-def test_an_answer_tells_of_each_input_that_failed() -> None:
-    """Null in its place, and why in a list, which is there whenever it was asked for."""
+def test_an_answer_lists_each_failed_input() -> None:
+    """A failed input has null in its place, and its error in a list, which is present whenever on_error is null."""
     failure = Failure("", 1, 1, "too_large", "cut it")
     parts: list[Reply] = [Vectors("r", 0, 1, 2, np.asarray([1, 2], dtype="<f4").tobytes()), failure]
     native, many = Native(), InferenceRequest(("a", "b"), 1_000, partial=True)
@@ -239,12 +242,12 @@ def test_an_answer_tells_of_each_input_that_failed() -> None:
         "errors": [],
     }
     one = InferenceRequest(("a",), 1_000, partial=True, single=True)
-    told = json.loads(native.encode_result(one, InferenceResult([Failure("", 0, 1, "too_large", "cut it")])))
-    assert told == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
+    answer = json.loads(native.encode_result(one, InferenceResult([Failure("", 0, 1, "too_large", "cut it")])))
+    assert answer == {"embedding": None, "errors": [{"index": 0, "code": "too_large", "message": "cut it"}]}
 
 
-def test_a_batch_is_of_texts() -> None:
-    """One text has a route of its own."""
+def test_a_batch_takes_only_texts() -> None:
+    """POST /batch_embed refuses a single `text`, which belongs to /embed, and TEI's `inputs`."""
     batch = NativeBatch()
     assert batch.parse(b'{"texts": ["a", "b"]}', {}, LIMITS).inputs == ("a", "b")
     for body in (b'{"text": "a"}', b"{}", b'{"texts": []}', b'{"inputs": ["a"]}'):

@@ -1,4 +1,4 @@
-"""OpenAI's words: any bytes give a request or an error of the client's own, and an answer reads back bit for bit."""
+"""OpenAI's dialect: any bytes give a request or a RequestError, and an answer reads back bit for bit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ token_ids = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=12)
 
 
 def body(**fields: object) -> bytes:
-    """Returns a body with these fields beside a model and an input."""
+    """Returns a body with these fields, a model and an input."""
     return json.dumps({"model": "minilm", "input": "a"} | fields).encode()
 
 
 def fault(**fields: object) -> RequestError:
-    """Returns the error that a body with these fields gives."""
+    """Returns the error of a body with these fields."""
     with pytest.raises(RequestError) as caught:
         DIALECT.parse(body(**fields), {}, LIMITS)
     return caught.value
@@ -42,19 +42,19 @@ def fault(**fields: object) -> RequestError:
 
 @given(jsonish | bodies.map(lambda value: json.dumps(value).encode()), headers, headers)
 def test_any_bytes_give_a_request_or_a_request_error(data: bytes, timeout: str | None, priority: str | None) -> None:
-    """Nothing else is ever raised, and what is taken goes through the codec."""
+    """Any bytes raise only RequestError, and an accepted request passes through the codec unchanged."""
     given = {"x-timeout-ms": timeout, "x-priority": priority}
     try:
-        asked = DIALECT.parse(data, {name: value for name, value in given.items() if value is not None}, LIMITS)
+        request = DIALECT.parse(data, {name: value for name, value in given.items() if value is not None}, LIMITS)
     except RequestError:
         return
-    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
-    assert asked.lane in (INTERACTIVE, BULK)
+    assert 1 <= len(request.inputs) <= LIMITS.max_inputs
+    assert request.lane in (INTERACTIVE, BULK)
     try:
-        encoded = encode_body(Body(EMBED, asked.inputs, asked.options))
-    except UnicodeEncodeError:  # a lone surrogate, which the dispatcher tells
+        encoded = encode_body(Body(EMBED, request.inputs, request.options))
+    except UnicodeEncodeError:  # a lone surrogate, which the dispatcher reports
         return
-    assert decode_body(encoded) == Body(EMBED, asked.inputs, asked.options)
+    assert decode_body(encoded) == Body(EMBED, request.inputs, request.options)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_any_bytes_give_a_request_or_a_request_error(data: bytes, timeout: str |
     ],
 )
 def test_an_input_has_four_forms(given: object, inputs: tuple[object, ...]) -> None:
-    """A list of numbers is one input."""
+    """An input is a text or a list of token ids, alone or in a list."""
     assert DIALECT.parse(body(input=given), {}, LIMITS).inputs == inputs
 
 
 @given(token_ids)
-def test_token_ids_are_what_was_sent(ids: list[int]) -> None:
-    """All that uint32 can carry."""
+def test_token_ids_are_unchanged(ids: list[int]) -> None:
+    """Any list of uint32 token ids is decoded to the same list."""
     [given] = DIALECT.parse(body(input=ids), {}, LIMITS).inputs
     assert isinstance(given, bytes)
     assert decode_ids(given) == ids
@@ -87,8 +87,8 @@ def test_token_ids_are_what_was_sent(ids: list[int]) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_input_is_told_with_the_field(given: object) -> None:
-    """An empty text is none; neither are numbers that are no token ids."""
+def test_an_invalid_input_names_the_field(given: object) -> None:
+    """An empty text is refused, and so are numbers that are not token ids; the error names `input`."""
     error = fault(input=given)
     assert isinstance(error, InvalidRequestError)
     assert error.param == "input"
@@ -109,20 +109,20 @@ def test_what_is_no_input_is_told_with_the_field(given: object) -> None:
     ],
 )
 def test_a_field_with_a_wrong_value_is_named(name: str, value: object) -> None:
-    """And the value is not repeated."""
+    """An invalid value is a 400 whose error names the field."""
     error = fault(**{name: value})
     assert error.param == name
-    assert status_of_refusal(error) == 400
+    assert status_of_error(error) == 400
 
 
-def status_of_refusal(error: RedbatchError) -> int:
-    """Returns the status with which an error is told."""
+def status_of_error(error: RedbatchError) -> int:
+    """Returns the status of an answer with an error."""
     return DIALECT.encode_error(error, "r")[0]
 
 
 @pytest.mark.parametrize("part", [b"[1],", b"{},", b'{"a":1},', b'"","",', b'"", "", ', b"17,"])
-def test_a_body_of_a_million_parts_is_not_looked_at(part: bytes) -> None:
-    """To make them would take seconds and a gigabyte, in which nobody else is served."""
+def test_a_body_of_a_million_parts_is_not_parsed(part: bytes) -> None:
+    """A body with too many parts is refused: to parse it would take seconds and a gigabyte, and block all requests."""
     with pytest.raises(TooLargeError, match="too many"):
         DIALECT.parse(b'{"model": "m", "input": [' + part * 1_000_000 + b"1]}", {}, LIMITS)
     fields = b",".join(b'"%d":1' % i for i in range(600_000))
@@ -131,43 +131,43 @@ def test_a_body_of_a_million_parts_is_not_looked_at(part: bytes) -> None:
 
 
 def test_texts_may_be_json_themselves() -> None:
-    """What stands in quotes makes no values."""
+    """JSON within a text does not count as parts of the body."""
     text = json.dumps([{f"key {i}": "value"} for i in range(40_000)])
-    asked = DIALECT.parse(body(input=[text] * 8), {}, GatewaySettings(max_input_chars=10**7).requests)
-    assert asked.inputs == (text,) * 8
+    request = DIALECT.parse(body(input=[text] * 8), {}, GatewaySettings(max_input_chars=10**7).requests)
+    assert request.inputs == (text,) * 8
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("input", "model")])
-def test_null_is_as_good_as_nothing(name: str) -> None:
-    """Wrappers of clients send it for what their users leave out."""
+def test_null_counts_as_missing(name: str) -> None:
+    """A null field is parsed as a missing one: client wrappers send null for what their users leave out."""
     assert DIALECT.parse(body(**{name: None}), {}, LIMITS) == DIALECT.parse(body(), {}, LIMITS)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"null", b'"a"', b"{", b'{"input": NaN}', b'{"input": "\\ud800"}'])
-def test_what_is_no_object_is_told(data: bytes) -> None:
-    """Also what Python's own parser would take: NaN, and a lone surrogate."""
+def test_a_body_that_is_not_an_object_is_refused(data: bytes) -> None:
+    """A body that is not a JSON object is refused, also NaN and lone surrogates, which Python's parser accepts."""
     with pytest.raises(InvalidRequestError):
         DIALECT.parse(data, {}, LIMITS)
 
 
 def test_a_missing_model_is_named() -> None:
-    """OpenAI's clients always send one."""
+    """A body without a model is refused: OpenAI's clients always send one."""
     with pytest.raises(InvalidRequestError) as caught:
         DIALECT.parse(b'{"input": "a"}', {}, LIMITS)
     assert caught.value.param == "model"
 
 
 def test_limits_are_those_of_the_gateway() -> None:
-    """Too many inputs, or one too long, as text or as token ids."""
-    for too_much in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
-        assert isinstance(fault(input=too_much), TooLargeError)
-    for just_enough in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
-        assert DIALECT.parse(body(input=just_enough), {}, LIMITS).inputs
+    """Too many inputs, or one that is too long as text or as token ids, are TooLargeError."""
+    for too_large in cast("list[object]", [["a"] * 9, "x" * 51, [1] * 51, [[1] * 51], [[1]] * 9, [None] * 9, [[]] * 9]):
+        assert isinstance(fault(input=too_large), TooLargeError)
+    for at_limit in (["a"] * 8, "x" * 50, [1] * 50, [[1] * 50] * 8):
+        assert DIALECT.parse(body(input=at_limit), {}, LIMITS).inputs
 
 
 @pytest.mark.parametrize("text", [MARK * 20, {MARK: MARK}, [MARK, 1], [[MARK]]])
 def test_errors_do_not_repeat_the_text(text: object) -> None:
-    """What a client sends may be private: it is in no message."""
+    """An error message holds nothing of the input, which may be private."""
     assert MARK not in fault(input=text).message
 
 
@@ -182,12 +182,12 @@ def test_errors_do_not_repeat_the_text(text: object) -> None:
     ],
 )
 def test_options_are_passed_on(fields: dict[str, Any], options: Options) -> None:
-    """Vectors have length 1 unless asked otherwise."""
+    """Options reach the request; by default vectors are normalized."""
     assert DIALECT.parse(body(**fields), {}, LIMITS).options == options
 
 
-def answered(*rows: list[float], per_entry: int = 2) -> InferenceResult:
-    """Returns an answer with these vectors."""
+def result_of(*rows: list[float], per_entry: int = 2) -> InferenceResult:
+    """Returns a result with these vectors."""
     parts = [rows[start : start + per_entry] for start in range(0, len(rows), per_entry)]
     data = [np.asarray(part, dtype="<f4").tobytes() for part in parts]
     entries = (Vectors("r", i * per_entry, len(p), len(rows[0]), data[i]) for i, p in enumerate(parts))
@@ -195,18 +195,18 @@ def answered(*rows: list[float], per_entry: int = 2) -> InferenceResult:
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
-def test_an_answer_has_all_that_the_contract_names(form: str) -> None:
-    """In both forms the numbers are the model's, to the last bit, and in order."""
+def test_an_answer_has_all_fields_of_the_contract(form: str) -> None:
+    """In both formats the answer has all fields, and the numbers are the model's, bit for bit and in order."""
     rows = [[0.1, -1 / 3], [1e-45, 2.0], [3.4e38, -0.0]]
-    asked = DIALECT.parse(body(input=["a", "b", "c"], encoding_format=form, model="minilm"), {}, LIMITS)
-    told = json.loads(DIALECT.encode_result(asked, answered(*rows)))
-    assert {name: told[name] for name in told if name != "data"} == {
+    request = DIALECT.parse(body(input=["a", "b", "c"], encoding_format=form, model="minilm"), {}, LIMITS)
+    answer = json.loads(DIALECT.encode_result(request, result_of(*rows)))
+    assert {name: answer[name] for name in answer if name != "data"} == {
         "object": "list",
         "model": "minilm",
         "usage": {"prompt_tokens": 17, "total_tokens": 17},
     }
-    assert [(each["object"], each["index"]) for each in told["data"]] == [("embedding", i) for i in range(3)]
-    for each, row in zip(told["data"], rows, strict=True):
+    assert [(each["object"], each["index"]) for each in answer["data"]] == [("embedding", i) for i in range(3)]
+    for each, row in zip(answer["data"], rows, strict=True):
         vector = each["embedding"]
         data = base64.b64decode(vector) if form == "base64" else np.asarray(vector, dtype="<f4").tobytes()
         assert data == np.asarray(row, dtype="<f4").tobytes()
@@ -214,9 +214,9 @@ def test_an_answer_has_all_that_the_contract_names(form: str) -> None:
 
 @pytest.mark.parametrize("kind", error_tree(), ids=lambda kind: kind.__name__)
 def test_every_error_has_all_four_keys(kind: type[RedbatchError]) -> None:
-    """Clients read them without looking; the code is a string, and the request's id stands in a header alone."""
-    status, told = DIALECT.encode_error(kind("It is so."), "r-1")
-    error = json.loads(told)["error"]
+    """Every error has all four keys, which clients read unchecked; the code is a string; the id is in a header."""
+    status, answer = DIALECT.encode_error(kind("It is so."), "r-1")
+    error = json.loads(answer)["error"]
     assert sorted(error) == ["code", "message", "param", "type"]
     assert (error["message"], error["param"], error["code"]) == ("It is so.", None, kind.code)
     expected = "invalid_request_error" if status < 429 else "rate_limit_error" if status == 429 else "server_error"

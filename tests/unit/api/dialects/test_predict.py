@@ -1,4 +1,4 @@
-"""Bodies of POST /predict: any bytes give a request or an error of the client's own, and inputs stay what they are."""
+"""Bodies of POST /predict: any bytes give a request or a RequestError, and inputs keep their values."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ jsonish = st.one_of(
 
 
 def parse(body: object, limits: RequestLimits = LIMITS, **headers: str) -> InferenceRequest:
-    """Reads a body that is given as a value, with headers: `x_priority` is the header X-Priority."""
+    """Parses a body from a value, with headers: `x_priority` is the header X-Priority."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Predict().parse(json.dumps(body).encode(), named, limits)
 
 
 @given(jsonish)
 def test_any_bytes_give_a_request_or_a_request_error(body: bytes) -> None:
-    """Nothing else is ever raised, and what is taken keeps to the limits."""
+    """Any bytes raise only RequestError, and an accepted request is within the limits."""
     try:
-        asked = Predict().parse(body, {}, LIMITS)
+        request = Predict().parse(body, {}, LIMITS)
     except RequestError:
         return
-    assert asked.op == PREDICT
-    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
-    assert all(isinstance(each, str) and 1 <= len(each) <= LIMITS.max_input_chars for each in asked.inputs)
+    assert request.op == PREDICT
+    assert 1 <= len(request.inputs) <= LIMITS.max_inputs
+    assert all(isinstance(each, str) and 1 <= len(each) <= LIMITS.max_input_chars for each in request.inputs)
 
 
 @given(values)
-def test_an_input_is_carried_as_it_is(value: object) -> None:
-    """One alone, and among others."""
+def test_an_input_keeps_its_value(value: object) -> None:
+    """An input keeps its JSON value, alone and among others."""
     one, many = parse({"input": value}, WIDE), parse({"inputs": [1, value]}, WIDE)
     assert [json.loads(each) for each in one.inputs] == [value]
     assert [json.loads(each) for each in many.inputs] == [1, value]
@@ -62,7 +62,7 @@ def test_an_input_is_carried_as_it_is(value: object) -> None:
 
 
 def test_null_is_an_input() -> None:
-    """It is not the same as nothing."""
+    """A null input is an input; a body without inputs is refused."""
     assert parse({"input": None}).inputs == ("null",)
     with pytest.raises(InvalidRequestError, match="Send either"):
         parse({})
@@ -71,42 +71,42 @@ def test_null_is_an_input() -> None:
 @pytest.mark.parametrize(
     "body", [{"input": 1, "inputs": [1]}, {"inputs": []}, {"inputs": 3}, {"inputs": None}, [1], 7, {"text": "a"}]
 )
-def test_anything_else_is_refused(body: object) -> None:
-    """With what to send instead."""
+def test_other_bodies_are_refused(body: object) -> None:
+    """A body without valid inputs is refused, and the message says what to send."""
     with pytest.raises(InvalidRequestError, match=r"[Ss]end"):
         parse(body)
 
 
-def test_too_many_or_too_long_ones_are_refused() -> None:
-    """By the bounds that hold for texts."""
+def test_too_many_or_too_long_inputs_are_refused() -> None:
+    """Inputs have the same limits as texts; their length is that of their JSON."""
     with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
         parse({"inputs": [0] * 9})
     with pytest.raises(TooLargeError, match="characters, over the limit of 50"):
         parse({"input": "x" * 50})
-    asked = parse({"inputs": [1, "x" * 50], "on_error": "null"})
-    assert list(asked.input_errors) == [1]
+    request = parse({"inputs": [1, "x" * 50], "on_error": "null"})
+    assert list(request.input_errors) == [1]
 
 
 def test_nesting_is_bounded() -> None:
-    """What the parser takes and the writer does not is an error of the client's, like what neither takes."""
+    """Deep nesting is a client's error, whether the parser refuses it or only the encoder does."""
     for depth in (300, DEEPEST, 2_000):
         body = b'{"input": ' + b"[" * depth + b"]" * depth + b"}"
         with pytest.raises(InvalidRequestError):
             Predict().parse(body, {}, WIDE)
 
 
-def test_lane_and_time_are_asked_for_as_everywhere() -> None:
-    """In the body, or by headers."""
+def test_lane_time_and_model_come_from_body_or_headers() -> None:
+    """Body and headers set lane, time and model, as on /embed."""
     assert parse({"input": 1, "priority": "bulk", "timeout_ms": 70}).lane == BULK
-    asked = parse({"input": 1}, x_priority="bulk", x_timeout_ms="70", x_model="other")
-    assert (asked.lane, asked.timeout_ms, asked.model) == (BULK, 70, "other")
+    request = parse({"input": 1}, x_priority="bulk", x_timeout_ms="70", x_model="other")
+    assert (request.lane, request.timeout_ms, request.model) == (BULK, 70, "other")
 
 
-def test_outputs_go_back_as_they_came() -> None:
-    """The JSON of the engine is not read on its way; null stands for what has failed."""
+def test_outputs_are_passed_on_unchanged() -> None:
+    """The engine's JSON is passed on without parsing; a failed input has null as its output."""
     parts: list[Reply] = [Values("id", 0, 2, (b"[1,2]", b'"x"')), Failure("id", 2, 1, "input_failed", "no")]
-    asked = parse({"inputs": [1, 2, 3], "on_error": "null"})
-    answer = orjson.loads(Predict().encode_result(asked, InferenceResult(parts)))
+    request = parse({"inputs": [1, 2, 3], "on_error": "null"})
+    answer = orjson.loads(Predict().encode_result(request, InferenceResult(parts)))
     assert answer["outputs"] == [[1, 2], "x", None]
     assert answer["errors"] == [{"index": 2, "code": "input_failed", "message": "no"}]
     one = Predict().encode_result(parse({"input": 1}), InferenceResult(parts[:1]))

@@ -1,4 +1,4 @@
-"""TEI's words: what its routes take, what they say of what is wrong, and how they answer."""
+"""TEI's dialect: the bodies of its routes, their errors, and their answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Options, Timing,
 
 LIMITS = GatewaySettings(max_inputs=4, max_input_chars=50).requests
 DIALECTS = {each.route: each for each in (Embed("/"), EmbedAll("/all"), Similarity("/s"), Tokenize("/t"), Decode("/d"))}
-EMBEDS = DIALECTS["/"]
+EMBED_DIALECT = DIALECTS["/"]
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60)
 anything = st.recursive(
@@ -42,19 +42,19 @@ bodies = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, anything))
 
 
 def parse(body: object, route: str = "/", **headers: str) -> InferenceRequest:
-    """Reads a body that is given as a value."""
+    """Parses a body from a value."""
     return DIALECTS[route].parse(json.dumps(body).encode(), headers, LIMITS)
 
 
 @given(st.sampled_from(sorted(DIALECTS)), bodies.map(lambda body: json.dumps(body).encode()) | st.binary(max_size=40))
 def test_any_bytes_give_a_request_or_a_request_error(route: str, body: bytes) -> None:
-    """Nothing else is ever raised, and what is taken keeps to the limits."""
+    """Any bytes raise only RequestError, and an accepted request is within the limits."""
     try:
-        asked = DIALECTS[route].parse(body, {}, LIMITS)
+        request = DIALECTS[route].parse(body, {}, LIMITS)
     except RequestError:
         return
-    assert 1 <= len(asked.inputs) <= LIMITS.max_inputs
-    assert all(1 <= len(each) <= 4 * LIMITS.max_input_chars for each in asked.inputs)
+    assert 1 <= len(request.inputs) <= LIMITS.max_inputs
+    assert all(1 <= len(each) <= 4 * LIMITS.max_input_chars for each in request.inputs)
 
 
 @pytest.mark.parametrize(
@@ -69,45 +69,48 @@ def test_any_bytes_give_a_request_or_a_request_error(route: str, body: bytes) ->
     ],
 )
 def test_inputs_are_texts_token_ids_or_both(inputs: object, expected: list[object]) -> None:
-    """One list of numbers is one text's."""
+    """Inputs may be texts and token ids, mixed; a list of numbers is the ids of one text."""
     found = parse({"inputs": inputs}).inputs
     assert [decode_ids(each) if isinstance(each, bytes) else each for each in found] == expected
 
 
-def test_what_is_left_out_is_as_in_tei() -> None:
-    """Vectors have length 1, and a text that is too long is cut at its end; unknown fields are nothing."""
-    asked = parse({"inputs": "a", "truncate": None, "prompt_name": None, "other": 1})
-    assert (asked.op, asked.options) == (EMBED, Options(normalize=True, truncate="right"))
+def test_defaults_are_those_of_tei() -> None:
+    """By default vectors are normalized and a long text is truncated at its end; unknown fields are ignored."""
+    request = parse({"inputs": "a", "truncate": None, "prompt_name": None, "other": 1})
+    assert (request.op, request.options) == (EMBED, Options(normalize=True, truncate="right"))
 
 
-def test_every_option_is_taken() -> None:
-    """The direction in both spellings."""
+def test_every_option_is_parsed() -> None:
+    """All options reach the request; the direction may begin with a capital or a small letter."""
     body = {"inputs": "a", "prompt_name": "query", "normalize": False, "dimensions": 8}
     for direction, cut in (("Left", "left"), ("left", "left"), ("Right", "right"), ("right", "right")):
         found = parse(body | {"truncation_direction": direction})
         assert found.options == Options("query", normalize=False, dimensions=8, truncate=cut)  # type: ignore[arg-type]
     assert parse(body | {"truncate": False}).options.truncate == "no"
-    asked = parse(body | {"truncate": False}, "/all")
-    assert (asked.op, asked.options) == (EMBED_ALL, Options("query", truncate="no"))
+    request = parse(body | {"truncate": False}, "/all")
+    assert (request.op, request.options) == (EMBED_ALL, Options("query", truncate="no"))
 
 
-def test_what_a_tokenizer_is_asked() -> None:
-    """To show tokens, or the text of them; with or without the special ones."""
-    asked = parse({"inputs": ["a", "b"], "add_special_tokens": False, "prompt_name": "query"}, "/t")
-    assert (asked.op, asked.inputs) == (TOKENIZE, ("a", "b"))
-    assert asked.options == Options("query", special_tokens=False)
+def test_tokenizer_requests() -> None:
+    """/tokenize and /decode have their own operations, with or without special tokens."""
+    request = parse({"inputs": ["a", "b"], "add_special_tokens": False, "prompt_name": "query"}, "/t")
+    assert (request.op, request.inputs) == (TOKENIZE, ("a", "b"))
+    assert request.options == Options("query", special_tokens=False)
     assert parse({"inputs": "a"}, "/t").options == Options(special_tokens=True)
-    asked = parse({"ids": [[1, 2], [3]]}, "/d")
-    assert (asked.op, [decode_ids(each) for each in asked.inputs if isinstance(each, bytes)]) == (DECODE, [[1, 2], [3]])
-    assert asked.options == Options(special_tokens=False)
+    request = parse({"ids": [[1, 2], [3]]}, "/d")
+    assert (request.op, [decode_ids(each) for each in request.inputs if isinstance(each, bytes)]) == (
+        DECODE,
+        [[1, 2], [3]],
+    )
+    assert request.options == Options(special_tokens=False)
     assert parse({"ids": [1], "skip_special_tokens": False}, "/d").options == Options(special_tokens=True)
 
 
-def test_what_is_compared_is_embedded_at_once() -> None:
-    """The source first; with its parameters."""
+def test_similarity_embeds_all_sentences_in_one_request() -> None:
+    """The source sentence is the first input; the parameters apply to all; an empty sentence is refused."""
     inputs = {"source_sentence": "a", "sentences": ["b", "c"]}
-    asked = parse({"inputs": inputs, "parameters": {"prompt_name": "query", "truncate": False}}, "/s")
-    assert (asked.inputs, asked.options) == (("a", "b", "c"), Options("query", normalize=True, truncate="no"))
+    request = parse({"inputs": inputs, "parameters": {"prompt_name": "query", "truncate": False}}, "/s")
+    assert (request.inputs, request.options) == (("a", "b", "c"), Options("query", normalize=True, truncate="no"))
     nothing = {"truncate": None, "truncation_direction": None, "prompt_name": None}
     for parameters in (None, {}, nothing):
         assert parse({"inputs": inputs, "parameters": parameters}, "/s").options == Options(normalize=True)
@@ -121,16 +124,16 @@ def test_what_is_compared_is_embedded_at_once() -> None:
 
 @pytest.mark.parametrize("inputs", ["", [], [""], ["a", ""], [[]], [[1], []]])
 @pytest.mark.parametrize("route", ["/", "/all"])
-def test_what_is_empty_is_told_apart(route: str, inputs: object) -> None:
-    """As TEI does, with a status of its own."""
+def test_empty_inputs_have_a_separate_error(route: str, inputs: object) -> None:
+    """Empty inputs are a 400 of type Empty, as in TEI."""
     with pytest.raises(EmptyInputsError) as caught:
         parse({"inputs": inputs}, route)
-    status, body = EMBEDS.encode_error(caught.value, "")
+    status, body = EMBED_DIALECT.encode_error(caught.value, "")
     assert (status, json.loads(body)) == (400, {"error": "`inputs` cannot be empty", "error_type": "Empty"})
 
 
 @pytest.mark.parametrize(
-    ("route", "body", "said"),
+    ("route", "body", "message"),
     [
         ("/", {}, "inputs: "),
         ("/", {"inputs": 1}, "inputs: "),
@@ -146,13 +149,13 @@ def test_what_is_empty_is_told_apart(route: str, inputs: object) -> None:
         ("/s", {"inputs": {"source_sentence": 1, "sentences": ["a"]}}, "inputs.source_sentence: "),
     ],
 )
-def test_what_is_wrong_is_a_422_that_says_where(route: str, body: object, said: str) -> None:
-    """In TEI's shape."""
+def test_an_invalid_field_is_a_422_that_names_it(route: str, body: object, message: str) -> None:
+    """An invalid field is a 422 in TEI's format, and the message names the field or the limit."""
     with pytest.raises(RequestError) as caught:
         parse(body, route)
     status, answer = DIALECTS[route].encode_error(caught.value, "")
     assert (status, json.loads(answer)["error_type"]) == (422, "Validation")
-    assert said in json.loads(answer)["error"]
+    assert message in json.loads(answer)["error"]
 
 
 @pytest.mark.parametrize(
@@ -166,9 +169,9 @@ def test_what_is_wrong_is_a_422_that_says_where(route: str, body: object, said: 
         (RedbatchError("x"), 500, "Backend"),
     ],
 )
-def test_other_errors_have_teis_statuses(error: RedbatchError, status: int, kind: str) -> None:
-    """What went wrong with the model is none of the client's faults."""
-    found, body = EMBEDS.encode_error(error, "")
+def test_other_errors_have_the_statuses_of_tei(error: RedbatchError, status: int, kind: str) -> None:
+    """Each branch of the error tree has TEI's status and type; a failure of the model is not the client's."""
+    found, body = EMBED_DIALECT.encode_error(error, "")
     assert (found, json.loads(body)) == (status, {"error": "x", "error_type": kind})
 
 
@@ -184,8 +187,8 @@ def test_other_errors_have_teis_statuses(error: RedbatchError, status: int, kind
         ({}, False),
     ],
 )
-def test_whose_words_a_body_is_in(body: object, expected: bool) -> None:
-    """TEI's are those with `inputs`."""
+def test_a_body_with_inputs_is_in_the_dialect_of_tei(body: object, expected: bool) -> None:
+    """A body of /embed is TEI's if it is an object with `inputs` that are not null."""
     encoded = json.dumps(body).encode()
     assert is_tei(encoded) is expected
     assert isinstance(Native().for_body(encoded), Embed) is expected
@@ -193,45 +196,45 @@ def test_whose_words_a_body_is_in(body: object, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("own", [{"text": "b"}, {"texts": []}])
-def test_a_body_in_two_ways_of_speaking_is_refused(own: dict[str, object]) -> None:
-    """Neither half of it is answered in silence."""
+def test_a_body_in_two_dialects_is_refused(own: dict[str, object]) -> None:
+    """A body with inputs of TEI and of Redbatch is refused, so that neither half is ignored silently."""
     with pytest.raises(InvalidRequestError, match="one of them"):
         Native().for_body(json.dumps({"inputs": "a"} | own).encode())
 
 
 def test_vectors_are_always_in_a_list() -> None:
-    """Of one text too."""
+    """A single text has its vector in a list too."""
     row = np.asarray([[0.5, -1.0]], dtype="<f4")
-    answered = InferenceResult([Vectors("r", 0, 1, 2, row.tobytes())])
-    assert json.loads(EMBEDS.encode_result(parse({"inputs": "a"}), answered)) == [[0.5, -1.0]]
+    result = InferenceResult([Vectors("r", 0, 1, 2, row.tobytes())])
+    assert json.loads(EMBED_DIALECT.encode_result(parse({"inputs": "a"}), result)) == [[0.5, -1.0]]
 
 
-def test_the_vectors_of_tokens_go_back_by_input() -> None:
-    """However many tokens each has, and however the request was split."""
+def test_the_vectors_of_tokens_are_grouped_by_input() -> None:
+    """Vectors of tokens are grouped by input, whatever the number of tokens and the split into entries."""
     numbers = np.arange(12, dtype="<f4").reshape(6, 2)
     parts = [
         Vectors("r", 0, 2, 2, numbers[:4].tobytes(), counts=(1, 3)),
         Vectors("r", 2, 1, 2, numbers[4:].tobytes(), counts=(2,)),
     ]
-    told = json.loads(
+    answer = json.loads(
         DIALECTS["/all"].encode_result(parse({"inputs": ["a", "b", "c"]}, "/all"), InferenceResult(parts))
     )
-    assert told == [numbers[:1].tolist(), numbers[1:4].tolist(), numbers[4:].tolist()]
+    assert answer == [numbers[:1].tolist(), numbers[1:4].tolist(), numbers[4:].tolist()]
 
 
-def test_cosines_are_those_of_the_vectors() -> None:
-    """To the first input's, in order; never over 1."""
-    # In float32 the first has a product of 1.0000001 with itself.
+def test_similarity_returns_cosines() -> None:
+    """The answer is the cosine of each sentence with the first input, in order, and never above 1."""
+    # In float32 the product of the first vector with itself is 1.0000001.
     rows = np.asarray([[0.6000001, 0.8], [0.6000001, 0.8], [0.8, -0.6], [0.0, 1.0]], dtype="<f4")
     assert float(rows[0] @ rows[1]) > 1
-    asked = parse({"inputs": {"source_sentence": "a", "sentences": ["a", "b", "c"]}}, "/s")
-    told = json.loads(DIALECTS["/s"].encode_result(asked, InferenceResult([Vectors("r", 0, 4, 2, rows.tobytes())])))
-    assert told == pytest.approx([1.0, 0.0, 0.8], abs=1e-6)
-    assert max(told) <= 1.0
+    request = parse({"inputs": {"source_sentence": "a", "sentences": ["a", "b", "c"]}}, "/s")
+    answer = json.loads(DIALECTS["/s"].encode_result(request, InferenceResult([Vectors("r", 0, 4, 2, rows.tobytes())])))
+    assert answer == pytest.approx([1.0, 0.0, 0.8], abs=1e-6)
+    assert max(answer) <= 1.0
 
 
-def test_values_of_several_entries_are_one_list() -> None:
-    """As they came."""
+def test_values_of_several_entries_are_joined() -> None:
+    """The values of all entries form one list, in order and unchanged."""
     parts = [Values("r", 0, 2, (b'"a"', b'"b, c"')), Values("r", 2, 1, (b'"]"',))]
     assert json.loads(DIALECTS["/d"].encode_result(parse({"ids": [1]}, "/d"), InferenceResult(parts))) == [
         "a",
@@ -240,18 +243,18 @@ def test_values_of_several_entries_are_one_list() -> None:
     ]
 
 
-def test_the_headers_tell_what_tei_tells() -> None:
-    """Whole milliseconds, characters of texts, tokens read."""
+def test_the_headers_are_those_of_tei() -> None:
+    """The headers have whole milliseconds, the characters of texts, and the tokens that the model read."""
 
-    class OnCpu:
+    class CpuWorkers:
         def compute_type(self, _model: str | None) -> str:
             return "cpu"
 
-    state: Any = OnCpu()
+    workers: Any = CpuWorkers()
     timing = Timing(3.6, 2.2, 4, 1.4)
     vectors = Vectors("r", 0, 1, 1, bytes(4), timing, (5,))
-    answered = InferenceResult([vectors], timing.queue_ms, timing.inference_ms, 4, 5, timing.tokenize_ms)
-    assert EMBEDS.headers(state, parse({"inputs": ["ab", "cde", [1]]}), answered, 0.0123) == {
+    result = InferenceResult([vectors], timing.queue_ms, timing.inference_ms, 4, 5, timing.tokenize_ms)
+    assert EMBED_DIALECT.headers(workers, parse({"inputs": ["ab", "cde", [1]]}), result, 0.0123) == {
         "x-compute-type": "cpu",
         "x-compute-time": "12",
         "x-total-time": "12",
@@ -264,8 +267,8 @@ def test_the_headers_tell_what_tei_tells() -> None:
 
 
 def test_time_and_lane_come_from_headers() -> None:
-    """As on every route."""
-    asked = parse({"inputs": "a"}, **{"x-timeout-ms": "1234", "x-priority": "bulk"})
-    assert (asked.timeout_ms, asked.lane) == (1234, 1)
+    """X-Timeout-Ms and X-Priority set time and lane, and an unknown priority is refused."""
+    request = parse({"inputs": "a"}, **{"x-timeout-ms": "1234", "x-priority": "bulk"})
+    assert (request.timeout_ms, request.lane) == (1234, 1)
     with pytest.raises(InvalidRequestError):
         parse({"inputs": "a"}, **{"x-priority": "first"})

@@ -1,4 +1,4 @@
-"""What a request leaves behind in memory once it is answered: nothing that only a search for garbage would find."""
+"""An answered request leaves no reference cycles in memory, which only garbage collection would find."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ if TYPE_CHECKING:
 REQUESTS = 50
 
 
-class Late:
-    """Queues in which all answers are errors, as those that come too late are."""
+class LateQueues:
+    """Queues whose answers all are errors, as for requests that exceed their deadline."""
 
     name = "q"
 
-    def of_model(self, _model: str | None) -> Late:
+    def of_model(self, _model: str | None) -> LateQueues:
         """Returns itself."""
         return self
 
-    async def answer(self, _asked: InferenceRequest, _request_id: str) -> None:
-        """Raises what a future holds, which this frame refers to."""
+    async def answer(self, _request: InferenceRequest, _request_id: str) -> None:
+        """Raises the error of a future to which this frame refers."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_exception(DeadlineExceededError("No answer in time."))
         await future
 
 
-async def ask(body: bytes) -> int:
-    """Asks, and returns the status."""
-    found: list[int] = []
+async def send_request(body: bytes) -> int:
+    """Sends a request and returns the status."""
+    statuses: list[int] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
-        found.append(message.get("status", 0))
+        statuses.append(message.get("status", 0))
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": None}
     scope["state"] = {CLIENT: Client(), BODY_COMPLETE: True}
-    state = State(GatewaySettings(), cast("Any", Late()), cast("Any", None))
+    state = State(GatewaySettings(), cast("Any", LateQueues()), cast("Any", None))
     await serve(scope, receive, send, state, Native())
-    return found[0]
+    return statuses[0]
 
 
 @pytest.mark.parametrize(("body", "status"), [(b'{"text": "a"}', 504), (b'{"text": ""}', 400)])
-async def test_a_request_that_is_refused_leaves_no_circle(body: bytes, status: int) -> None:
-    """An error's frames may refer to the error; with them its body would stay until it is searched for."""
-    assert await ask(body) == status
+async def test_a_refused_request_leaves_no_reference_cycle(body: bytes, status: int) -> None:
+    """The frames of an error may refer to the error; such a cycle would keep the body until garbage collection."""
+    assert await send_request(body) == status
     gc.collect()
     gc.disable()
     try:
         for _ in range(REQUESTS):
-            await ask(body)
+            await send_request(body)
         assert gc.collect() < REQUESTS
     finally:
         gc.enable()

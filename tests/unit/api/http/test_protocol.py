@@ -1,4 +1,4 @@
-"""What a connection adds to uvicorn's: answers in one write, and clients of whom it is known that they left."""
+"""What GatewayProtocol adds to uvicorn's: answers in one write, and detection of clients that have left."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from api.http.protocol import BODY_COMPLETE, CLIENT, Client, CoalescingTransport
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 
 
-class Wire(asyncio.Transport):
-    """A transport that remembers what it was told."""
+class RecordingTransport(asyncio.Transport):
+    """A transport that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[bytes | str] = []
+        self.calls: list[bytes | str] = []
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Sends, in one system call."""
-        self.said.append(b"".join(list_of_data))
+        """Records data that is written in one system call."""
+        self.calls.append(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Ends."""
-        self.said.append("closed")
+        """Records the close."""
+        self.calls.append("closed")
 
     def is_closing(self) -> bool:
-        """Whether it was told to end."""
-        return "closed" in self.said
+        """Whether it was closed."""
+        return "closed" in self.calls
 
     def pause_reading(self) -> None:
-        """Reads no more."""
-        self.said.append("paused")
+        """Records the pause."""
+        self.calls.append("paused")
 
     def resume_reading(self) -> None:
-        """Reads again."""
-        self.said.append("resumed")
+        """Records the resumption."""
+        self.calls.append("resumed")
 
 
-async def written(then: Callable[[CoalescingTransport], None]) -> tuple[list[bytes | str], list[bytes | str]]:
-    """Writes twice and does something; returns what was sent by then, and by the end of the event loop's turn."""
-    wire = Wire()
-    outlet = CoalescingTransport(wire, asyncio.get_running_loop())
-    outlet.write(b"head, ")
-    outlet.write(b"body")
-    then(outlet)
-    at_once = list(wire.said)
+async def write_twice(then: Callable[[CoalescingTransport], None]) -> tuple[list[bytes | str], list[bytes | str]]:
+    """Writes twice and calls `then`; returns the calls made by then, and by the end of the event loop's iteration."""
+    transport = RecordingTransport()
+    coalescing = CoalescingTransport(transport, asyncio.get_running_loop())
+    coalescing.write(b"head, ")
+    coalescing.write(b"body")
+    then(coalescing)
+    at_once = list(transport.calls)
     await asyncio.sleep(0)
-    return at_once, wire.said
+    return at_once, transport.calls
 
 
 @pytest.mark.parametrize(
-    ("then", "at_once", "in_the_end"),
+    ("then", "at_once", "by_end"),
     [
         (lambda _: None, [], [b"head, body"]),
         (CoalescingTransport.flush, [b"head, body"], [b"head, body"]),
@@ -63,28 +63,28 @@ async def written(then: Callable[[CoalescingTransport], None]) -> tuple[list[byt
     ],
     ids=["nothing more", "flush", "close"],
 )
-def test_what_is_written_in_one_turn_goes_together(
-    then: Callable[[CoalescingTransport], None], at_once: list[bytes | str], in_the_end: list[bytes | str]
+def test_writes_of_one_iteration_are_joined(
+    then: Callable[[CoalescingTransport], None], at_once: list[bytes | str], by_end: list[bytes | str]
 ) -> None:
-    """Nothing waits longer, nothing is sent twice, and nothing is lost by closing."""
-    assert asyncio.run(written(then)) == (at_once, in_the_end)
+    """Writes are joined until the iteration ends, a flush, or a close; nothing is sent twice or lost."""
+    assert asyncio.run(write_twice(then)) == (at_once, by_end)
 
 
-class Line:
-    """A connection whose application notes what it is told of each request, and answers when told to."""
+class ConnectionUnderTest:
+    """A connection whose application records the state of each request, and answers once `answers` is set."""
 
     def __init__(self) -> None:
         config = uvicorn.Config(
             self._app, interface="asgi3", proxy_headers=False, http=GatewayProtocol, log_config=None
         )
         config.load()
-        self.peers: list[Client] = []
-        self.ends: list[str] = []
-        self.whole: list[bool] = []
+        self.clients: list[Client] = []
+        self.outcomes: list[str] = []
+        self.body_complete: list[bool] = []
         self.answers = asyncio.Event()
-        self.wire = Wire()
-        self.connection = GatewayProtocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
-        self.connection.connection_made(self.wire)
+        self.transport = RecordingTransport()
+        self.protocol = GatewayProtocol(config, uvicorn.Server(config).server_state, {}, asyncio.get_running_loop())
+        self.protocol.connection_made(self.transport)
 
     async def _app(
         self,
@@ -92,18 +92,18 @@ class Line:
         _receive: object,
         send: Callable[[dict[str, object]], Awaitable[None]],
     ) -> None:
-        peer = scope["state"][CLIENT]
-        assert isinstance(peer, Client)
-        self.peers.append(peer)
-        self.whole.append(BODY_COMPLETE in scope["state"])
-        peer.watch()
+        client = scope["state"][CLIENT]
+        assert isinstance(client, Client)
+        self.clients.append(client)
+        self.body_complete.append(BODY_COMPLETE in scope["state"])
+        client.watch()
         try:
             await self.answers.wait()
         except asyncio.CancelledError:
-            self.ends.append("left" if peer.gone else "cut off")
+            self.outcomes.append("left" if client.gone else "cut off")
         else:
-            self.ends.append("answered")
-        peer.unwatch()
+            self.outcomes.append("answered")
+        client.unwatch()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
@@ -111,107 +111,107 @@ class Line:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        await self.loses()
+        await self.lose()
 
-    async def loses(self, error: Exception | None = None) -> None:
-        """Its client leaves."""
-        self.connection.connection_lost(error)
+    async def lose(self, error: Exception | None = None) -> None:
+        """Closes the connection as if its client had left."""
+        self.protocol.connection_lost(error)
         await asyncio.sleep(0.01)
 
-    async def hears(self, *parts: bytes) -> None:
-        """Receives each part, with time between them."""
+    async def receive(self, *parts: bytes) -> None:
+        """Passes each part to the protocol, with time between them."""
         for part in parts:
-            self.connection.data_received(part)
+            self.protocol.data_received(part)
             await asyncio.sleep(0.01)
 
 
 def test_an_answer_is_one_write() -> None:
-    """Of head and body; each write is a packet, and one more read of the client."""
+    """Head and body of an answer are one write: each write is a packet, and one more read by the client."""
 
-    async def said() -> list[bytes | str]:
-        async with Line() as line:
-            line.answers.set()
-            await line.hears(HEAD + b"body", HEAD + b"body")
-            return list(line.wire.said)
+    async def transport_calls() -> list[bytes | str]:
+        async with ConnectionUnderTest() as connection:
+            connection.answers.set()
+            await connection.receive(HEAD + b"body", HEAD + b"body")
+            return list(connection.transport.calls)
 
-    answers = [each for each in asyncio.run(said()) if isinstance(each, bytes)]
+    answers = [each for each in asyncio.run(transport_calls()) if isinstance(each, bytes)]
     assert len(answers) == 2
     assert all(each.startswith(b"HTTP/1.1 200") and each.endswith(b"\r\n\r\nok") for each in answers)
 
 
-@pytest.mark.parametrize(("parts", "whole"), [((HEAD + b"body",), True), ((HEAD, b"body"), False)])
-def test_a_request_knows_whether_its_body_is_here(parts: tuple[bytes, ...], *, whole: bool) -> None:
-    """One whose body is still on its way has to bound how long it waits for it."""
+@pytest.mark.parametrize(("parts", "body_complete"), [((HEAD + b"body",), True), ((HEAD, b"body"), False)])
+def test_a_request_knows_whether_its_body_has_arrived(parts: tuple[bytes, ...], *, body_complete: bool) -> None:
+    """BODY_COMPLETE is set only if the body arrived with the head; other requests must bound their wait for it."""
 
-    async def known() -> list[bool]:
-        async with Line() as line:
-            await line.hears(*parts)
-            return line.whole
+    async def recorded() -> list[bool]:
+        async with ConnectionUnderTest() as connection:
+            await connection.receive(*parts)
+            return connection.body_complete
 
-    assert asyncio.run(known()) == [whole]
+    assert asyncio.run(recorded()) == [body_complete]
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError()], ids=["closed", "reset"])
 @pytest.mark.parametrize("waiting", [1, 2])
 def test_a_request_ends_when_its_client_leaves(waiting: int, error: Exception | None) -> None:
-    """Also with another behind it, which never begins. Nothing is written to a client that has left."""
+    """A request is cancelled when its client leaves; one that waits behind it never starts; nothing is written."""
 
-    async def told() -> tuple[list[str], list[bytes | str]]:
-        async with Line() as line:
-            await line.hears(*[HEAD + b"body"] * waiting)
-            await line.loses(error)
-            return list(line.ends), [each for each in line.wire.said if isinstance(each, bytes)]
+    async def outcomes() -> tuple[list[str], list[bytes | str]]:
+        async with ConnectionUnderTest() as connection:
+            await connection.receive(*[HEAD + b"body"] * waiting)
+            await connection.lose(error)
+            return list(connection.outcomes), [each for each in connection.transport.calls if isinstance(each, bytes)]
 
-    assert asyncio.run(told()) == (["left"], [])
-
-
-def test_a_request_that_is_answered_has_no_part_in_what_comes() -> None:
-    """When its client leaves later, its task is let be; the next one's is told."""
-
-    async def told() -> list[str]:
-        async with Line() as line:
-            line.answers.set()
-            await line.hears(HEAD + b"body")
-            line.answers.clear()
-            await line.hears(HEAD + b"body")
-            await line.loses()
-            return list(line.ends)
-
-    assert asyncio.run(told()) == ["answered", "left"]
+    assert asyncio.run(outcomes()) == (["left"], [])
 
 
-def test_what_still_waits_when_a_client_leaves_is_dropped() -> None:
-    """Uvloop's transport raises an error where something is written to it after its end."""
+def test_an_answered_request_is_not_cancelled_later() -> None:
+    """When the client leaves after an answer, only the next request's task is cancelled."""
 
-    async def said() -> list[bytes | str]:
-        async with Line() as line:
-            line.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            await line.loses(ConnectionResetError())
-            return list(line.wire.said)
+    async def outcomes() -> list[str]:
+        async with ConnectionUnderTest() as connection:
+            connection.answers.set()
+            await connection.receive(HEAD + b"body")
+            connection.answers.clear()
+            await connection.receive(HEAD + b"body")
+            await connection.lose()
+            return list(connection.outcomes)
 
-    assert asyncio.run(said()) == []
+    assert asyncio.run(outcomes()) == ["answered", "left"]
+
+
+def test_pending_writes_are_dropped_when_a_client_leaves() -> None:
+    """Pending data is dropped, because uvloop's transport raises an error for a write after its end."""
+
+    async def transport_calls() -> list[bytes | str]:
+        async with ConnectionUnderTest() as connection:
+            connection.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            await connection.lose(ConnectionResetError())
+            return list(connection.transport.calls)
+
+    assert asyncio.run(transport_calls()) == []
 
 
 @pytest.mark.parametrize(("size", "last"), [(10, None), (200_000, "resumed")])
-def test_a_connection_is_read_on_while_its_request_waits(size: int, last: str | None) -> None:
-    """Otherwise nobody would see that the client of a long body has left: uvicorn stops at 64 KiB until it is read."""
+def test_reading_goes_on_while_a_request_waits(size: int, last: str | None) -> None:
+    """Reading resumes after a long body, to detect a client that leaves: uvicorn stops at 64 KiB until it is read."""
 
-    async def said() -> list[bytes | str]:
-        async with Line() as line:
+    async def transport_calls() -> list[bytes | str]:
+        async with ConnectionUnderTest() as connection:
             head = HEAD.replace(b"Length: 4", b"Length: %d" % size)
-            await line.hears(head + b"x" * (size // 2), b"x" * (size - size // 2))
-            return list(line.wire.said)
+            await connection.receive(head + b"x" * (size // 2), b"x" * (size - size // 2))
+            return list(connection.transport.calls)
 
-    found = asyncio.run(said())
+    found = asyncio.run(transport_calls())
     assert (found[-1] if found else None) == last
 
 
-def test_requests_that_come_too_early_wait_unread() -> None:
-    """While one is at work a second waits, and with a third nothing more is read: no client can fill the memory."""
+def test_reading_pauses_while_two_requests_wait() -> None:
+    """While one request is handled, a second waits, and reading pauses: a client cannot fill the memory."""
 
-    async def said() -> tuple[list[bytes | str], int]:
-        async with Line() as line:
-            await line.hears(*[HEAD + b"body"] * 3)
-            return list(line.wire.said), len(line.peers)
+    async def transport_calls() -> tuple[list[bytes | str], int]:
+        async with ConnectionUnderTest() as connection:
+            await connection.receive(*[HEAD + b"body"] * 3)
+            return list(connection.transport.calls), len(connection.clients)
 
-    assert asyncio.run(said()) == (["paused", "resumed", "paused"], 1)
+    assert asyncio.run(transport_calls()) == (["paused", "resumed", "paused"], 1)
