@@ -138,7 +138,7 @@ def embed(backend: Backend, texts: Sequence[str]) -> NDArray[np.float32]:
     batches = list(sorted_batches([each.tokens for each in encoded], backend.max_batch_tokens))
     with ThreadPoolExecutor(backend.runners) as pool:
         vectors = pool.map(
-            lambda batch: backend.run(backend.collate([encoded[i] for i in batch]), alone=backend.runners == 1), batches
+            lambda batch: backend.run(backend.collate([encoded[i] for i in batch]), exclusive=backend.runners == 1), batches
         )
         rows = np.concatenate(list(vectors))
     places = np.argsort(np.fromiter(chain.from_iterable(batches), dtype=np.int64))

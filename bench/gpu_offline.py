@@ -77,7 +77,7 @@ def check(backend: Backend, model: SentenceTransformer, texts: Sequence[str]) ->
     batches = [range(at, min(at + CHECKED_BATCH, len(texts))) for at in range(0, len(texts), CHECKED_BATCH)]
 
     def run(batch: Sequence[int]) -> Vector:
-        return np.asarray(backend.run(backend.collate([encoded[i] for i in batch]), alone=False))
+        return np.asarray(backend.run(backend.collate([encoded[i] for i in batch]), exclusive=False))
 
     with ThreadPoolExecutor(2) as pool:
         vectors = np.concatenate(list(pool.map(run, batches)))
@@ -116,7 +116,7 @@ def _run_sorted(backend: Backend, texts: Sequence[str]) -> None:
     batches = sorted_batches([each.tokens for each in encoded], backend.max_batch_tokens, MAX_BATCH_SIZE)
 
     def run(batch: Sequence[int]) -> None:
-        backend.run(backend.collate([encoded[i] for i in batch]), alone=False)
+        backend.run(backend.collate([encoded[i] for i in batch]), exclusive=False)
 
     with ThreadPoolExecutor(backend.runners) as pool:
         for _ in pool.map(run, batches):

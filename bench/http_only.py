@@ -27,7 +27,7 @@ class ConstantDispatcher:
 
     def __init__(self, *_arguments: object) -> None:
         backend = SimulatedBackend(parse_model("null"))
-        vector = backend.run(backend.collate(backend.tokenize([TEXT])), alone=True)
+        vector = backend.run(backend.collate(backend.tokenize([TEXT])), exclusive=True)
         vectors = Vectors("", 0, 1, backend.dim, vector.tobytes(), Timing(1.0, 1.0, 1))
         self._answer = InferenceResult((vectors,), 1.0, 1.0, 1)
 

@@ -90,7 +90,7 @@ def _run_sorted(backend: Backend, texts: Sequence[str], max_tokens: int, runners
     encoded = backend.tokenize(texts)
 
     def run(batch: Sequence[int]) -> None:
-        backend.run(backend.collate([encoded[i] for i in batch]), alone=runners == 1)
+        backend.run(backend.collate([encoded[i] for i in batch]), exclusive=runners == 1)
 
     with ThreadPoolExecutor(runners) as pool:
         for _ in pool.map(run, sorted_batches([each.tokens for each in encoded], max_tokens)):

@@ -125,10 +125,10 @@ class Worker:
             for name, part in (
                 ("engine", self._engine.run()),
                 ("commit", self._committer.run()),
-                ("begun", self._in_progress.run()),
-                ("keep", self._reclaimer.run()),
-                ("feed", self._job_feeder.run()),
-                ("watch", self._watchdog.run()),
+                ("mark in progress", self._in_progress.run()),
+                ("reclaim", self._reclaimer.run()),
+                ("feed jobs", self._job_feeder.run()),
+                ("watchdog", self._watchdog.run()),
                 ("lease", self._sharing.run()),
                 ("heartbeat", self._heartbeat.run()),
             )

@@ -78,8 +78,8 @@ class Backend(Protocol):
     packs: bool
     runners: int
     normalizes: bool
-    in_turn: bool
-    ahead: bool
+    runs_sequentially: bool
+    prepares_ahead: bool
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
         """Returns each input as the model reads it, cut to the length that the model takes.
@@ -92,7 +92,7 @@ class Backend(Protocol):
     def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - what a backend makes, it alone reads
         """Returns tokenized inputs as one padded batch, ready to run."""
 
-    def run(self, batch: Any, op: str = EMBED, *, alone: bool, raw: bool = False) -> Outputs:  # noqa: ANN401
+    def run(self, batch: Any, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Outputs:  # noqa: ANN401
         """Returns what comes of each input of a batch, in order.
 
         For EMBED vectors as little-endian float32, together of shape (inputs, dim); for EMBED_ALL those of an input's

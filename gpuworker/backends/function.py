@@ -57,8 +57,8 @@ class FunctionBackend:
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
-        self.normalizes = self.in_turn = False
-        self.ahead = False  # nothing is to be made: what arrives while a batch runs is in the next one
+        self.normalizes = self.runs_sequentially = False
+        self.prepares_ahead = False  # nothing is to be made: what arrives while a batch runs is in the next one
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Prepared]:  # noqa: ARG002 - it has none
         """Preprocesses each input. Raises whatever the class does."""
@@ -68,7 +68,7 @@ class FunctionBackend:
         """Returns the values."""
         return [each.value for each in inputs]
 
-    def run(self, batch: list[Any], op: str = PREDICT, *, alone: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
+    def run(self, batch: list[Any], op: str = PREDICT, *, exclusive: bool, raw: bool = False) -> list[bytes]:  # noqa: ARG002 - see base
         """Returns the outputs as JSON.
 
         Raises:

@@ -81,8 +81,8 @@ class SentenceBackend:
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         self._model = loading.load(model, options, self.device, torch.float32 if on_cpu else dtype)
         self.device = str(self._model.device)
-        self.ahead = not on_cpu
-        self.in_turn = self.device.startswith("cuda")
+        self.prepares_ahead = not on_cpu
+        self.runs_sequentially = self.device.startswith("cuda")
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
         self._tokenizer = loading.fast_tokenizer_of(self._model)
         self._tokenizer_inputs = [] if self._tokenizer is None else self._tokenizer.model_input_names
@@ -95,7 +95,7 @@ class SentenceBackend:
         each = max(1, self._cores // self.runners)
         # What is compiled is so for a number of threads: one number is enough.
         self._threads = {True: each if options.compile else self._cores, False: each}
-        has_graphs = options.compile and self.in_turn
+        has_graphs = options.compile and self.runs_sequentially
         self._buckets = options.shape_buckets == "on" or (options.shape_buckets == "auto" and has_graphs)
         self._shapes: list[tuple[int, int]] = []
         if has_graphs and self._buckets:
@@ -104,7 +104,7 @@ class SentenceBackend:
         self.packs = False
         try:
             self._ready(model, options, dtype)
-            self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), alone=False)[0])
+            self.dim = len(self.run(self.collate(self.tokenize(["dimension"])), exclusive=False)[0])
         except (ModelLoadError, torch.OutOfMemoryError):  # the latter may pass
             raise
         except Exception as error:  # the libraries raise whatever they meet
@@ -130,7 +130,7 @@ class SentenceBackend:
             raise ModelLoadError(
                 "--compile on a GPU runs one batch at a time, since the next is written over it: no --runners"
             )
-        return options.runners or (CUDA_RUNNERS if self.in_turn and not options.compile else 1)
+        return options.runners or (CUDA_RUNNERS if self.runs_sequentially and not options.compile else 1)
 
     def _ready(self, model: Model, options: EngineOptions, dtype: torch.dtype) -> None:
         """Has the transformer run as fast as it can here.
@@ -146,7 +146,7 @@ class SentenceBackend:
             loading.cast(self._model, dtype)
         else:
             loading.cast(self._model, dtype)
-            self.packs = self._may_pack(options) and self.in_turn and self._pack(dtype)
+            self.packs = self._may_pack(options) and self.runs_sequentially and self._pack(dtype)
         if options.compile:
             self._instead("--compile", dtype, lambda: self._compile(model))
         elif options.prepack and self.device == "cpu":
@@ -161,7 +161,7 @@ class SentenceBackend:
         expected = self._encode(PROBE)
         try:
             change()
-            found = [self.run(self.collate(self.tokenize(PROBE)), alone=alone) for alone in (True, False)]
+            found = [self.run(self.collate(self.tokenize(PROBE)), exclusive=exclusive) for exclusive in (True, False)]
         except ModelLoadError:
             raise
         except Exception as error:  # the libraries raise whatever they meet
@@ -176,7 +176,7 @@ class SentenceBackend:
         if self._tokenizer is None or not isinstance(transformer, Transformer):
             raise ModelLoadError(f"--compile is for transformers of texts, and {model.name} is none")
         # Not `Module.compile`, which is for calls of the module: here it is its `forward` that is called.
-        mode = "reduce-overhead" if self.in_turn else "default"
+        mode = "reduce-overhead" if self.runs_sequentially else "default"
         transformer.model.forward = torch.compile(transformer.model.forward, dynamic=True, mode=mode)
 
     def _use_graph(self, model: Model, options: EngineOptions) -> None:
@@ -200,7 +200,7 @@ class SentenceBackend:
         self._first_position = packing.first_position_of(transformer.model)
         try:
             transformer.model.set_attn_implementation(packing.IMPLEMENTATION)
-            found = self.run(self.collate(self.tokenize(PROBE)), alone=False)
+            found = self.run(self.collate(self.tokenize(PROBE)), exclusive=False)
             if distance(np.asarray(found), expected) <= TOLERANCE[dtype]:
                 return True
         except Exception as error:  # noqa: BLE001 - not every model can be served so, and each says it in its own way
@@ -254,27 +254,27 @@ class SentenceBackend:
         padded = tokenizer.pad({"input_ids": filled}, padding="max_length", max_length=tokens, return_tensors="pt")
         return {**padded, "places": np.arange(number)}
 
-    def run(self, batch: Any, op: str = EMBED, *, alone: bool, raw: bool = False) -> Vector | list[Vector]:  # noqa: ANN401
+    def run(self, batch: Any, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Vector | list[Vector]:  # noqa: ANN401
         """Returns what `encode` returns for these texts, `raw` without the step that normalizes; or that of each token.
 
         Raises:
             InputRefusedError: see gpuworker.backends.base.
         """
         if op == EMBED_ALL:
-            return self._run_each_token(batch, alone=alone)
+            return self._run_each_token(batch, exclusive=exclusive)
         if self._tokenizer is None:
-            self._use_threads(alone=alone)
+            self._use_threads(exclusive=exclusive)
             return self._encode(batch)
         steps = list(self._model)[:-1] if raw and self.normalizes else [self._model]
-        found = self._computed(batch, steps, "sentence_embedding", alone=alone)
+        found = self._computed(batch, steps, "sentence_embedding", exclusive=exclusive)
         places = batch.get("places")
         return found if places is None else found[places]
 
-    def _run_each_token(self, batch: Any, *, alone: bool) -> list[Vector]:  # noqa: ANN401
+    def _run_each_token(self, batch: Any, *, exclusive: bool) -> list[Vector]:  # noqa: ANN401
         """Returns what the transformer gives for each token, special ones included."""
         if self._tokenizer is None:
             raise InputRefusedError("This model has no vectors of tokens.")
-        found = self._computed(batch, [self._model[0]], "token_embeddings", alone=alone)
+        found = self._computed(batch, [self._model[0]], "token_embeddings", exclusive=exclusive)
         if "cu_seq_lens_q" in batch:
             rows = np.split(found[0], batch["cu_seq_lens_q"].tolist()[1:-1])
         else:
@@ -283,7 +283,7 @@ class SentenceBackend:
         return rows if "places" not in batch else [rows[place] for place in batch["places"]]
 
     def _computed(
-        self, batch: Mapping[str, Any], steps: Sequence[torch.nn.Module], name: str, *, alone: bool
+        self, batch: Mapping[str, Any], steps: Sequence[torch.nn.Module], name: str, *, exclusive: bool
     ) -> Vector:
         """Returns the feature of that name, which these parts of the model, one after the other, make of a batch."""
 
@@ -295,13 +295,13 @@ class SentenceBackend:
             found: torch.Tensor = features[name]
             return found
 
-        self._use_threads(alone=alone)
+        self._use_threads(exclusive=exclusive)
         with torch.inference_mode():
             return self._transfer.computed(batch, compute)
 
-    def _use_threads(self, *, alone: bool) -> None:
+    def _use_threads(self, *, exclusive: bool) -> None:
         if self.device == "cpu":
-            torch.set_num_threads(self._threads[alone])
+            torch.set_num_threads(self._threads[exclusive])
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
         """Returns the tokens of each text. Raises InputRefusedError: see gpuworker.backends.base."""
@@ -332,11 +332,11 @@ class SentenceBackend:
         """
         words = "the quick brown fox jumps over the lazy dog "
         for repeats, number in ((1, 1), (3, 8)):
-            self.run(self.collate(self.tokenize([words * repeats] * number)), alone=False)
+            self.run(self.collate(self.tokenize([words * repeats] * number)), exclusive=False)
         try:
             for texts, tokens in self._shapes:
                 for _ in range(RUNS_TO_REPLAY):
-                    self.run(self.collate([Tokenized([0] * tokens)] * texts), alone=False)
+                    self.run(self.collate([Tokenized([0] * tokens)] * texts), exclusive=False)
         except torch.OutOfMemoryError:
             log.warning("no memory for graphs of all shapes: the rest is met when it comes")
             self.free_memory()

@@ -52,10 +52,10 @@ class SimulatedBackend:
         self.max_batch_tokens = MAX_BATCH_TOKENS
         self.packs = True
         self.runners = 1
-        self.normalizes = self.in_turn = False
+        self.normalizes = self.runs_sequentially = False
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
-        self.ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
+        self.prepares_ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Digest]:
         """Hashes each input; it counts as one token. Raises InputRefusedError: a prompt is asked for."""
@@ -68,7 +68,7 @@ class SimulatedBackend:
         """Joins the digests, each as often as makes a vector."""
         return b"".join([each.digest * REPEATS for each in inputs])
 
-    def run(self, batch: bytes, op: str = EMBED, *, alone: bool, raw: bool = False) -> Vector:  # noqa: ARG002 - all the same
+    def run(self, batch: bytes, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Vector:  # noqa: ARG002 - all the same
         """Returns the vectors after the simulated time; each token has one, and each input is one token."""
         n = len(batch) // self.dim
         if self._base_s or self._item_s:

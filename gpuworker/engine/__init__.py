@@ -1,1 +1,22 @@
-"""The engine process: owns the model and the device, and nothing else."""
+"""The engine process: it tokenizes, batches and runs the model. A fork of the fork server runs it; it uses no Redis.
+
+- failures: what an error of the model means for an entry.
+- forkserver: the process that imports the libraries and forks engines.
+- gpu_session: the engine's lock, lease guard and turns on its GPU.
+- gpu_turn: when the engine may run on the device.
+- host_lock: a lock among the processes of one host.
+- inbox: handles the messages from the worker.
+- inference: collates batches and runs the model on them.
+- isolation: keeps suspects apart from other inputs.
+- lease_guard: ends the engine when its GPU lease expires.
+- main: the engine's main program.
+- outbox: sends frames to the worker.
+- pipeline: tokenize, plan, run, report, each in its own threads.
+- postprocess: truncates and normalizes vectors.
+- result_frames: encodes the result of a batch.
+- runner: waits for batches, runs them and reports their results.
+- schedule: the state that the pipeline's threads share under one lock.
+- tokenization: turns entries into inputs, or answers tokenizer operations.
+- waiting: the inputs that wait for a batch.
+- work: entries, inputs, batches and their results as data.
+"""

@@ -1,29 +1,30 @@
-"""What an error of the model means: for the entry that it fails, and for the batches to come."""
+"""What an error of the model means for the entry that it fails, and for later batches."""
 
 from __future__ import annotations
 
 from gpuworker.backends.base import InputRefusedError
-from gpuworker.engine.work import EntryTask, Failed
+from gpuworker.engine.work import EntryTask
+from gpuworker.ipc.messages import EntryFailure
 from shared.errors import DeadlineExceededError, InputFailedError, InvalidRequestError
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether that is what an error of a model says: each device and library has its own."""
+    """Whether an error of a model means that there was no memory. Each device and library says it in its own way."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    told = str(error).lower()
-    says = "out of memory" in told or "alloc_failed" in told or ("memory" in told and "alloc" in told)
-    return isinstance(error, RuntimeError) and says
+    text = str(error).lower()
+    says_so = "out of memory" in text or "alloc_failed" in text or ("memory" in text and "alloc" in text)
+    return isinstance(error, RuntimeError) and says_so
 
 
-def failure_of(work: EntryTask, error: Exception) -> Failed:
-    """Returns how an entry fails of it. Of an unforeseen error it names the kind: its text may hold the input's."""
+def failure_of(task: EntryTask, error: Exception) -> EntryFailure:
+    """Returns how an error fails an entry. Of an unexpected error it names the class: its text may quote the input."""
     if isinstance(error, InputRefusedError):
-        return Failed(work.key, InvalidRequestError.code, str(error))
-    return Failed(work.key, InputFailedError.code, f"The model failed on this input ({type(error).__name__}).")
+        return EntryFailure(task.key, InvalidRequestError.code, str(error))
+    return EntryFailure(task.key, InputFailedError.code, f"The model failed on this input ({type(error).__name__}).")
 
 
-def late_failure_of(work: EntryTask) -> Failed:
-    """Returns how an entry fails for which there is no time left."""
-    told = "No answer could come before the deadline: allow more time, or send less at once."
-    return Failed(work.key, DeadlineExceededError.code, told)
+def late_failure_of(task: EntryTask) -> EntryFailure:
+    """Returns how an entry fails whose deadline has passed, or would pass before its batch ends."""
+    message = "No answer was possible before the deadline: allow more time, or send less at once."
+    return EntryFailure(task.key, DeadlineExceededError.code, message)

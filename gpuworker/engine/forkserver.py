@@ -1,10 +1,11 @@
-"""A process that has imported what engines need and initialized nothing, and forks them on request.
+"""A process that has imported the libraries of engines and initialized nothing, and forks engines on request.
 
-An engine that starts from here is ready in about a second; importing torch and its friends alone takes five to eight.
-CUDA is never touched here, so no context is shared by a fork. The worker talks to it over one socket:
+An engine that starts from here is ready in about a second; importing torch and related libraries alone takes five to
+eight. This process never touches CUDA, so a fork shares no context. The worker sends commands over one socket:
 
-    one byte, and as ancillary file descriptors the engine's end of a socket pair, and the memory that it shares with
-    the worker if there is any: an engine is forked
+    the byte FORK, and as ancillary file descriptors the engine's end of a socket pair, and the memory that it shares
+    with the worker if there is any: an engine is forked
+    the byte KILL: its engines are killed
     the end of the stream: the server ends and, with it, its engines
 
 Started as `python -P -m gpuworker.engine.forkserver FD OPTIONS`, with the options as JSON.
@@ -36,7 +37,7 @@ log = structlog.get_logger()
 
 
 def main(arguments: list[str]) -> None:
-    """Serves until the worker closes the socket."""
+    """Forks engines until the worker closes the socket."""
     die_with_parent(signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     options = EngineOptions(**json.loads(arguments[1]))
@@ -90,10 +91,10 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
-        window = SharedMemoryReader(descriptors[1]) if len(descriptors) > 1 else None
-        ours = socket.socket(fileno=descriptors[0])
-        os.register_at_fork(after_in_child=lambda: _disown(ours))
-        serve(ours, options, window)
+        shared_memory = SharedMemoryReader(descriptors[1]) if len(descriptors) > 1 else None
+        engine_socket = socket.socket(fileno=descriptors[0])
+        os.register_at_fork(after_in_child=lambda: _disown(engine_socket))
+        serve(engine_socket, options, shared_memory)
         status = 0
     except Exception:
         log.exception("engine failed")  # the last frame of this process
@@ -102,15 +103,15 @@ def _fork(control: socket.socket, descriptors: list[int], options: EngineOptions
         os._exit(status)
 
 
-def _disown(ours: socket.socket) -> None:
-    """What a model forks is no engine: with the socket open, it would seem to live on in its children."""
-    ours.close()
+def _disown(engine_socket: socket.socket) -> None:
+    """Runs in a process that a model forks. It is no engine: with the socket open, a dead engine would seem to live."""
+    engine_socket.close()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
 
 def _reap() -> set[int]:
-    """Returns the engines that have ended."""
+    """Returns the process ids of engines that have ended."""
     ended: set[int] = set()
     while True:
         try:

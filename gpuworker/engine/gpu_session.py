@@ -1,4 +1,4 @@
-"""An engine on its GPU."""
+"""An engine's use of its GPU: its lock, lease guard and turns."""
 
 from __future__ import annotations
 
@@ -15,41 +15,47 @@ from gpuworker.models import ModelLoadError
 
 
 class GpuSession:
-    """An engine on its GPU, as its worker grants it. Returns when the GPU is its own, or it may take turns on it.
+    """An engine's use of the GPU that its worker grants.
+
+    The constructor returns when the engine owns the GPU, or may take turns on it.
 
     Args:
         options: of the engine.
-        lock: what it is to lock on its host.
-        window: shows until when it may use the GPU.
-        send: sends the worker a frame.
+        lock_name: the lock to acquire on its host.
+        shared_memory: holds until when the engine may use the GPU.
+        send: sends a message to the worker.
 
     Attributes:
-        turn: to be taken before each batch.
+        turn: to be acquired before each batch.
 
     Raises:
-        ModelLoadError: this system cannot show it.
+        ModelLoadError: this system has no shared memory, so that the engine cannot see its lease.
     """
 
     def __init__(
-        self, options: EngineOptions, lock: str, window: SharedMemoryReader | None, send: Callable[[Message], None]
+        self,
+        options: EngineOptions,
+        lock_name: str,
+        shared_memory: SharedMemoryReader | None,
+        send: Callable[[Message], None],
     ) -> None:
         self.turn: GpuTurn = UNSHARED
-        self._shared: SharedTurn | None = None
+        self._shared_turn: SharedTurn | None = None
         if options.gpu_lease == "off":
             return
-        if window is None:
+        if shared_memory is None:
             raise ModelLoadError("gpu_lease: this system has no memfd_create(2), by which an engine sees its lease")
-        tenure, host = LeaseGuard(window.until), HostLock(options.gpu_lease_dir)
-        os.register_at_fork(after_in_child=host.disown)
+        lease_guard, host_lock = LeaseGuard(shared_memory.until), HostLock(options.gpu_lease_dir)
+        os.register_at_fork(after_in_child=host_lock.disown)
         if options.gpu_lease == "batch":
-            self.turn = self._shared = SharedTurn(tenure, host, send)
+            self.turn = self._shared_turn = SharedTurn(lease_guard, host_lock, send)
         else:
-            tenure.begin()
-            host.take(lock)
+            lease_guard.begin()
+            host_lock.acquire(lock_name)
 
-    def take(self, message: Message) -> bool:
+    def handle(self, message: Message) -> bool:
         """Handles a message about the GPU. Returns False for any other message."""
-        if not isinstance(message, GrantTurn) or self._shared is None:
+        if not isinstance(message, GrantTurn) or self._shared_turn is None:
             return False
-        self._shared.grant(message.lock)
+        self._shared_turn.grant(message.lock)
         return True

@@ -1,4 +1,4 @@
-"""Whose turn it is on a device: always this engine's, or for one batch at a time."""
+"""When an engine may run on a device: always, or for one batch at a time."""
 
 from __future__ import annotations
 
@@ -12,76 +12,76 @@ from gpuworker.ipc.messages import TurnEnded, TurnReport, TurnRequested, TurnSta
 
 
 class GpuTurn(Protocol):
-    """What the pipeline asks before each batch."""
+    """The right to use the device, which the pipeline acquires before each batch."""
 
     @property
     def held(self) -> bool:
         """Whether a batch may run."""
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Waits until it is this engine's turn, unless it is."""
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Ends the turn, if it is this engine's."""
 
 
 class UnsharedTurn:
-    """The device is this engine's own."""
+    """This engine owns the device."""
 
     held = True
 
-    def take(self) -> None:
-        """It is."""
+    def acquire(self) -> None:
+        """Does nothing."""
 
-    def give(self) -> None:
-        """It stays so."""
+    def release(self) -> None:
+        """Does nothing."""
 
 
 UNSHARED = UnsharedTurn()
 
 
 class SharedTurn:
-    """What the pipeline asks before each batch, where workers take turns on a GPU.
+    """The turn of an engine where workers take turns on a GPU.
 
-    One thread takes and gives turns: the runner, of which there is one.
+    One thread acquires and releases turns: that of the only runner.
 
     Args:
-        tenure: told when a turn begins and ends.
+        lease_guard: learns when a turn begins and ends.
         lock: of the host.
         send: sends a message to the worker.
     """
 
-    def __init__(self, tenure: LeaseGuard, lock: HostLock, send: Callable[[TurnReport], None]) -> None:
-        self._tenure, self._lock, self._send = tenure, lock, send
-        self._state = threading.Condition()
-        self._name = ""
-        self._has = False
+    def __init__(self, lease_guard: LeaseGuard, lock: HostLock, send: Callable[[TurnReport], None]) -> None:
+        self._lease_guard, self._lock, self._send = lease_guard, lock, send
+        self._changed = threading.Condition()
+        self._lock_name = ""
+        self._granted = False
         self.held = False
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Waits until it is this engine's turn, unless it is."""
-        with self._state:
-            if self._has:
+        with self._changed:
+            if self._granted:
                 return
             self._send(TurnRequested())
-            self._state.wait_for(lambda: self._has)
-        self._lock.take(self._name)
+            self._changed.wait_for(lambda: self._granted)
+        self._lock.acquire(self._lock_name)
         self._send(TurnStarted())
         self.held = True
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Ends the turn, if it is this engine's."""
-        with self._state:
-            if not self._has:
+        with self._changed:
+            if not self._granted:
                 return
-            self._has = self.held = False
-        self._lock.give()
-        self._tenure.end()
+            self._granted = self.held = False
+        self._lock.release()
+        self._lease_guard.end()
         self._send(TurnEnded())
 
-    def grant(self, lock: str) -> None:
-        """The worker says that it is this engine's turn, and what to lock for it."""
-        with self._state:
-            self._has, self._name = True, lock
-            self._tenure.begin()
-            self._state.notify()
+    def grant(self, lock_name: str) -> None:
+        """Starts a turn of this engine, which has to acquire this lock for it."""
+        with self._changed:
+            self._granted, self._lock_name = True, lock_name
+            self._lease_guard.begin()
+            self._changed.notify()

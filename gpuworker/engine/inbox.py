@@ -1,4 +1,4 @@
-"""Frames from the worker to its engine."""
+"""Messages from the worker to its engine."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from shared.messages import DEFAULT_OPTIONS
 
 
 class Inbox:
-    """Takes in what the worker sends, but for what is about the GPU."""
+    """Handles the worker's messages, except those about the GPU."""
 
-    def __init__(self, pipeline: Pipeline, outbox: Outbox, window: SharedMemoryReader | None) -> None:
+    def __init__(self, pipeline: Pipeline, outbox: Outbox, shared_memory: SharedMemoryReader | None) -> None:
         self._pipeline = pipeline
         self._outbox = outbox
-        self._window = window
-        self._waiting: SimpleQueue[Message] = SimpleQueue()
+        self._shared_memory = shared_memory
+        self._messages: SimpleQueue[Message] = SimpleQueue()
 
-    def beside(self) -> Callable[[Message], None]:
-        """Returns what takes a frame in later, in a thread: a turn should not wait for texts to be tokenized."""
+    def start_thread(self) -> Callable[[Message], None]:
+        """Returns a handler that only queues a message for a thread: a turn must not wait for texts to be tokenized."""
         threading.Thread(target=self._run, name="inbox", daemon=True).start()
-        return self._waiting.put
+        return self._messages.put
 
-    def take(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         """Handles a message. Returns when the entries that came with it are tokenized."""
         match message:
-            case SharedMessage() if self._window is not None:
-                large = decode_message(self._window.read(message.at, message.size))
+            case SharedMessage() if self._shared_memory is not None:
+                long_message = decode_message(self._shared_memory.read(message.at, message.size))
                 self._outbox.send(SharedMessageRead(message.at))
-                self.take(large)
+                self.handle(long_message)
             case AddEntries():
-                self._pipeline.add(map(_work, message.entries))
+                self._pipeline.add(map(_create_task, message.entries))
             case DropEntries():
                 self._pipeline.drop(message.keys)
             case Drain():
@@ -56,10 +56,10 @@ class Inbox:
 
     def _run(self) -> None:
         while True:
-            self.take(self._waiting.get())
+            self.handle(self._messages.get())
 
 
-def _work(entry: EngineEntry) -> EntryTask:
+def _create_task(entry: EngineEntry) -> EntryTask:
     """Returns an entry as the pipeline has it."""
     return EntryTask(
         entry.key,

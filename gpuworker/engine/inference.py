@@ -1,4 +1,4 @@
-"""What the model gives for a batch, whatever its rows ask for."""
+"""Collates batches and runs the model on them, whatever operations and options their rows have."""
 
 from __future__ import annotations
 
@@ -6,43 +6,53 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from gpuworker.engine.postprocess import finish
-from shared.messages import EMBED, EMBED_ALL, DEFAULT_OPTIONS
+from gpuworker.engine.postprocess import postprocess
+from gpuworker.engine.work import Batch
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Backend, Output, Vector
-    from gpuworker.engine.work import Batch, BatchRow, InputItem
+    from gpuworker.engine.work import BatchRow, InputItem
 
 
-def alike(rows: Sequence[BatchRow]) -> list[tuple[BatchRow, ...]]:
-    """Returns the rows that can run at once: those that ask for the vectors of tokens run by themselves."""
-    pooled = tuple(row for row in rows if row.items[0].work.op != EMBED_ALL)
+def collate(backend: Backend, rows: tuple[BatchRow, ...]) -> Batch:
+    """Returns rows as a batch. If they cannot be collated, the batch holds the error, which running it raises."""
+    try:
+        return Batch(rows, backend.collate([row.encoded for row in rows]))
+    except Exception as error:  # noqa: BLE001 - it fails the inputs that caused it, as an error in the run does
+        return Batch(rows, None, error)
+
+
+def split_runnable(rows: Sequence[BatchRow]) -> list[tuple[BatchRow, ...]]:
+    """Returns the rows in groups that can run at once: rows for EMBED_ALL run apart from all others."""
+    pooled = tuple(row for row in rows if row.items[0].task.op != EMBED_ALL)
     if len(pooled) in (0, len(rows)):
         return [tuple(rows)]
-    return [pooled, tuple(row for row in rows if row.items[0].work.op == EMBED_ALL)]
+    return [pooled, tuple(row for row in rows if row.items[0].task.op == EMBED_ALL)]
 
 
-def results_of(backend: Backend, batch: Batch, *, alone: bool) -> list[tuple[InputItem, Output]]:
-    """Returns what each input of a batch of such rows gets: its vector, an array of those of its tokens, or JSON.
+def run_batch(backend: Backend, batch: Batch, *, exclusive: bool) -> list[tuple[InputItem, Output]]:
+    """Returns the output for each input of a batch: a vector, an array of the vectors of its tokens, or JSON.
 
     Raises:
-        ValueError: the model gave another number of them.
-        Exception: whatever else collating the batch, or the model, has raised.
+        ValueError: the model returned another number of outputs than the batch has rows.
+        Exception: any other error of the model, or of collating the batch.
     """
     if batch.error is not None:
         raise batch.error
-    plain = all([item.work.options is DEFAULT_OPTIONS for item in batch.items])  # noqa: C419 - a generator takes twice the time
-    raw = not plain and any(item.work.options.normalize is False for item in batch.items)
-    op = batch.rows[0].items[0].work.op
-    outputs = backend.run(batch.collated, op, alone=alone, raw=raw)
+    # A list: a generator takes twice the time.
+    plain = all([item.task.options is DEFAULT_OPTIONS for item in batch.items])  # noqa: C419
+    raw = not plain and any(item.task.options.normalize is False for item in batch.items)
+    op = batch.rows[0].items[0].task.op
+    outputs = backend.run(batch.collated, op, exclusive=exclusive, raw=raw)
     if len(outputs) != len(batch.rows):
         raise ValueError(f"the model gave {len(outputs)} outputs for {len(batch.rows)} inputs")
     if plain or op != EMBED:
         return [(item, output) for row, output in zip(batch.rows, outputs, strict=True) for item in row.items]
     vectors = cast("Sequence[Vector]", outputs)
-    finished = partial(finish, normalizes=backend.normalizes, raw=raw)
+    finish = partial(postprocess, normalizes=backend.normalizes, raw=raw)
     return [
-        (item, vector if item.work.options is DEFAULT_OPTIONS and not raw else finished(vector, item.work.options))
+        (item, vector if item.task.options is DEFAULT_OPTIONS and not raw else finish(vector, item.task.options))
         for row, vector in zip(batch.rows, vectors, strict=True)
         for item in row.items
     ]

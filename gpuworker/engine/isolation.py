@@ -1,4 +1,4 @@
-"""Keeps whoever is beside a suspect out of what may kill the engine: who would be accused with it."""
+"""Keeps suspects apart from other inputs where an input may kill the engine, so that no other input is accused."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from contextlib import contextmanager
 
 
 class IsolationLock:
-    """Where inputs may take the engine with them: in a batch, and in a user's own `preprocess`.
+    """A lock for code in which inputs may kill the engine: batches, and `preprocess` of a user's function.
 
-    Suspects are in there alone, all others side by side. One that waits to be alone is next.
+    A suspect holds it alone; all other inputs share it. A suspect that waits is next.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._inside = self._waiting = 0
-        self._closed = False
+        self._num_inside = self._num_isolated_waiting = 0
+        self._isolated = False
 
     @contextmanager
-    def entered(self, *, alone: bool) -> Iterator[None]:
-        """Waits until one may be in there; is in there for as long as the block takes."""
+    def enter(self, *, isolated: bool) -> Iterator[None]:
+        """Waits for the lock, alone if `isolated`; holds it while the block runs."""
         with self._changed:
-            if alone:
-                self._waiting += 1
-                self._changed.wait_for(lambda: not self._inside)
-                self._waiting -= 1
-                self._closed = True
+            if isolated:
+                self._num_isolated_waiting += 1
+                self._changed.wait_for(lambda: not self._num_inside)
+                self._num_isolated_waiting -= 1
+                self._isolated = True
             else:
-                self._changed.wait_for(lambda: not (self._closed or self._waiting))
-            self._inside += 1
+                self._changed.wait_for(lambda: not (self._isolated or self._num_isolated_waiting))
+            self._num_inside += 1
         try:
             yield
         finally:
             with self._changed:
-                self._inside -= 1
-                self._closed = False
+                self._num_inside -= 1
+                self._isolated = False
                 self._changed.notify_all()

@@ -1,7 +1,8 @@
-"""The engine's own watch over its lease of a GPU: it ends in time, also if its worker cannot tell it to.
+"""The engine's own watch over its GPU lease: the engine ends in time, even if its worker cannot end it.
 
-A worker that is stopped or hangs neither renews nor kills. So the engine knows until when it may run, and dies then.
-After a pause of this process too: it looks at the clock before anything else of it runs for long.
+A worker that is stopped or hangs neither renews its lease nor kills its engine. So the engine knows until when it may
+run, and dies then. This also holds after a pause of this process: it looks at the clock before any other part of it
+runs for long.
 """
 
 from __future__ import annotations
@@ -12,37 +13,37 @@ import threading
 import time
 from collections.abc import Callable
 
-OVER = 3
-"""Exit code of an engine whose time on the GPU is over."""
+LEASE_EXPIRED = 3
+"""Exit code of an engine whose lease has expired."""
 
 
 class LeaseGuard:
-    """Ends this process when it uses the GPU and its time is over.
+    """Ends this process when it uses the GPU and its lease has expired.
 
     Args:
-        until: says when that is (monotonic clock). It may move on at any time, and never back.
+        until: returns when the lease expires (monotonic clock). That may move forward at any time, and never back.
     """
 
     def __init__(self, until: Callable[[], float]) -> None:
         self._until = until
-        self._uses = threading.Event()
-        threading.Thread(target=self._watch, name="tenure", daemon=True).start()
+        self._in_use = threading.Event()
+        threading.Thread(target=self._watch, name="lease guard", daemon=True).start()
 
     def begin(self) -> None:
-        """It uses the GPU from now on."""
-        self._uses.set()
+        """The process uses the GPU from now on."""
+        self._in_use.set()
 
     def end(self) -> None:
-        """It does not, for now."""
-        self._uses.clear()
+        """The process does not use the GPU for now."""
+        self._in_use.clear()
 
     def _watch(self) -> None:
         while True:
-            self._uses.wait()
-            left_s = self._until() - time.monotonic()
-            if left_s > 0:
-                time.sleep(left_s)
-            elif self._uses.is_set() and self._until() <= time.monotonic():  # it may be another turn by now
-                sys.stderr.write("the lease of the GPU is over: the engine ends\n")
+            self._in_use.wait()
+            remaining_s = self._until() - time.monotonic()
+            if remaining_s > 0:
+                time.sleep(remaining_s)
+            elif self._in_use.is_set() and self._until() <= time.monotonic():  # it may be another turn by now
+                sys.stderr.write("the GPU lease has expired: the engine ends\n")
                 sys.stderr.flush()
-                os._exit(OVER)
+                os._exit(LEASE_EXPIRED)

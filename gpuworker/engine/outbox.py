@@ -10,49 +10,49 @@ import threading
 from gpuworker.ipc import frames
 from gpuworker.ipc.messages import Message
 
-_OUTBOX_FRAMES = 64
-"""Frames that may wait to be sent. A worker that does not read holds its engine up, rather than fill its memory."""
+_MAX_QUEUED_FRAMES = 64
+"""Maximum frames that wait to be sent. If the worker does not read, the engine waits rather than fill its memory."""
 
-_SHORT_BYTES = 64 * 2**10
-"""A socket takes as much at once, unless its reader is late; then a runner waits as long as the outbox would."""
+_MAX_SHORT_BYTES = 64 * 2**10
+"""A socket accepts this at once, unless its reader is late; then a runner waits as long as the outbox would."""
 
 
 class Outbox:
     """Frames on their way to the worker. A thread sends long ones, so that the runner that made one need not wait.
 
-    A worker that reads late holds runners up all the same: one with a short frame until the long one that is on its way
-    is through, one with a long frame when 64 of them wait. Short ones may overtake long ones.
+    If the worker reads late, runners wait all the same: for a short frame until the long frame on its way is through,
+    for a long frame while 64 of them wait. Short frames may overtake long ones.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._turn = threading.Lock()
-        self._waiting: queue.Queue[bytes] = queue.Queue(_OUTBOX_FRAMES)
+        self._write_lock = threading.Lock()
+        self._frames: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_FRAMES)
 
     def put(self, frame: bytes) -> None:
         """Sends a frame soon, or now if it is short."""
-        if len(frame) <= _SHORT_BYTES:
+        if len(frame) <= _MAX_SHORT_BYTES:
             self._write(frame)
         else:
-            self._waiting.put(frame)
+            self._frames.put(frame)
 
     def flush(self) -> None:
-        """Returns when all that was put is sent."""
-        self._waiting.join()
+        """Returns when every frame that was put has been sent."""
+        self._frames.join()
 
     def send(self, message: Message) -> None:
-        """Sends a frame before it returns: the worker reads it even if this process dies in the next moment."""
+        """Sends a message before it returns: the worker reads it even if this process dies in the next moment."""
         self._write(frames.encode(message))
 
     def run(self) -> None:
-        """Sends what was put, for ever."""
+        """Sends the frames that were put, for ever."""
         while True:
-            self._write(self._waiting.get())
-            self._waiting.task_done()
+            self._write(self._frames.get())
+            self._frames.task_done()
 
     def _write(self, frame: bytes) -> None:
         try:
-            with self._turn:
+            with self._write_lock:
                 self._sock.sendall(frame)
         except OSError:
-            os._exit(0)  # the worker is gone, and with it everybody who waits for this engine
+            os._exit(0)  # the worker is gone, and with it every client of this engine

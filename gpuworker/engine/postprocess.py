@@ -1,4 +1,4 @@
-"""What an entry's options make of the model's vectors."""
+"""Applies an entry's options to the model's vectors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from shared.messages import Options
 
 
-def finish(vector: NDArray[np.float32], options: Options, *, normalizes: bool, raw: bool) -> NDArray[np.float32]:
-    """Returns a vector cut to its dimensions, and of length 1 where that is asked for; one of zeros stays as it is.
+def postprocess(vector: NDArray[np.float32], options: Options, *, normalizes: bool, raw: bool) -> NDArray[np.float32]:
+    """Returns a vector cut to its dimensions, and of length 1 if requested. A vector of zeros stays as it is.
 
     Args:
-        vector: of shape (dim,), as the model gave it.
+        vector: of shape (dim,), as the model returned it.
         options: of its entry.
-        normalizes: whether the model gives vectors of length 1.
-        raw: whether this one is from before that.
+        normalizes: whether the model returns vectors of length 1.
+        raw: whether this vector is from before the model's normalization.
     """
     cut = vector[: options.dimensions]
-    wanted = normalizes if options.normalize is None else options.normalize
-    if not wanted or (normalizes and not raw and len(cut) == len(vector)):
+    to_normalize = normalizes if options.normalize is None else options.normalize
+    if not to_normalize or (normalizes and not raw and len(cut) == len(vector)):
         return cut
     length = float(np.linalg.norm(cut.astype(np.float64)))  # squares of small numbers are 0 in float32
     return cut / length if length > 0 else cut

@@ -1,4 +1,4 @@
-"""What the worker is told of a batch, as frames."""
+"""Encodes the result of a batch as frames for the worker."""
 
 from __future__ import annotations
 
@@ -16,73 +16,77 @@ if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
 
 MAX_VALUES_BYTES = 32 * 2**20
-"""Of the outputs of an entry: a reply has to pass through Redis, and one that is too long would never be read."""
+"""Maximum size of an entry's outputs. A reply has to pass through Redis, and a longer one would never be read."""
 
-TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_VALUES_BYTES >> 20}."
+OUTPUTS_TOO_LONG = f"The outputs for some of these inputs take {{}} MiB, over the limit of {MAX_VALUES_BYTES >> 20}."
 
-MAX_REPORT_BYTES = 64 * 2**20
-"""What a batch gives beyond it goes in further frames: one is held in memory by both processes."""
+MAX_PAYLOAD_BYTES = 64 * 2**20
+"""A longer result is split into several frames: both processes hold one frame in memory."""
 
-_BATCHES = count()
+_BATCH_NUMBERS = count()
 
 
-def reports_of(ran: BatchResult) -> Iterator[bytes]:
-    """Yields the frame that says what a batch gave; or several, each but the last with `more` to follow."""
-    failed = [EntryFailure(each.key, each.code, each.message) for each in ran.failed]
-    done: list[EntryResult] = []
-    pieces: list[bytes] = []
+def encode_result(result: BatchResult) -> Iterator[bytes]:
+    """Yields the frame with a batch's result; or several, each except the last with `more` to follow."""
+    failures = list(result.failures)
+    results: list[EntryResult] = []
+    outputs: list[bytes] = []
     size = 0
-    batch = next(_BATCHES)  # which others may come between the frames of
-    for work in ran.done:
-        result, piece = _result(work)
-        if work.op == PREDICT and len(piece) > MAX_VALUES_BYTES:
-            failed.append(EntryFailure(work.key, InputFailedError.code, TOO_LONG.format(len(piece) >> 20)))
+    batch = next(_BATCH_NUMBERS)  # frames of other batches may come between those of this one
+    for task in result.completed:
+        entry_result, output = _encode_entry(task)
+        if task.op == PREDICT and len(output) > MAX_VALUES_BYTES:
+            message = OUTPUTS_TOO_LONG.format(len(output) >> 20)
+            failures.append(EntryFailure(task.key, InputFailedError.code, message))
             continue
-        if done and size + len(piece) > MAX_REPORT_BYTES:
-            yield frames.encode(_message(ran, batch, done, [], more=True), b"".join(pieces))
-            done, pieces, size = [], [], 0
-        done.append(result)
-        pieces.append(piece)
-        size += len(piece)
-    yield frames.encode(_message(ran, batch, done, failed, more=False), b"".join(pieces))
+        if results and size + len(output) > MAX_PAYLOAD_BYTES:
+            yield frames.encode(_message(result, batch, results, [], more=True), b"".join(outputs))
+            results, outputs, size = [], [], 0
+        results.append(entry_result)
+        outputs.append(output)
+        size += len(output)
+    yield frames.encode(_message(result, batch, results, failures, more=False), b"".join(outputs))
 
 
 def _message(
-    ran: BatchResult, batch: int, done: list[EntryResult], failed: list[EntryFailure], *, more: bool
+    result: BatchResult, batch: int, results: list[EntryResult], failures: list[EntryFailure], *, more: bool
 ) -> BatchCompleted:
     return BatchCompleted(
         batch,
         more,
-        ran.size,
-        ran.inputs,
-        ran.tokens,
-        ran.padded,
-        ran.seconds,
-        ran.gap,
-        ran.busy_s,
-        ran.ended,
-        ran.behind,
-        ran.full,
-        ran.full_s,
-        ran.max_tokens,
-        done,
-        [] if more else ran.paused,
-        failed,
+        result.size,
+        result.inputs,
+        result.tokens,
+        result.padded_tokens,
+        result.run_s,
+        result.gap_s,
+        result.busy_s,
+        result.ended_at,
+        result.has_backlog,
+        result.is_full,
+        result.full_batch_s,
+        result.max_batch_tokens,
+        results,
+        [] if more else result.paused_keys,
+        failures,
     )
 
 
-def _result(work: EntryTask) -> tuple[EntryResult, bytes]:
-    """Returns what is said of an entry that is done, and what it gave."""
+def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
+    """Returns the result of a completed entry, and its part of the payload."""
     dim, counts = 0, list[int]()
-    if work.values is not None:
-        given = frames.pack(work.values)
-    elif work.op == PREDICT:
-        given = frames.pack(cast("list[bytes]", work.rows))
+    if task.values is not None:
+        payload = frames.pack(task.values)
+    elif task.op == PREDICT:
+        payload = frames.pack(cast("list[bytes]", task.outputs))
     else:
-        rows = cast("list[Vector]", work.rows)
-        dim = rows[0].shape[-1]
-        if work.op == EMBED_ALL:
-            counts = [len(row) for row in rows]
-        given = rows[0].tobytes() if len(rows) == 1 else b"".join([row.tobytes() for row in rows])
-    began = cast("float", work.began)  # what is done has begun
-    return EntryResult(work.key, len(given), dim, counts, work.tokens, work.read_s, work.read_at, began), given
+        vectors = cast("list[Vector]", task.outputs)
+        dim = vectors[0].shape[-1]
+        if task.op == EMBED_ALL:
+            counts = [len(each) for each in vectors]
+        payload = vectors[0].tobytes() if len(vectors) == 1 else b"".join([each.tobytes() for each in vectors])
+    started_at = cast("float", task.started_at)  # a completed entry has started
+    result = EntryResult(
+        task.key, len(payload), dim, counts, task.tokens, task.tokenize_s, task.tokenized_at, started_at
+    )
+    return result, payload

@@ -1,4 +1,4 @@
-"""What a tokenizer does: makes of entries inputs that can wait for a batch, or what was asked of it alone."""
+"""The work of a tokenizer: it turns entries into inputs that wait for a batch, or answers those that need no model."""
 
 from __future__ import annotations
 
@@ -17,117 +17,117 @@ from shared.messages import DECODE, EMBED, PREDICT
 
 BYTES_PER_ID = 4
 
-MAX_TEXTS = 256
-"""Most texts tokenized in one call, so that the first of many need not wait for the last."""
+MAX_CALL_TEXTS = 256
+"""Maximum texts in one tokenizer call, so that the first of many texts need not wait for the last."""
 
-ELSEWHERE = {
-    PREDICT: "This model gives vectors of texts: ask it with POST /embed.",
-    EMBED: "This model is a function and gives no vectors: ask it with POST /predict.",
+OTHER_ENDPOINT = {
+    PREDICT: "This model returns vectors of texts: send the request to POST /embed.",
+    EMBED: "This model is a function and returns no vectors: send the request to POST /predict.",
 }
-"""What is said of an operation that a model does not have."""
+"""The message for an operation that a model does not have."""
 
 
-def portions(works: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
-    """Yields entries in their order, as many at once as are tokenized in one call.
+def group_calls(tasks: Iterable[EntryTask]) -> Iterator[list[EntryTask]]:
+    """Yields entries in their order, in groups of one tokenizer call each.
 
-    A suspect is alone, and so is what a user's own function reads: it may take long, and take the process with it.
+    A suspect is alone in its call. So is an entry of a user's function, which may take long or end the process.
     """
-    some: list[EntryTask] = []
+    group: list[EntryTask] = []
     texts = 0
-    for work in works:
-        apart = work.attempts or work.op == PREDICT or (some and (some[-1].attempts or some[-1].op == PREDICT))
-        if some and (apart or texts + len(work.inputs) > MAX_TEXTS):
-            yield some
-            some, texts = [], 0
-        some.append(work)
-        texts += len(work.inputs)
-    if some:
-        yield some
+    for task in tasks:
+        apart = task.attempts or task.op == PREDICT or (group and (group[-1].attempts or group[-1].op == PREDICT))
+        if group and (apart or texts + len(task.inputs) > MAX_CALL_TEXTS):
+            yield group
+            group, texts = [], 0
+        group.append(task)
+        texts += len(task.inputs)
+    if group:
+        yield group
 
 
-def read_alone(backend: Backend, work: EntryTask, begun: Callable[[list[str]], None]) -> BatchResult:
-    """Does what a tokenizer alone can do for an entry; returns its answer. It has begun, unless its time is over."""
-    if work.began is not None and work.began >= work.deadline:
-        return BatchResult(failed=[late_failure_of(work)])
-    begun([work.key])
+def run_tokenizer_op(backend: Backend, task: EntryTask, on_start: Callable[[list[str]], None]) -> BatchResult:
+    """Runs an operation of TOKENIZER_OPS and returns its result. `on_start` is called first, unless it is too late."""
+    if task.started_at is not None and task.started_at >= task.deadline:
+        return BatchResult(failures=[late_failure_of(task)])
+    on_start([task.key])
     try:
-        work.values = _values_of(backend, work)
+        task.values = _tokenizer_values(backend, task)
     except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-        return BatchResult(failed=[failure_of(work, error)])
-    return BatchResult(done=[work])
+        return BatchResult(failures=[failure_of(task, error)])
+    return BatchResult(completed=[task])
 
 
-def _values_of(backend: Backend, work: EntryTask) -> list[bytes]:
-    """Returns what READING gives for each input of an entry, as JSON.
+def _tokenizer_values(backend: Backend, task: EntryTask) -> list[bytes]:
+    """Returns what an operation of TOKENIZER_OPS gives for each input of an entry, as JSON.
 
     Raises:
-        InputRefusedError: it asks for what this model does not do.
-        Exception: whatever else a tokenizer raises.
+        InputRefusedError: the model does not have the operation.
+        Exception: any other error of a tokenizer.
     """
-    _check(backend, work)
+    _check_op(backend, task)
     began = time.monotonic()
-    if work.op == DECODE:
-        values: list[Any] = list(backend.decode(work.inputs, work.options))
-        work.tokens = [len(each) // BYTES_PER_ID for each in work.inputs]
+    if task.op == DECODE:
+        values: list[Any] = list(backend.decode(task.inputs, task.options))
+        task.tokens = [len(each) // BYTES_PER_ID for each in task.inputs]
     else:
-        values = list(backend.show_tokens(work.inputs, work.options))
-        work.tokens = [len(each) for each in values]
-    told = [orjson.dumps(each) for each in values]
-    work.read_at = time.monotonic()
-    work.read_s = work.read_at - began
-    return told
+        values = list(backend.show_tokens(task.inputs, task.options))
+        task.tokens = [len(each) for each in values]
+    encoded = [orjson.dumps(each) for each in values]
+    task.tokenized_at = time.monotonic()
+    task.tokenize_s = task.tokenized_at - began
+    return encoded
 
 
-def tokenized(
-    backend: Backend, works: Sequence[EntryTask]
+def tokenize_tasks(
+    backend: Backend, tasks: Sequence[EntryTask]
 ) -> tuple[list[InputItem], list[tuple[EntryTask, Exception]]]:
-    """Returns the inputs of these entries, and the entries that cannot be read, with why."""
+    """Returns the inputs of these entries, and the entries that cannot be tokenized with their errors."""
     try:
-        return items_of(backend, works), []
-    except Exception:  # noqa: BLE001 - one of them is to blame: find out which
+        return _tokenize(backend, tasks), []
+    except Exception:  # noqa: BLE001 - one of them is the cause: find out which
         items: list[InputItem] = []
-        broken: list[tuple[EntryTask, Exception]] = []
-        for work in works:
+        errors: list[tuple[EntryTask, Exception]] = []
+        for task in tasks:
             try:
-                items += items_of(backend, [work])
+                items += _tokenize(backend, [task])
             except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises fails this entry alone
-                broken.append((work, error))
-        return items, broken
+                errors.append((task, error))
+        return items, errors
 
 
-def items_of(backend: Backend, works: Sequence[EntryTask]) -> list[InputItem]:
-    """Returns the inputs of these entries, tokenized: those that are read alike in one call.
+def _tokenize(backend: Backend, tasks: Sequence[EntryTask]) -> list[InputItem]:
+    """Returns the inputs of these entries, tokenized: those with the same tokenization key in one call.
 
     Raises:
-        InputRefusedError: an entry asks for what this model does not do.
-        Exception: whatever else a tokenizer raises.
+        InputRefusedError: the model does not have an operation or an option.
+        Exception: any other error of a tokenizer.
     """
     began = time.monotonic()
-    alike: dict[object, list[EntryTask]] = {}
-    for work in works:
-        _check(backend, work)
-        dimensions = work.options.dimensions
+    by_key: dict[object, list[EntryTask]] = {}
+    for task in tasks:
+        _check_op(backend, task)
+        dimensions = task.options.dimensions
         if dimensions is not None and dimensions > backend.dim:
             raise InputRefusedError(f"dimensions: the vectors of this model have {backend.dim}, not {dimensions}.")
-        alike.setdefault(work.read_as, []).append(work)
+        by_key.setdefault(task.tokenizer_key, []).append(task)
     encoded = [
-        (some, backend.tokenize([each for work in some for each in work.inputs], some[0].options))
-        for some in alike.values()
+        (group, backend.tokenize([each for task in group for each in task.inputs], group[0].options))
+        for group in by_key.values()
     ]
     now = time.monotonic()
     items: list[InputItem] = []
-    for some, of_all in encoded:
-        following = iter(of_all)
-        for work in some:
-            own = list(islice(following, len(work.inputs)))
-            work.tokens, work.read_s, work.read_at = [each.tokens for each in own], now - began, now
-            for at, each in enumerate(own):
-                waiting = WaitingInput(each.tokens, work.since, work.deadline, work.attempts, work.key, work.bulk)
-                items.append(InputItem(work, at, each, waiting, now))
+    for group, encoded_inputs in encoded:
+        following = iter(encoded_inputs)
+        for task in group:
+            own = list(islice(following, len(task.inputs)))
+            task.tokens, task.tokenize_s, task.tokenized_at = [each.tokens for each in own], now - began, now
+            for index, each in enumerate(own):
+                waiting = WaitingInput(each.tokens, task.since, task.deadline, task.attempts, task.key, task.bulk)
+                items.append(InputItem(task, index, each, waiting, now))
     return items
 
 
-def _check(backend: Backend, work: EntryTask) -> None:
-    """Raises InputRefusedError: this model does not do such things."""
-    if work.op not in backend.ops:
-        raise InputRefusedError(ELSEWHERE[PREDICT if work.op == PREDICT else EMBED])
+def _check_op(backend: Backend, task: EntryTask) -> None:
+    """Raises InputRefusedError if the model does not have the operation of an entry."""
+    if task.op not in backend.ops:
+        raise InputRefusedError(OTHER_ENDPOINT[PREDICT if task.op == PREDICT else EMBED])

@@ -1,4 +1,4 @@
-"""The tokenized inputs that wait for a batch. Those with the same content stand there as one, and are computed once."""
+"""The tokenized inputs that wait for a batch. Inputs with the same content share one row, and are computed once."""
 
 from __future__ import annotations
 
@@ -11,113 +11,116 @@ from gpuworker.policy.bulk_limit import BulkBatchLimit
 from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.limits import Limits
 
-MIN_IN_SIGHT = 256
-MANY_BATCHES = 4
-"""Of bulk, the first so many full batches are in sight of the plan: enough to find some of a length, however much there
-is. Without padding they go in the order of arrival, and one batch will do."""
+MIN_VISIBLE_BULK = 256
+VISIBLE_BATCHES = 4
+"""A plan sees this number of full batches of bulk, from the oldest on: enough to find texts of similar length, however
+much bulk there is. Without padding bulk runs in the order of arrival, and one batch is enough."""
 
 
 class WaitingInputs:
-    """What waits: each lane in the order of arrival, and suspects apart. It has no lock of its own.
+    """The waiting inputs, each lane in the order of arrival, and suspects apart. The caller holds a lock.
 
     Args:
-        limits: as set: how the lanes take turns, and what room interactive inputs leave for bulk beside them.
-        runners: how many batches run at once.
+        limits: as set: how the lanes take turns, and how much room a batch has for bulk beside interactive inputs.
+        num_runners: how many batches run at once.
 
     Attributes:
         tokens: those of all rows, without padding.
-        bulk_leads: whether it was bulk's turn at the last plan.
+        bulk_first: whether it was bulk's turn at the last plan.
         ready: a batch that was taken, and has not begun.
     """
 
-    def __init__(self, limits: Limits, runners: int) -> None:
+    def __init__(self, limits: Limits, num_runners: int) -> None:
         self._interactive: dict[object, BatchRow] = {}
         self._bulk: dict[object, BatchRow] = {}
         self._suspects: dict[object, BatchRow] = {}
-        self._in_sight = limits.max_size if limits.packed else max(MIN_IN_SIGHT, MANY_BATCHES * limits.max_size)
-        self._turns = DeficitCounter(limits.bulk_share, limits.bulk_age_bound_s)
-        self._guests = BulkBatchLimit(limits.bulk_stretch, runners)
+        max_padded = max(MIN_VISIBLE_BULK, VISIBLE_BATCHES * limits.max_size)
+        self._max_visible_bulk = limits.max_size if limits.packed else max_padded
+        self._deficit = DeficitCounter(limits.bulk_share, limits.bulk_age_bound_s)
+        self._bulk_limit = BulkBatchLimit(limits.bulk_stretch, num_runners)
         self.tokens = 0
-        self.bulk_leads = False
+        self.bulk_first = False
         self.ready: Batch | None = None
-        self._planned, self._bulk_led = 0.0, False
-        self._seconds, self._filled = 0.0, False
+        self._ready_planned_at, self._ready_bulk_first = 0.0, False
+        self._expected_s, self._bulk_runs = 0.0, False
 
     def __bool__(self) -> bool:
         return bool(self._interactive or self._bulk or self._suspects)
 
     @property
     def has_work(self) -> bool:
-        """Whether anything waits, be it in a batch that is ready."""
+        """Whether any input waits, in a row or in the batch that is ready."""
         return bool(self) or self.ready is not None
 
     def add(self, items: Iterable[InputItem]) -> None:
-        """Puts inputs on the shelf, each beside those with the same content. A suspect joins nobody."""
+        """Adds inputs, each to the row of its content. A suspect gets a row that it shares with no other input."""
         for item in items:
             if item.waiting.suspect:
-                self._suspects[item.work.key, item.at] = BatchRow([item])
+                self._suspects[item.task.key, item.input_index] = BatchRow([item])
                 self.tokens += item.encoded.tokens
             else:
                 self._join(item)
 
     def plan(self, limits: Limits, now: float, *, busy: bool, suspect_ran: bool) -> Plan:
-        """Returns what to do now; its indices are rows that are in sight."""
-        owed = self._turns.tokens_owed(now)
-        self.bulk_leads = owed > 0
-        turn = SchedulerState(busy, suspect_ran, owed)
-        limits = limits._replace(max_bulk_tokens=self._guests.max_bulk_tokens(limits.costs, now))
-        return plan([row.waiting for _, row in self._seen()], limits, now, turn)
+        """Returns what to do now; its indices are those of the visible rows."""
+        owed = self._deficit.tokens_owed(now)
+        self.bulk_first = owed > 0
+        state = SchedulerState(busy, suspect_ran, owed)
+        limits = limits._replace(max_bulk_tokens=self._bulk_limit.max_bulk_tokens(limits.costs, now))
+        return plan([row.waiting for _, row in self._visible()], limits, now, state)
 
-    def take(self, made: Plan, now: float) -> tuple[tuple[BatchRow, ...], list[InputItem]]:
-        """Takes off the rows of a plan's batch, and the inputs that expire; returns both."""
-        seen, until = list(self._seen()), now + made.seconds
-        self._seconds = made.seconds
-        late = [item for i in made.expired for item in seen[i][1].items if item.waiting.deadline <= until]
-        return tuple(self._pop(seen[i][0]) for i in made.batch), late
+    def take(self, plan: Plan, now: float) -> tuple[tuple[BatchRow, ...], list[InputItem]]:
+        """Removes and returns the rows of a plan's batch; also returns the inputs that expire."""
+        visible, until = list(self._visible()), now + plan.seconds
+        self._expected_s = plan.seconds
+        late = [item for i in plan.expired for item in visible[i][1].items if item.waiting.deadline <= until]
+        return tuple(self._pop(visible[i][0]) for i in plan.batch), late
 
-    def begins(self, rows: Iterable[BatchRow], now: float) -> None:
-        """Takes in that a batch begins which was planned or taken last, for whose lanes take turns."""
+    def record_start(self, rows: Iterable[BatchRow], now: float) -> None:
+        """Records that a batch begins, which was planned or taken last, so that the lanes take turns."""
         batch = [row.waiting for row in rows]
-        guests = [each.tokens for each in batch if not each.bulk]
-        interactive = sum(guests)
-        bulk = sum(each.tokens for each in batch) - interactive
-        self._filled = bulk > 0
-        self._guests.record_start(len(guests), interactive, bulk, now)
-        self._turns.record(
-            interactive, bulk, bulk_first=self.bulk_leads and bulk > 0, bulk_waits=bool(self._bulk), now=now
+        interactive = [each.tokens for each in batch if not each.bulk]
+        interactive_tokens = sum(interactive)
+        bulk_tokens = sum(each.tokens for each in batch) - interactive_tokens
+        self._bulk_runs = bulk_tokens > 0
+        self._bulk_limit.record_start(len(interactive), interactive_tokens, bulk_tokens, now)
+        bulk_first = self.bulk_first and bulk_tokens > 0
+        self._deficit.record(
+            interactive_tokens, bulk_tokens, bulk_first=bulk_first, bulk_waits=bool(self._bulk), now=now
         )
 
-    def is_unsettled(self, now: float) -> bool:
-        """Whether a batch that is made ready now would hardly be run.
+    def would_be_outranked(self, now: float) -> bool:
+        """Whether a batch that is made ready now would probably be put back.
 
-        The one that runs has bulk in it, so that has the next; and some interactive input comes before it begins.
+        That is so if the running batch contains bulk, so that the next one does too, and an interactive input is
+        expected before the next one begins.
         """
-        return self._filled and self._guests.expected_inputs(self._seconds, now) >= 1
+        return self._bulk_runs and self._bulk_limit.expected_inputs(self._expected_s, now) >= 1
 
-    def hold(self, ready: Batch, planned: float, *, bulk_led: bool) -> None:
-        """Holds a batch ready; says when it was planned, and whether it was bulk's turn."""
-        self.ready, self._planned, self._bulk_led = ready, planned, bulk_led
+    def hold_ready(self, ready: Batch, planned_at: float, *, bulk_first: bool) -> None:
+        """Holds a batch ready, with the time at which it was planned, and whether it was bulk's turn then."""
+        self.ready, self._ready_planned_at, self._ready_bulk_first = ready, planned_at, bulk_first
 
     def take_ready(self) -> Batch | None:
-        """Returns the batch that is held ready. If bulk in it would hold up what came since, it is put back instead."""
+        """Returns the batch that is held ready. If bulk in it would delay inputs that came since, puts it back."""
         ready, self.ready = self.ready, None
         if ready is None:
             return None
         outranked = any(row.waiting.bulk for row in ready.rows) and any(
-            row.items[-1].shelved > self._planned for row in self._interactive.values()
+            row.items[-1].ready_at > self._ready_planned_at for row in self._interactive.values()
         )
-        if outranked and not self._bulk_led:
+        if outranked and not self._ready_bulk_first:
             self._put_back(ready.rows)
             return None
-        self.bulk_leads = self._bulk_led
+        self.bulk_first = self._ready_bulk_first
         return ready
 
-    def sweep(self) -> None:
-        """Removes the inputs of entries that have ended. What is left of a row may be bulk alone."""
+    def remove_closed(self) -> None:
+        """Removes the inputs of entries that have ended. A row of which only bulk is left moves to the bulk lane."""
         for lane in (self._interactive, self._bulk, self._suspects):
             for key, row in list(lane.items()):
-                if any(item.work.over for item in row.items):
-                    live = [item for item in row.items if not item.work.over]
+                if any(item.task.closed for item in row.items):
+                    live = [item for item in row.items if not item.task.closed]
                     if not live:
                         self._pop(key)
                     row.items = live
@@ -145,19 +148,19 @@ class WaitingInputs:
         self.tokens -= row.encoded.tokens
         return row
 
-    def _seen(self) -> Iterator[tuple[object, BatchRow]]:
-        """The rows that a plan chooses from, with their keys."""
-        bulk = islice(self._bulk.items(), self._in_sight)
+    def _visible(self) -> Iterator[tuple[object, BatchRow]]:
+        """Returns the rows that a plan chooses from, with their keys."""
+        bulk = islice(self._bulk.items(), self._max_visible_bulk)
         return chain(self._interactive.items(), self._suspects.items(), bulk)
 
     def _put_back(self, rows: Iterable[BatchRow]) -> None:
-        """Puts rows back to where they were, before all that came since. What of them has ended meanwhile is left out.
+        """Puts rows back where they were, before all that came since, without inputs of entries that have ended.
 
-        There may be thousands that came since: those stay as they are.
+        Thousands of rows may have come since: those stay as they are.
         """
         lanes: tuple[dict[object, BatchRow], dict[object, BatchRow]] = ({}, {})
         for row in rows:
-            row.items = [item for item in row.items if not item.work.over]
+            row.items = [item for item in row.items if not item.task.closed]
             if not row.items:
                 continue
             key = row.items[0].content

@@ -1,4 +1,4 @@
-"""What the pipeline carries: entries, their inputs, and the batches these go into."""
+"""The data of the pipeline: entries, their inputs, and the batches that run them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuworker.ipc.messages import EntryFailure
 from gpuworker.policy.composition import WaitingInput
-from shared.messages import EMBED, DEFAULT_OPTIONS, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Encoded, Output
 
 
-USUAL = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate)
-"""How inputs are read for whom it does not matter."""
+DEFAULT_TOKENIZER_KEY = (EMBED, DEFAULT_OPTIONS.prompt_name, DEFAULT_OPTIONS.truncate)
+"""Tokenization key of the default options."""
 
 
 @dataclass(slots=True)
 class EntryTask:
-    """An entry in the engine: its inputs, and how far they have come. `runs` counts its batches that run now.
+    """An entry in the engine: its inputs and their progress.
 
-    `tokens` is what the model reads of each of them, `read_s` how long its tokenizer took for them and others until
-    `read_at`, and `read_as` says how and to what end: the options that a tokenizer heeds. `rows` are what it gives for
-    each input; what a tokenizer alone gives are `values`.
+    Attributes:
+        tokenizer_key: the operation, and the options that a tokenizer heeds.
+        tokens: of each input, the number of tokens that the model reads.
+        tokenize_s: how long the tokenizer call took that read these inputs, and perhaps others.
+        tokenized_at: when that call ended.
+        outputs: of each input, what the model returned for it.
+        values: of each input, what the tokenizer returned for it, as JSON; for TOKENIZER_OPS only.
+        num_pending: inputs without an output.
+        num_running: batches with inputs of it that run now.
+        started_at: when its first batch began.
+        closed: whether it has ended here: with a result, a failure, or because the worker dropped it.
     """
 
     key: str
@@ -34,43 +43,44 @@ class EntryTask:
     bulk: bool = False
     options: Options = DEFAULT_OPTIONS
     op: str = EMBED
-    read_as: tuple[str, str | None, str] = field(init=False)
+    tokenizer_key: tuple[str, str | None, str] = field(init=False)
     tokens: list[int] = field(default_factory=list)
-    read_s: float = 0.0
-    read_at: float = 0.0
-    rows: list[Output | None] = field(default_factory=list)
+    tokenize_s: float = 0.0
+    tokenized_at: float = 0.0
+    outputs: list[Output | None] = field(default_factory=list)
     values: list[bytes] | None = None
-    left: int = 0
-    runs: int = 0
-    began: float | None = None
-    over: bool = False
+    num_pending: int = 0
+    num_running: int = 0
+    started_at: float | None = None
+    closed: bool = False
 
     def __post_init__(self) -> None:
-        usual = self.options is DEFAULT_OPTIONS and self.op == EMBED
-        self.read_as = USUAL if usual else (self.op, self.options.prompt_name, self.options.truncate)
-        self.rows = [None] * len(self.inputs)
-        self.left = len(self.inputs)
+        is_default = self.options is DEFAULT_OPTIONS and self.op == EMBED
+        key = (self.op, self.options.prompt_name, self.options.truncate)
+        self.tokenizer_key = DEFAULT_TOKENIZER_KEY if is_default else key
+        self.outputs = [None] * len(self.inputs)
+        self.num_pending = len(self.inputs)
 
 
 class InputItem(NamedTuple):
-    """One input that waits, tokenized: where it stands `at` in its entry, and when it was ready to run (`shelved`)."""
+    """One tokenized input that waits: its index in its entry, and when it was ready to run."""
 
-    work: EntryTask
-    at: int
+    task: EntryTask
+    input_index: int
     encoded: Encoded
     waiting: WaitingInput
-    shelved: float
+    ready_at: float
 
     @property
     def content(self) -> object:
-        """What the model reads of it: inputs for which this is the same have the same vector."""
-        given, read_as = self.work.inputs[self.at], self.work.read_as
-        return given if read_as == USUAL else (given, read_as)
+        """What the model reads: inputs with equal content have the same vector."""
+        value, key = self.task.inputs[self.input_index], self.task.tokenizer_key
+        return value if key == DEFAULT_TOKENIZER_KEY else (value, key)
 
 
 @dataclass(slots=True)
 class BatchRow:
-    """One text of a batch, and the inputs that it answers: all that wait with the same content."""
+    """One text of a batch, and the inputs that it answers: all waiting inputs with the same content."""
 
     items: list[InputItem]
 
@@ -81,9 +91,9 @@ class BatchRow:
 
     @property
     def waiting(self) -> WaitingInput:
-        """How it counts for the plan: waiting as long as its oldest input, no longer than its most urgent.
+        """How the plan sees the row: it waits since its oldest input, and until the deadline of its most urgent one.
 
-        It is bulk if all of them are.
+        It is bulk if all its inputs are.
         """
         first = self.items[0].waiting
         if len(self.items) == 1:
@@ -116,57 +126,60 @@ class Batch(NamedTuple):
         return sum(self.lengths)
 
     @property
-    def padded(self) -> int:
+    def padded_tokens(self) -> int:
         """Tokens with padding."""
         return max(self.lengths) * len(self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """An entry that gets an error instead of vectors."""
-
-    key: str
-    code: str
-    message: str
-
-
 @dataclass(slots=True)
 class BatchResult:
-    """What came out of a batch: entries that are complete by it, entries that failed in it, and its measures.
+    """The result of a batch: the entries that it completes, those that failed in it, and its measures.
 
-    `size` counts the texts that ran and `inputs` those that were answered by them, which are more where some were the
-    same. `ended` is when (monotonic clock). `behind` says that more waited when it began, `full` that no batch may be
-    larger; of a suspect's neither is said. `gap` is how long, before it, the runner was idle while there was work
-    (seconds), `busy_s` what the device's own clock says that it computed since the last batch that told of it, and
-    `full_s` how long a full batch, of `max_tokens`, is expected to take. `paused` are the keys of
-    entries of which it ran a part, and of which nothing runs now.
+    Attributes:
+        size: texts that ran.
+        inputs: inputs that these answered: more than `size` where some had the same content.
+        tokens: tokens of the texts, without padding.
+        padded_tokens: tokens of the texts, with padding if the batch had any.
+        run_s: how long the batch ran.
+        gap_s: how long the runner was idle before the batch while there was work.
+        busy_s: how long the device has computed, by its own clock, since the last batch that reported it.
+        ended_at: when the batch ended (monotonic clock).
+        has_backlog: whether more inputs waited when it began; False for a suspect.
+        is_full: whether no batch may be larger; False for a suspect.
+        full_batch_s: how long a batch of `max_batch_tokens` is expected to take.
+        max_batch_tokens: the most tokens of a batch from now on.
+        completed: entries of which this batch ran the last input.
+        paused_keys: keys of entries of which it ran a part, and of which nothing runs now.
+        failures: entries that get an error.
     """
 
     size: int = 0
     inputs: int = 0
     tokens: int = 0
-    padded: int = 0
-    seconds: float = 0.0
-    gap: float = 0.0
+    padded_tokens: int = 0
+    run_s: float = 0.0
+    gap_s: float = 0.0
     busy_s: float = 0.0
-    ended: float = 0.0
-    behind: bool = False
-    full: bool = False
-    full_s: float = 0.0
-    max_tokens: int = 0
-    done: list[EntryTask] = field(default_factory=list)
-    paused: list[str] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
+    ended_at: float = 0.0
+    has_backlog: bool = False
+    is_full: bool = False
+    full_batch_s: float = 0.0
+    max_batch_tokens: int = 0
+    completed: list[EntryTask] = field(default_factory=list)
+    paused_keys: list[str] = field(default_factory=list)
+    failures: list[EntryFailure] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineCallbacks:
-    """Who is told what happens in the pipeline.
+    """Where the pipeline reports to.
 
-    `begun` hears which entries begin to run, or again after a pause, before they do; `ran` what each batch gave.
-    `settle` returns when all of this has arrived.
+    Attributes:
+        on_start: called with the keys of entries that start to run, or start again after a pause, before they do.
+        on_result: called with the result of each batch.
+        flush: returns when everything that was reported has been sent.
     """
 
-    begun: Callable[[list[str]], None]
-    ran: Callable[[BatchResult], None]
-    settle: Callable[[], None]
+    on_start: Callable[[list[str]], None]
+    on_result: Callable[[BatchResult], None]
+    flush: Callable[[], None]

@@ -1,1 +1,8 @@
-"""The boundary between a worker and its engine process: frames, shared memory, and the handle on the process."""
+"""The boundary between a worker and its engine process. Both processes import it; engine_process runs in the worker.
+
+- engine_options: the settings that an engine gets at its start.
+- engine_process: the worker's handle on the engine process.
+- frames: frames on the socket, and how they are read.
+- messages: the messages in frames, and their codec.
+- shared_memory: memory that carries long messages and the end of the GPU lease.
+"""

@@ -46,8 +46,8 @@ class EntryResult(NamedTuple):
 
     The payload holds vectors of `dim` float32 numbers; if `dim` is 0, a msgpack list of JSON values. `counts` has the
     number of vectors of each input, and is empty unless an input may have several. `tokens` has the number of tokens of
-    each input. The tokenizer call that read the inputs took `tokenize_s` and ended at `tokenized_at`; the entry's first batch
-    began at `started_at`.
+    each input. The tokenizer call that read the inputs took `tokenize_s` and ended at `tokenized_at`; the first batch
+    of the entry began at `started_at`.
     """
 
     key: str

@@ -24,7 +24,7 @@ def test_the_null_vector_is_redbatchs() -> None:
     """Both are equal to the last bit: all servers do the same work, and this vector checks their answers."""
     texts = ["one", "größer", ""]
     backend = SimulatedBackend(parse_model("null"))
-    theirs = backend.run(backend.collate(backend.tokenize(texts)), alone=False)
+    theirs = backend.run(backend.collate(backend.tokenize(texts)), exclusive=False)
     assert null(texts).dtype == theirs.dtype
     assert np.array_equal(null(texts), theirs)
     assert np.array_equal(expected_null_vector(), null([PROBE])[0])

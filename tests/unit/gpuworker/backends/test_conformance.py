@@ -91,18 +91,20 @@ def expected() -> NDArray[np.float32]:
     return np.stack([model.encode([text])[0] for text in TEXTS])
 
 
-def vectors(backend: Backend, texts: list[Input], *, alone: bool = False, raw: bool = False) -> NDArray[np.float32]:
+def vectors(backend: Backend, texts: list[Input], *, exclusive: bool = False, raw: bool = False) -> NDArray[np.float32]:
     """Returns the vectors of some texts, run as one batch."""
-    found = np.asarray(backend.run(backend.collate(backend.tokenize(texts)), EMBED, alone=alone, raw=raw))
+    found = np.asarray(backend.run(backend.collate(backend.tokenize(texts)), EMBED, exclusive=exclusive, raw=raw))
     assert found.dtype == np.float32
     assert found.shape == (len(texts), backend.dim)
     return found
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_vectors_are_those_of_encode(backend: Backend, kind: Kind, expected: NDArray[np.float32], alone: bool) -> None:
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_vectors_are_those_of_encode(
+    backend: Backend, kind: Kind, expected: NDArray[np.float32], exclusive: bool
+) -> None:
     """In a batch of texts of all lengths, on one core or on all of them."""
-    assert np.abs(vectors(backend, [*TEXTS], alone=alone) - expected).max() <= kind.tolerance
+    assert np.abs(vectors(backend, [*TEXTS], exclusive=exclusive) - expected).max() <= kind.tolerance
 
 
 def test_a_text_does_not_depend_on_its_batch(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
@@ -156,7 +158,7 @@ def test_each_token_has_a_vector(backend: Backend, kind: Kind, expected: NDArray
     """As many as it has tokens, whose mean points where the text's vector does."""
     texts: list[Input] = [TEXTS[5], TEXTS[1], TEXTS[2]]
     tokenized = backend.tokenize(texts)
-    found = backend.run(backend.collate(tokenized), EMBED_ALL, alone=True)
+    found = backend.run(backend.collate(tokenized), EMBED_ALL, exclusive=True)
     for each, read, at in zip(found, tokenized, (5, 1, 2), strict=True):
         assert np.shape(each) == (read.tokens, backend.dim)
         mean = np.asarray(each).mean(axis=0)

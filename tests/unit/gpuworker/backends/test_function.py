@@ -61,7 +61,7 @@ def loaded(name: str = "ownmodel:Model", model_args: str = "") -> FunctionBacken
 
 def outputs(backend: FunctionBackend, *inputs: str) -> Outputs:
     """Returns what comes of some inputs, which are JSON."""
-    return backend.run(backend.collate(backend.tokenize(inputs)), alone=True)
+    return backend.run(backend.collate(backend.tokenize(inputs)), exclusive=True)
 
 
 @pytest.mark.usefixtures("folder")

@@ -154,13 +154,13 @@ def test_without_mkl_nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @WELL
-@pytest.mark.parametrize("alone", [True, False])
-def test_the_model_gives_the_same_vectors(alone: bool) -> None:
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_the_model_gives_the_same_vectors(exclusive: bool) -> None:
     """MiniLM with layers laid out, and without."""
     found = []
     for prepack in (True, False):
         backend = SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=2, prepack=prepack))
         linears = [module for module in backend._model.modules() if isinstance(module, Linear)]
         assert [is_prepacked(layer) for layer in linears] == [prepack] * 37
-        found.append(np.asarray(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), alone=alone)))
+        found.append(np.asarray(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), exclusive=exclusive)))
     assert np.abs(found[0] - found[1]).max() <= 1e-5

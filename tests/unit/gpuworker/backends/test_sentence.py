@@ -50,11 +50,11 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
     with pytest.raises(InputRefusedError, match="no vectors of tokens"):
-        backend.run(backend.collate(inputs), EMBED_ALL, alone=True)
+        backend.run(backend.collate(inputs), EMBED_ALL, exclusive=True)
     for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
         with pytest.raises(InputRefusedError, match="shows no tokens"):
             ask([given], DEFAULT_OPTIONS)
-    assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
+    assert np.abs(backend.run(backend.collate(inputs), exclusive=True) - expected).max() <= 1e-5
 
 
 def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
     inputs = backend.tokenize(TEXTS)
     assert all(isinstance(each, Tokenized) for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
-    assert np.abs(backend.run(backend.collate(inputs), alone=True) - expected).max() <= 1e-5
+    assert np.abs(backend.run(backend.collate(inputs), exclusive=True) - expected).max() <= 1e-5
 
 
 def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: 
     expected = SentenceTransformer(str(tmp_path), model_kwargs={"dtype": torch.float32}).encode(TEXTS)
     for dtype in ("auto", "float32"):
         backend = SentenceBackend(parse_model(str(tmp_path)), replace(OPTIONS, dtype=dtype))
-        assert np.abs(backend.run(backend.collate(backend.tokenize(TEXTS)), alone=True) - expected).max() <= 1e-5
+        assert np.abs(backend.run(backend.collate(backend.tokenize(TEXTS)), exclusive=True) - expected).max() <= 1e-5
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
     short = SentenceBackend(parse_model("minilm"), replace(OPTIONS, dtype=dtype))
     texts = TEXTS * 2
     expected, found = (
-        np.asarray(backend.run(backend.collate(backend.tokenize(texts)), alone=True)) for backend in (full, short)
+        np.asarray(backend.run(backend.collate(backend.tokenize(texts)), exclusive=True)) for backend in (full, short)
     )
     assert found.dtype == np.float32
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
@@ -167,9 +167,9 @@ def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: s
     texts = [*TEXTS, "two words", "hello", "some more words than two"]
     expected = SentenceTransformer(str(tmp_path / "whole")).encode(texts)
     tokenized = backend.tokenize(texts)
-    found = backend.run(backend.collate(tokenized), alone=False)
+    found = backend.run(backend.collate(tokenized), exclusive=False)
     assert np.abs(found - expected).max() <= 1e-5
-    each_token = backend.run(backend.collate(tokenized), EMBED_ALL, alone=False)
+    each_token = backend.run(backend.collate(tokenized), EMBED_ALL, exclusive=False)
     assert [each.shape for each in each_token] == [(one.tokens, 32) for one in tokenized]
     assert np.abs(np.asarray([each.mean(axis=0) for each in each_token]) - expected).max() <= 1e-5
     assert (backend.pooling, backend.dtype, backend.max_input_tokens) == ("mean", "float32", 128)

@@ -48,7 +48,7 @@ def model(folder: Path) -> SentenceTransformer:
 
 def vectors(backend: SentenceBackend, inputs: Sequence[Input], options: Options) -> NDArray[np.float32]:
     """Returns the vectors of some inputs."""
-    return np.asarray(backend.run(backend.collate(backend.tokenize(inputs, options)), alone=True))
+    return np.asarray(backend.run(backend.collate(backend.tokenize(inputs, options)), exclusive=True))
 
 
 @pytest.mark.parametrize("name", sorted(PROMPTS))
@@ -116,7 +116,7 @@ def test_raw_vectors_have_their_own_length(backend: SentenceBackend, model: Sent
     """They point where the model's own do."""
     texts = ["a fox", "two dogs and a cat"]
     encoded = backend.tokenize(texts)
-    raw = backend.run(backend.collate(encoded), alone=True, raw=True)
+    raw = backend.run(backend.collate(encoded), exclusive=True, raw=True)
     lengths = np.linalg.norm(raw, axis=1, keepdims=True)
     assert backend.normalizes
     assert np.abs(lengths - 1).min() > 0.01

@@ -1,4 +1,4 @@
-"""A backend whose steps a test can see, hold up and let fail; and a pipeline around it whose words are collected."""
+"""A backend whose steps a test can see, hold up and let fail; and a pipeline around it that collects its reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.policy.limits import Limits
 from shared.codec import decode_ids
-from shared.messages import EMBED, EMBED_ALL, DEFAULT_OPTIONS, Input, Options
+from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
@@ -27,7 +27,7 @@ LONG_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A tokenized input: a text, as many tokens as it has characters."""
+    """A tokenized input: a text, with one token for each character."""
 
     text: str
 
@@ -38,17 +38,23 @@ class Text:
 
 
 def vector_of(text: str) -> list[float]:
-    """Returns the vector of a text, which no other text has."""
+    """Returns the vector of a text, which differs from that of any other text."""
     return [byte / 255 for byte in hashlib.sha256(text.encode()).digest()[:DIM]]
 
 
 @dataclass
-class Scripted:
-    """A model that fails on texts that say so: `!token`, `!collate`, `!run`, or `!less` (one vector too few).
+class ScriptedBackend:
+    """A model that fails on texts with a marker: `!token`, `!collate`, `!run`, or `!less` (one vector too few).
 
-    A batch with more characters than it has `room` for runs out of memory; `freed` counts how often it was told to
-    give some back. `held` lets no batch run until it is set free; `batches` and `collated` list what was run and made
-    ready to run, `alone` whether each batch had the device to itself, `met` which texts ran while which others did.
+    Attributes:
+        batches: what ran.
+        collated: what was made ready to run.
+        exclusive: whether each batch had the device to itself.
+        concurrent: pairs of batches: one that began, and one that ran at that time.
+        running: what runs now.
+        max_chars: a batch with more characters runs out of memory.
+        num_frees: how often it had to free memory.
+        may_run: while this is not set, a batch that begins does not end.
     """
 
     ops: frozenset[str] = OF_TEXTS
@@ -63,25 +69,25 @@ class Scripted:
     packs: bool = False
     runners: int = 1
     normalizes: bool = False
-    in_turn: bool = False
-    ahead: bool = True
+    runs_sequentially: bool = False
+    prepares_ahead: bool = True
     batches: list[list[str]] = field(default_factory=list)
     collated: list[list[str]] = field(default_factory=list)
-    alone: list[bool] = field(default_factory=list)
-    met: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    exclusive: list[bool] = field(default_factory=list)
+    concurrent: list[tuple[list[str], list[str]]] = field(default_factory=list)
     running: list[list[str]] = field(default_factory=list)
-    room: int = 10**9
-    freed: int = 0
-    free: threading.Event = field(default_factory=threading.Event)
+    max_chars: int = 10**9
+    num_frees: int = 0
+    may_run: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self.free.set()
+        self.may_run.set()
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Text]:
-        """Wraps each text, behind the prompt's name if there is one; there is none named `missing`."""
+        """Wraps each text, after the name of its prompt if it has one; there is no prompt named `missing`."""
         texts = [str(each) for each in inputs]
         if any("!token" in text for text in texts):
-            raise ValueError("a text that cannot be read")
+            raise ValueError("a text that cannot be tokenized")
         if options.prompt_name == "missing":
             raise InputRefusedError("there is no such prompt")
         return [Text(f"{options.prompt_name}: {text}" if options.prompt_name else text) for text in texts]
@@ -94,15 +100,15 @@ class Scripted:
             raise MemoryError("no room for this batch")
         return texts
 
-    def run(self, batch: list[str], op: str = EMBED, *, alone: bool, raw: bool = False) -> Vector | list[Vector]:
-        """Returns the vectors, or those of each character, once it is free to."""
+    def run(self, batch: list[str], op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Vector | list[Vector]:
+        """Waits until it may run; returns the vectors of the texts, or those of each character."""
         self.batches.append(batch)
-        self.alone.append(alone)
-        self.met += [(batch, other) for other in self.running]
+        self.exclusive.append(exclusive)
+        self.concurrent += [(batch, other) for other in self.running]
         self.running.append(batch)
-        assert self.free.wait(LONG_S)
+        assert self.may_run.wait(LONG_S)
         self.running.remove(batch)
-        if sum(map(len, batch)) > self.room:
+        if sum(map(len, batch)) > self.max_chars:
             raise MemoryError("no room for this batch")
         if any("!run" in text for text in batch):
             raise RuntimeError("a text that cannot be run")
@@ -113,78 +119,87 @@ class Scripted:
         return rows / np.linalg.norm(rows, axis=1, keepdims=True) if self.normalizes and not raw else rows
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
-        """Returns a token for each character; fails as `tokenize` does."""
+        """Returns a token for each character. Fails as `tokenize` does."""
         texts = [each.text for each in self.tokenize(inputs, options)]
         return [
             [Token(id=ord(each), text=each, special=False, start=i, stop=i + 1) for i, each in enumerate(text)]
             for text in texts
         ]
 
-    def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - all the same
+    def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:  # noqa: ARG002 - it needs no options
         """Returns the characters."""
         if any(isinstance(each, str) for each in inputs):
             raise InputRefusedError("these are no ids")
         return ["".join(map(chr, decode_ids(each))) for each in inputs if isinstance(each, bytes)]
 
     def busy_s(self) -> float:
-        """Nobody knows."""
+        """Returns 0: there is no device clock."""
         return 0.0
 
     def free_memory(self) -> None:
-        """Counts that it was asked to."""
-        self.freed += 1
+        """Counts the call."""
+        self.num_frees += 1
 
     def warmup(self) -> None:
         """Does nothing."""
 
 
 @dataclass
-class Line:
-    """A running pipeline and all that it said."""
+class PipelineHarness:
+    """A running pipeline and its reports.
 
-    backend: Scripted
+    Attributes:
+        started: keys of entries that started, in order.
+        results: results of batches, in order.
+        num_flushes: how often the pipeline waited for its reports to be sent.
+    """
+
+    backend: ScriptedBackend
     limits: Limits
-    begun: list[str] = field(default_factory=list)
-    rans: list[BatchResult] = field(default_factory=list)
-    settled: int = 0
+    started: list[str] = field(default_factory=list)
+    results: list[BatchResult] = field(default_factory=list)
+    num_flushes: int = 0
 
-    def _settle(self) -> None:
-        self.settled += 1
+    def _flush(self) -> None:
+        self.num_flushes += 1
 
     def __post_init__(self) -> None:
         self.pipeline = Pipeline(
-            self.backend, self.limits, PipelineCallbacks(self.begun.extend, self.rans.append, self._settle)
+            self.backend, self.limits, PipelineCallbacks(self.started.extend, self.results.append, self._flush)
         )
         self.pipeline.start()
 
-    def add(self, *works: EntryTask) -> None:
-        """Brings entries to the pipeline."""
-        self.pipeline.add(works)
+    def add(self, *tasks: EntryTask) -> None:
+        """Adds entries to the pipeline."""
+        self.pipeline.add(tasks)
 
     @property
-    def done(self) -> dict[str, EntryTask]:
-        """The entries that came back with vectors, by key."""
-        return {work.key: work for ran in list(self.rans) for work in ran.done}
+    def completed(self) -> dict[str, EntryTask]:
+        """The entries that were completed, by key."""
+        return {task.key: task for result in list(self.results) for task in result.completed}
 
     @property
-    def failed(self) -> dict[str, str]:
-        """The codes of the entries that came back with an error, by key."""
-        return {failure.key: failure.code for ran in list(self.rans) for failure in ran.failed}
+    def failures(self) -> dict[str, str]:
+        """The codes of the entries that failed, by key."""
+        return {failure.key: failure.code for result in list(self.results) for failure in result.failures}
 
     @property
-    def answers(self) -> list[str]:
-        """The keys of all that came back, however often they did."""
-        rans = list(self.rans)
-        return [each.key for ran in rans for each in ran.done] + [each.key for ran in rans for each in ran.failed]
+    def answered_keys(self) -> list[str]:
+        """The keys of all answers: a key that has two answers is there twice."""
+        results = list(self.results)
+        completed = [task.key for result in results for task in result.completed]
+        return completed + [failure.key for result in results for failure in result.failures]
 
 
-def work(key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, attempts: int = 0) -> EntryTask:
+def entry_task(
+    key: str, *texts: str, since: float | None = None, timeout_s: float = LONG_S, attempts: int = 0
+) -> EntryTask:
     """Returns an entry with these inputs, or with its key as the only one, that has arrived now."""
     now = time.monotonic()
     return EntryTask(key, texts or (key,), now if since is None else since, now + timeout_s, attempts)
 
 
-def right(answered: EntryTask) -> bool:
-    """Whether each row is the vector of the input at its place."""
-    found = np.asarray(answered.rows, dtype=np.float32)
-    return np.array_equal(found, np.asarray([vector_of(str(text)) for text in answered.inputs], dtype=np.float32))
+def has_right_vectors(task: EntryTask) -> bool:
+    """Returns whether each output is the vector of the input at the same index."""
+    found = np.asarray(task.outputs, dtype=np.float32)
+    return np.array_equal(found, np.asarray([vector_of(str(text)) for text in task.inputs], dtype=np.float32))

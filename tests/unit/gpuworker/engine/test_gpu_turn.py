@@ -1,4 +1,4 @@
-"""An engine's turns on a GPU, and its own watch over when they end."""
+"""An engine's turns on a GPU, and its own watch over its lease."""
 
 from __future__ import annotations
 
@@ -15,69 +15,69 @@ import pytest
 
 from gpuworker.engine.gpu_turn import SharedTurn
 from gpuworker.engine.host_lock import HostLock
-from gpuworker.engine.lease_guard import OVER, LeaseGuard
+from gpuworker.engine.lease_guard import LEASE_EXPIRED, LeaseGuard
 from gpuworker.ipc.messages import TurnEnded, TurnRequested, TurnStarted
 
 SOON_S = 5.0
 
 
 class Worker:
-    """What a worker and an engine's watch hear of turns."""
+    """Records the messages to a worker and the calls of a lease guard, in order."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
-        watch = cast("LeaseGuard", SimpleNamespace(begin=self._hears("begin"), end=self._hears("end")))
-        self.turn = SharedTurn(watch, HostLock(None), self.heard.append)
+        self.received: list[object] = []
+        guard = cast("LeaseGuard", SimpleNamespace(begin=self._records("begin"), end=self._records("end")))
+        self.turn = SharedTurn(guard, HostLock(None), self.received.append)
 
-    def _hears(self, what: str) -> Callable[[], None]:
-        return lambda: self.heard.append(what)
+    def _records(self, name: str) -> Callable[[], None]:
+        return lambda: self.received.append(name)
 
 
-def test_a_turn_is_asked_for_and_given_back() -> None:
-    """Once, however often it is taken; whoever takes it waits until it is granted."""
+def test_a_turn_is_requested_and_ended_once() -> None:
+    """The first acquire waits for the grant; an acquire or release that changes nothing sends nothing."""
     worker = Worker()
-    taking = threading.Thread(target=worker.turn.take)
-    taking.start()
+    acquiring = threading.Thread(target=worker.turn.acquire)
+    acquiring.start()
     time.sleep(0.05)
-    assert (taking.is_alive(), worker.heard) == (True, [TurnRequested()])
+    assert (acquiring.is_alive(), worker.received) == (True, [TurnRequested()])
     worker.turn.grant("0.0")
-    taking.join(SOON_S)
-    assert not taking.is_alive()
-    worker.turn.take()
-    worker.turn.give()
-    worker.turn.give()
-    assert worker.heard == [TurnRequested(), "begin", TurnStarted(), "end", TurnEnded()]
+    acquiring.join(SOON_S)
+    assert not acquiring.is_alive()
+    worker.turn.acquire()
+    worker.turn.release()
+    worker.turn.release()
+    assert worker.received == [TurnRequested(), "begin", TurnStarted(), "end", TurnEnded()]
 
 
 def test_a_slot_is_locked_among_the_processes_of_a_host(tmp_path: Path) -> None:
-    """The second waits for the first, whatever Redis has said."""
+    """The second process waits for the first, independently of Redis."""
     lock = HostLock(str(tmp_path))
-    lock.take("0.0")
+    lock.acquire("0.0")
     other = HostLock(str(tmp_path))
-    waiting = threading.Thread(target=other.take, args=("0.0",))
+    waiting = threading.Thread(target=other.acquire, args=("0.0",))
     waiting.start()
     time.sleep(0.05)
     assert waiting.is_alive()
-    HostLock(str(tmp_path)).take("1.0")  # another slot is free
-    lock.give()
+    HostLock(str(tmp_path)).acquire("1.0")  # another slot is free
+    lock.release()
     waiting.join(SOON_S)
     assert not waiting.is_alive()
-    other.give()
+    other.release()
 
 
 ENGINE = """
 import sys, time
 from gpuworker.engine.lease_guard import LeaseGuard
 until = [time.monotonic() + {first_s}]
-tenure = LeaseGuard(lambda: until[0])
-tenure.begin()
+guard = LeaseGuard(lambda: until[0])
+guard.begin()
 {steps}
 time.sleep(30)
 """
 
 
 def engine(first_s: float, steps: str) -> tuple[int, str, float]:
-    """Runs an engine whose time is over so soon; returns its exit code, what it said, and how long it took, in s."""
+    """Runs an engine whose lease expires after `first_s`; returns its exit code, its stderr, and its run time in s."""
     began = time.monotonic()
     code = ENGINE.format(first_s=first_s, steps=steps)
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=30)
@@ -85,24 +85,24 @@ def engine(first_s: float, steps: str) -> tuple[int, str, float]:
 
 
 @pytest.mark.parametrize("steps", ["", "while True: pass"], ids=["idle", "busy"])
-def test_an_engine_ends_itself_when_its_time_is_over(steps: str) -> None:
-    """With an exit code of its own, whatever it does."""
-    status, said, took_s = engine(0.2, steps)
-    assert status == OVER
-    assert "the lease of the GPU is over" in said
-    assert 0.2 <= took_s < SOON_S
+def test_an_engine_ends_itself_when_its_lease_expires(steps: str) -> None:
+    """It has a distinct exit code, whether it is idle or busy."""
+    status, stderr, run_s = engine(0.2, steps)
+    assert status == LEASE_EXPIRED
+    assert "the GPU lease has expired" in stderr
+    assert 0.2 <= run_s < SOON_S
 
 
 @pytest.mark.parametrize(
     "steps",
     [
         "for _ in range(5): until[0] = time.monotonic() + 0.3; time.sleep(0.1)\nsys.exit(0)",
-        "tenure.end(); time.sleep(0.6); sys.exit(0)",
-        "tenure.end(); time.sleep(0.6); until[0] += 9; tenure.begin(); time.sleep(0.3); sys.exit(0)",
+        "guard.end(); time.sleep(0.6); sys.exit(0)",
+        "guard.end(); time.sleep(0.6); until[0] += 9; guard.begin(); time.sleep(0.3); sys.exit(0)",
     ],
     ids=["renewed", "given back", "taken again"],
 )
-def test_an_engine_whose_time_is_not_over_lives(steps: str) -> None:
-    """It may be renewed, and nothing ends it while it does not use the GPU."""
-    status, said, _ = engine(0.3, steps)
-    assert (status, said) == (0, "")
+def test_an_engine_lives_while_its_lease_lasts_or_it_does_not_use_the_gpu(steps: str) -> None:
+    """A renewal counts, and an expired lease ends no engine that does not use the GPU."""
+    status, stderr, _ = engine(0.3, steps)
+    assert (status, stderr) == (0, "")

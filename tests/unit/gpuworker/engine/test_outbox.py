@@ -1,4 +1,4 @@
-"""Frames from the engine to the worker: whole, all of them, and of each kind in order."""
+"""Frames from the engine to the worker: all arrive whole; short ones in order, and long ones in order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from gpuworker.engine import result_frames
 from gpuworker.engine.outbox import Outbox
-from gpuworker.engine.result_frames import reports_of
-from gpuworker.engine.work import BatchResult, EntryTask, Failed
+from gpuworker.engine.result_frames import encode_result
+from gpuworker.engine.work import BatchResult, EntryTask
 from gpuworker.ipc import frames
 from gpuworker.ipc.messages import BatchCompleted, EntriesStarted, EntryFailure, EntryResult
 from tests.waiting import wait_until
@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 SENDERS = 4
 FRAMES = 60
 SHORT = b"s"
-LONG = b"l" * 200_000  # far more than the socket takes at once, so that a thread sends it
+LONG = b"l" * 200_000  # far more than the socket accepts at once, so that a thread sends it
 SOCKET_BYTES = 32_768
 OUTBOX_FRAMES = 64
 LONG_S = 30.0
@@ -32,13 +32,13 @@ LONG_S = 30.0
 
 @pytest.fixture(autouse=True)
 def _no_end_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends an engine would end the tests, and well: here it ends a thread."""
+    """Replaces the exit of the engine, which would end the tests with success, by the end of a thread."""
     monkeypatch.setattr("gpuworker.engine.outbox.os._exit", sys.exit)
 
 
 @contextmanager
 def ends() -> Iterator[tuple[Outbox, socket.socket]]:
-    """An outbox whose thread runs, and the worker's end of its socket, which takes little at a time."""
+    """An outbox with a running thread, and the worker's end of its socket, which accepts little at a time."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
@@ -49,17 +49,17 @@ def ends() -> Iterator[tuple[Outbox, socket.socket]]:
 
 
 def read(theirs: socket.socket, number: int) -> list[frames.Frame]:
-    """Reads so many frames, as a worker does."""
+    """Reads this number of frames, as a worker does."""
     return list(islice(frames.receive(theirs), number))
 
 
 def completed(found: list[frames.Frame]) -> list[tuple[BatchCompleted, bytes]]:
-    """Returns frames that are all of batches."""
+    """Returns the frames with results of batches."""
     return [(message, payload) for message, payload in found if isinstance(message, BatchCompleted)]
 
 
 def test_frames_of_several_threads_come_whole_and_in_order() -> None:
-    """Short ones go at once and long ones by a thread: neither gets into the other, and of each kind none overtakes."""
+    """Short frames go at once and long ones by a thread: they do not mix, and each of the two kinds keeps its order."""
     with ends() as (outbox, theirs):
 
         def send(sender: int) -> None:
@@ -80,7 +80,7 @@ def test_frames_of_several_threads_come_whole_and_in_order() -> None:
 
 
 async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
-    """While nobody reads, one is on its way and so many wait; the next takes its turn, and none is lost."""
+    """While the worker does not read, one frame is on its way and 64 wait; the next waits to be put; none is lost."""
 
     def put(number: int) -> None:
         outbox.put(frames.encode(BatchCompleted(number), LONG))
@@ -88,18 +88,18 @@ async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
     with ends() as (outbox, theirs):
         for number in range(1 + OUTBOX_FRAMES):
             put(number)
-        held_up = threading.Thread(target=put, args=(1 + OUTBOX_FRAMES,), daemon=True)
-        held_up.start()
+        blocked = threading.Thread(target=put, args=(1 + OUTBOX_FRAMES,), daemon=True)
+        blocked.start()
         until = time.monotonic() + 0.05
-        await wait_until(lambda: time.monotonic() > until, "it had time to be done")
-        assert held_up.is_alive()
+        await wait_until(lambda: time.monotonic() > until, "it had time to end")
+        assert blocked.is_alive()
         found = read(theirs, 2 + OUTBOX_FRAMES)
-        held_up.join(LONG_S)
+        blocked.join(LONG_S)
     assert [ran.batch for ran, _ in completed(found)] == list(range(2 + OUTBOX_FRAMES))
     assert all(payload == LONG for _, payload in found)
 
 
-def test_what_is_sent_at_once_is_there_when_it_returns() -> None:
+def test_a_message_has_been_sent_when_send_returns() -> None:
     """The worker reads it even if the engine dies in the next moment."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -109,7 +109,7 @@ def test_what_is_sent_at_once_is_there_when_it_returns() -> None:
 
 
 def test_an_engine_without_a_worker_ends() -> None:
-    """Nobody waits for it any more."""
+    """A message that cannot be sent ends the process, with exit code 0."""
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours, pytest.raises(SystemExit) as ended:
@@ -118,49 +118,49 @@ def test_an_engine_without_a_worker_ends() -> None:
 
 
 def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
-    """Those of what was done, as float32 without a change; what failed has a code and no vectors."""
+    """The vectors of completed entries are float32 without a change; a failed entry has a code and no vectors."""
     vectors = np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
     short = vectors[1, :3]
     one, two = (EntryTask(key, texts, 0.0, 9.0) for key, texts in (("a", ("x", "y")), ("b", ("z",))))
-    one.rows[:], two.rows[:] = list(vectors), [short]
-    one.tokens, one.read_s, one.read_at, one.began = [4, 3], 0.125, 0.5, 1.0
-    two.tokens, two.read_s, two.read_at, two.began = [2], 0.25, 1.5, 2.0
+    one.outputs[:], two.outputs[:] = list(vectors), [short]
+    one.tokens, one.tokenize_s, one.tokenized_at, one.started_at = [4, 3], 0.125, 0.5, 1.0
+    two.tokens, two.tokenize_s, two.tokenized_at, two.started_at = [2], 0.25, 1.5, 2.0
     ran = BatchResult(
-        3, 5, 30, 36, 0.5, 0.25, 0.125, done=[one, two], failed=[Failed("c", "input_failed", "It failed.")]
+        3, 5, 30, 36, 0.5, 0.25, 0.125, completed=[one, two], failures=[EntryFailure("c", "input_failed", "It failed.")]
     )
-    [(message, payload)] = completed(frames.Reader().feed(b"".join(reports_of(ran))))
+    [(message, payload)] = completed(frames.Reader().feed(b"".join(encode_result(ran))))
     assert payload == vectors.tobytes() + short.tobytes()
     assert message == BatchCompleted(
         message.batch,
         size=3,
         inputs=5,
         tokens=30,
-        padded=36,
-        seconds=0.5,
-        gap=0.25,
+        padded_tokens=36,
+        run_s=0.5,
+        gap_s=0.25,
         busy_s=0.125,
-        done=(
+        results=(
             EntryResult("a", 32, 4, (), (4, 3), 0.125, 0.5, 1.0),
             EntryResult("b", 12, 3, (), (2,), 0.25, 1.5, 2.0),
         ),
-        failed=(EntryFailure("c", "input_failed", "It failed."),),
+        failures=(EntryFailure("c", "input_failed", "It failed."),),
     )
 
 
 def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may come between them, from another thread."""
-    monkeypatch.setattr(result_frames, "MAX_REPORT_BYTES", 1)
-    works = [EntryTask(key, ("x",), 0.0, 9.0) for key in "abc"]
-    for each in works:
-        each.rows[:], each.began = [np.zeros(4, np.float32)], 1.0
-    sent = [frames.Reader().feed(b"".join(reports_of(BatchResult(3, done=works)))) for _ in range(2)]
+    """Frames of other batches, from other threads, may come between them."""
+    monkeypatch.setattr(result_frames, "MAX_PAYLOAD_BYTES", 1)
+    tasks = [EntryTask(key, ("x",), 0.0, 9.0) for key in "abc"]
+    for each in tasks:
+        each.outputs[:], each.started_at = [np.zeros(4, np.float32)], 1.0
+    sent = [frames.Reader().feed(b"".join(encode_result(BatchResult(3, completed=tasks)))) for _ in range(2)]
     (first, *others), again = ([ran.batch for ran, _ in completed(found)] for found in sent)
     assert others == [first] * 2
     assert again == [first + 1] * 3
 
 
-def test_a_batch_of_which_nothing_came_has_no_vectors() -> None:
-    """Its frame says so, and is read."""
-    ran = BatchResult(failed=[Failed("c", "input_failed", "It failed.")])
-    [(message, payload)] = completed(frames.Reader().feed(b"".join(reports_of(ran))))
-    assert (message.done, payload) == ((), b"")
+def test_a_batch_without_completed_entries_has_no_vectors() -> None:
+    """Its frame can be read, and has an empty payload."""
+    ran = BatchResult(failures=[EntryFailure("c", "input_failed", "It failed.")])
+    [(message, payload)] = completed(frames.Reader().feed(b"".join(encode_result(ran))))
+    assert (message.results, payload) == ((), b"")

@@ -1,4 +1,4 @@
-"""The engine's pipeline with a model that does as the test says: what it runs together, and what it answers."""
+"""The engine's pipeline with a scripted model: which inputs run together, and how entries are answered."""
 
 from __future__ import annotations
 
@@ -11,315 +11,323 @@ import torch
 
 from gpuworker.engine.failures import is_out_of_memory
 from gpuworker.policy.limits import Limits
-from tests.unit.gpuworker.engine.scripted import Line, Scripted, right, work
+from tests.unit.gpuworker.engine.scripted import PipelineHarness, ScriptedBackend, entry_task, has_right_vectors
 from tests.waiting import wait_until
 
-MakeLine = Callable[..., Line]
+CreateHarness = Callable[..., PipelineHarness]
 LIMITS = Limits(max_size=8, max_tokens=1_000)
 
 
 @pytest.fixture
-def make_line() -> Iterator[MakeLine]:
-    """Makes pipelines; whatever they still hold up is let go after the test, so that no thread waits for ever."""
-    lines: list[Line] = []
+def create_harness() -> Iterator[CreateHarness]:
+    """Creates pipelines. Batches that are still held run after the test, so that no thread waits for ever."""
+    harnesses: list[PipelineHarness] = []
 
-    def make(limits: Limits = LIMITS, *, held: bool = False, runners: int = 1, ahead: bool = True) -> Line:
-        backend = Scripted(runners=runners, ahead=ahead)
+    def make(
+        limits: Limits = LIMITS, *, held: bool = False, runners: int = 1, prepares_ahead: bool = True
+    ) -> PipelineHarness:
+        backend = ScriptedBackend(runners=runners, prepares_ahead=prepares_ahead)
         if held:
-            backend.free.clear()
-        lines.append(Line(backend, limits))
-        return lines[-1]
+            backend.may_run.clear()
+        harnesses.append(PipelineHarness(backend, limits))
+        return harnesses[-1]
 
     yield make
-    for line in lines:
-        line.backend.free.set()
+    for harness in harnesses:
+        harness.backend.may_run.set()
 
 
-async def busy(line: Line) -> None:
-    """Has the held pipeline run one entry, named `first`, that goes on until it is set free."""
-    line.add(work("first"))
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
+async def busy(harness: PipelineHarness) -> None:
+    """Has a held pipeline run one entry, named `first`, which runs until `may_run` is set."""
+    harness.add(entry_task("first"))
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
 
 
-async def answered(line: Line, number: int) -> None:
-    """Waits until so many entries have come back, and sees that none came twice."""
-    await wait_until(lambda: len(line.answers) >= number, f"{number} entries are answered, of {line.answers}")
-    assert len(set(line.answers)) == len(line.answers)
+async def answered(harness: PipelineHarness, number: int) -> None:
+    """Waits until this number of entries is answered, and checks that none was answered twice."""
+    await wait_until(
+        lambda: len(harness.answered_keys) >= number, f"{number} entries are answered, of {harness.answered_keys}"
+    )
+    assert len(set(harness.answered_keys)) == len(harness.answered_keys)
 
 
-async def test_an_entry_of_many_inputs_comes_back_whole_and_in_order(make_line: MakeLine) -> None:
-    """Its inputs may go into several batches, sorted by length; its rows are in its own order."""
-    line = make_line(Limits(max_size=3, max_tokens=1_000))
+async def test_an_entry_of_many_inputs_is_answered_whole_and_in_order(create_harness: CreateHarness) -> None:
+    """Its inputs may run in several batches, sorted by length; its outputs are in its own order."""
+    harness = create_harness(Limits(max_size=3, max_tokens=1_000))
     texts = [("x" * (17 * i % 23 + 1)) + str(i) for i in range(20)]
-    line.add(work("long", *texts), work("short", "a"))
-    await answered(line, 2)
-    assert line.failed == {}
-    assert all(right(each) for each in line.done.values())
-    assert len(line.backend.batches) >= 7
-    assert sum(ran.size for ran in line.rans) == 21
+    harness.add(entry_task("long", *texts), entry_task("short", "a"))
+    await answered(harness, 2)
+    assert harness.failures == {}
+    assert all(has_right_vectors(each) for each in harness.completed.values())
+    assert len(harness.backend.batches) >= 7
+    assert sum(result.size for result in harness.results) == 21
 
 
-async def test_inputs_of_many_entries_share_a_batch(make_line: MakeLine) -> None:
-    """What arrives while a batch runs makes the next one."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(*(work(f"e{i}") for i in range(5)))
-    line.backend.free.set()
-    await answered(line, 6)
-    assert [len(batch) for batch in line.backend.batches] == [1, 5]
-    assert [each.size for each in line.rans] == [1, 5]
-    assert all(right(each) for each in line.done.values())
+async def test_inputs_of_many_entries_share_a_batch(create_harness: CreateHarness) -> None:
+    """The inputs that arrive while a batch runs make the next one."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(*(entry_task(f"e{i}") for i in range(5)))
+    harness.backend.may_run.set()
+    await answered(harness, 6)
+    assert [len(batch) for batch in harness.backend.batches] == [1, 5]
+    assert [each.size for each in harness.results] == [1, 5]
+    assert all(has_right_vectors(each) for each in harness.completed.values())
 
 
 @pytest.mark.parametrize("fault", ["!run", "!collate"])
-async def test_an_error_in_a_batch_fails_its_cause_alone(make_line: MakeLine, fault: str) -> None:
-    """The batch is halved until the culprit is by itself; its neighbours get their own vectors."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(*(work(f"e{i}", f"{i} {fault}" if i in (2, 5) else f"{i} text") for i in range(8)))
-    line.backend.free.set()
-    await answered(line, 9)
-    assert line.failed == {"e2": "input_failed", "e5": "input_failed"}
-    assert all(right(each) for each in line.done.values())
+async def test_an_error_in_a_batch_fails_its_cause_alone(create_harness: CreateHarness, fault: str) -> None:
+    """The batch is halved until the text that fails is alone; the others get their own vectors."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(*(entry_task(f"e{i}", f"{i} {fault}" if i in (2, 5) else f"{i} text") for i in range(8)))
+    harness.backend.may_run.set()
+    await answered(harness, 9)
+    assert harness.failures == {"e2": "input_failed", "e5": "input_failed"}
+    assert all(has_right_vectors(each) for each in harness.completed.values())
 
 
-async def test_a_model_that_gives_too_few_vectors_is_not_believed(make_line: MakeLine) -> None:
-    """Nobody gets a neighbour's vector because one is missing."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("a", "one"), work("b", "!less"), work("c", "two"))
-    line.backend.free.set()
-    await answered(line, 4)
-    assert line.failed == {"b": "input_failed"}
-    assert all(right(each) for each in line.done.values())
+async def test_a_batch_with_too_few_vectors_fails(create_harness: CreateHarness) -> None:
+    """No entry gets the vector of another because one is missing."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("a", "one"), entry_task("b", "!less"), entry_task("c", "two"))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert harness.failures == {"b": "input_failed"}
+    assert all(has_right_vectors(each) for each in harness.completed.values())
 
 
-async def test_one_bad_input_fails_its_whole_entry(make_line: MakeLine) -> None:
-    """An entry has one answer, and what else it had to run is not run in vain."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000))
-    line.add(work("a", "!run", "22222", "333333", "4444444"), work("b", "55555555"))
-    await answered(line, 2)
-    assert line.failed == {"a": "input_failed"}
-    assert right(line.done["b"])
+async def test_one_bad_input_fails_its_whole_entry(create_harness: CreateHarness) -> None:
+    """An entry has one answer, and its other inputs do not run in vain."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000))
+    harness.add(entry_task("a", "!run", "22222", "333333", "4444444"), entry_task("b", "55555555"))
+    await answered(harness, 2)
+    assert harness.failures == {"a": "input_failed"}
+    assert has_right_vectors(harness.completed["b"])
 
 
-async def test_a_text_that_cannot_be_tokenized_fails_its_entry_alone(make_line: MakeLine) -> None:
-    """Those that are tokenized in the same call are run."""
-    line = make_line()
-    line.add(work("a", "one"), work("b", "two", "!token"), work("c", "three"))
-    await answered(line, 3)
-    assert line.failed == {"b": "input_failed"}
-    assert all(right(each) for each in line.done.values())
+async def test_a_text_that_cannot_be_tokenized_fails_its_entry_alone(create_harness: CreateHarness) -> None:
+    """The other entries of the same tokenizer call run."""
+    harness = create_harness()
+    harness.add(entry_task("a", "one"), entry_task("b", "two", "!token"), entry_task("c", "three"))
+    await answered(harness, 3)
+    assert harness.failures == {"b": "input_failed"}
+    assert all(has_right_vectors(each) for each in harness.completed.values())
 
 
-async def test_the_text_of_an_error_is_not_told(make_line: MakeLine) -> None:
-    """A model's message may quote its input: a client is told the kind of error only."""
-    line = make_line()
-    line.add(work("a", "!run secret"))
-    await answered(line, 1)
-    messages = [failure.message for ran in line.rans for failure in ran.failed]
+async def test_the_text_of_an_error_is_not_reported(create_harness: CreateHarness) -> None:
+    """A model's message may quote its input: the failure has only the class of the error."""
+    harness = create_harness()
+    harness.add(entry_task("a", "!run secret"))
+    await answered(harness, 1)
+    messages = [failure.message for result in harness.results for failure in result.failures]
     assert messages == ["The model failed on this input (RuntimeError)."]
 
 
-async def test_what_has_expired_is_answered_and_never_run(make_line: MakeLine) -> None:
-    """Also when it expires while another batch runs."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("late", timeout_s=0.05), work("dead", timeout_s=-1.0), work("good"))
+async def test_an_expired_entry_is_answered_and_never_run(create_harness: CreateHarness) -> None:
+    """That also holds if it expires while another batch runs."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("late", timeout_s=0.05), entry_task("dead", timeout_s=-1.0), entry_task("good"))
     until = time.monotonic() + 0.05
     await wait_until(lambda: time.monotonic() > until, "the deadline has passed")
-    line.backend.free.set()
-    await answered(line, 4)
-    assert line.failed == {"late": "deadline_exceeded", "dead": "deadline_exceeded"}
-    assert line.backend.batches == [["first"], ["good"]]
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert harness.failures == {"late": "deadline_exceeded", "dead": "deadline_exceeded"}
+    assert harness.backend.batches == [["first"], ["good"]]
 
 
-async def test_what_expires_beside_a_full_batch_is_answered_too(make_line: MakeLine) -> None:
-    """The batch that is made ahead finds it first, while another runs; it is told at once."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    await busy(line)
-    line.add(work("dead", timeout_s=-1.0), work("a"), work("b"))
-    await wait_until(lambda: line.failed == {"dead": "deadline_exceeded"}, "the expired entry is answered")
-    assert line.backend.batches == [["first"]]
-    line.backend.free.set()
-    await answered(line, 4)
+async def test_an_entry_that_expires_beside_a_full_batch_is_answered_too(create_harness: CreateHarness) -> None:
+    """The preparer finds it while another batch runs, and reports it at once."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(entry_task("dead", timeout_s=-1.0), entry_task("a"), entry_task("b"))
+    await wait_until(lambda: harness.failures == {"dead": "deadline_exceeded"}, "the expired entry is answered")
+    assert harness.backend.batches == [["first"]]
+    harness.backend.may_run.set()
+    await answered(harness, 4)
 
 
-async def test_a_ready_batch_is_not_run_for_those_who_are_late(make_line: MakeLine) -> None:
-    """A deadline that passes while a batch is held ready counts as any other."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    await busy(line)
-    line.add(work("late", timeout_s=0.1), work("good"))
-    await wait_until(lambda: ["late", "good"] in line.backend.collated, "a batch is ready")
+async def test_a_ready_batch_runs_without_late_entries(create_harness: CreateHarness) -> None:
+    """A deadline that passes while a batch is held ready counts like any other."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(entry_task("late", timeout_s=0.1), entry_task("good"))
+    await wait_until(lambda: ["late", "good"] in harness.backend.collated, "a batch is ready")
     until = time.monotonic() + 0.1
     await wait_until(lambda: time.monotonic() > until, "the deadline has passed")
-    line.backend.free.set()
-    await answered(line, 3)
-    assert line.failed == {"late": "deadline_exceeded"}
-    assert line.backend.batches == [["first"], ["good"]]
+    harness.backend.may_run.set()
+    await answered(harness, 3)
+    assert harness.failures == {"late": "deadline_exceeded"}
+    assert harness.backend.batches == [["first"], ["good"]]
 
 
-async def test_what_is_dropped_is_not_run(make_line: MakeLine) -> None:
-    """Nobody waits for it: it is forgotten without an answer, on the shelf and in the ready batch alike."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    await busy(line)
-    line.add(*(work(key) for key in ("aa", "bb", "ccc", "ddd", "eeee")))
-    await wait_until(lambda: len(line.backend.collated) == 2, "a batch is ready")
-    line.pipeline.drop(["aa", "ccc", "eeee", "unknown"])
-    line.backend.free.set()
-    await answered(line, 3)
-    assert set(line.done) == {"first", "bb", "ddd"}
-    assert sorted(text for batch in line.backend.batches for text in batch) == ["bb", "ddd", "first"]
+async def test_a_dropped_entry_is_not_run(create_harness: CreateHarness) -> None:
+    """It is forgotten without an answer, whether it waits or is in the ready batch."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(*(entry_task(key) for key in ("aa", "bb", "ccc", "ddd", "eeee")))
+    await wait_until(lambda: len(harness.backend.collated) == 2, "a batch is ready")
+    harness.pipeline.drop(["aa", "ccc", "eeee", "unknown"])
+    harness.backend.may_run.set()
+    await answered(harness, 3)
+    assert set(harness.completed) == {"first", "bb", "ddd"}
+    assert sorted(text for batch in harness.backend.batches for text in batch) == ["bb", "ddd", "first"]
 
 
-async def test_an_entry_that_was_dropped_may_come_again(make_line: MakeLine) -> None:
-    """Its first life, still running, neither answers for it nor takes the second with it."""
-    line = make_line(held=True)
-    await busy(line)
-    line.pipeline.drop(["first"])
-    line.add(work("first", "again"), work("other", "more"))
-    line.backend.free.set()
-    await answered(line, 2)
-    assert line.done["first"].inputs == ("again",)
-    assert all(right(each) for each in line.done.values())
+async def test_a_dropped_entry_may_be_added_again(create_harness: CreateHarness) -> None:
+    """Its first run, which goes on, neither answers for the second nor ends it."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.pipeline.drop(["first"])
+    harness.add(entry_task("first", "again"), entry_task("other", "more"))
+    harness.backend.may_run.set()
+    await answered(harness, 2)
+    assert harness.completed["first"].inputs == ("again",)
+    assert all(has_right_vectors(each) for each in harness.completed.values())
 
 
-async def test_a_second_life_is_given_up_like_a_first(make_line: MakeLine) -> None:
-    """The end of the run that was dropped does not hide the same entry from a drain."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000, wait_s=20.0), held=True)
-    line.add(work("first", "x", "y"))
-    await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
-    line.pipeline.drop(["first"])
-    line.add(work("first", "again"))
-    line.backend.free.set()
-    await wait_until(lambda: len(line.rans) == 1, "the run that was dropped has ended")
-    assert line.pipeline.drain() == ["first"]
-    assert line.answers == []
+async def test_an_entry_that_was_added_again_is_drained_like_any_other(create_harness: CreateHarness) -> None:
+    """The end of the dropped run does not hide the entry from a drain."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000, wait_s=20.0), held=True)
+    harness.add(entry_task("first", "x", "y"))
+    await wait_until(lambda: len(harness.backend.batches) == 1, "the first batch runs")
+    harness.pipeline.drop(["first"])
+    harness.add(entry_task("first", "again"))
+    harness.backend.may_run.set()
+    await wait_until(lambda: len(harness.results) == 1, "the dropped run has ended")
+    assert harness.pipeline.drain() == ["first"]
+    assert harness.answered_keys == []
 
 
-async def test_a_drain_returns_what_has_not_begun_and_finishes_the_rest(make_line: MakeLine) -> None:
-    """An entry of which one input runs is finished to its last; a batch that is only ready is given back."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    line.add(work("half", "11", "22", "333", "444"))
-    await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
-    line.add(work("a"), work("b"), work("c"))
-    assert sorted(line.pipeline.drain()) == ["a", "b", "c"]
-    line.backend.free.set()
-    await answered(line, 1)
-    assert right(line.done["half"])
-    assert {text for batch in line.backend.batches for text in batch} == {"11", "22", "333", "444"}
+async def test_a_drain_returns_entries_that_have_not_started_and_finishes_the_rest(
+    create_harness: CreateHarness,
+) -> None:
+    """An entry of which one input runs is completed; the entries of a batch that is only ready are returned."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    harness.add(entry_task("half", "11", "22", "333", "444"))
+    await wait_until(lambda: len(harness.backend.batches) == 1, "the first batch runs")
+    harness.add(entry_task("a"), entry_task("b"), entry_task("c"))
+    assert sorted(harness.pipeline.drain()) == ["a", "b", "c"]
+    harness.backend.may_run.set()
+    await answered(harness, 1)
+    assert has_right_vectors(harness.completed["half"])
+    assert {text for batch in harness.backend.batches for text in batch} == {"11", "22", "333", "444"}
 
 
-async def test_begun_is_told_before_each_run(make_line: MakeLine) -> None:
-    """With the first of its inputs an entry has begun; what waits has not. Between its batches it runs no more."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    line.add(work("half", "11", "22", "333"))
-    await wait_until(lambda: len(line.backend.batches) == 1, "the first batch runs")
-    line.add(work("next"))
-    assert line.begun == ["half"]
-    line.backend.free.set()
-    await answered(line, 2)
-    assert line.begun == ["half", "half", "next"]
-    assert [ran.paused for ran in line.rans if ran.size] == [["half"], []]
+async def test_the_start_of_an_entry_is_reported_before_each_run(create_harness: CreateHarness) -> None:
+    """An entry starts with its first input and pauses between its batches; an entry that waits has not started."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    harness.add(entry_task("half", "11", "22", "333"))
+    await wait_until(lambda: len(harness.backend.batches) == 1, "the first batch runs")
+    harness.add(entry_task("next"))
+    assert harness.started == ["half"]
+    harness.backend.may_run.set()
+    await answered(harness, 2)
+    assert harness.started == ["half", "half", "next"]
+    assert [result.paused_keys for result in harness.results if result.size] == [["half"], []]
 
 
-async def test_a_full_batch_is_ready_while_another_runs(make_line: MakeLine) -> None:
-    """The device finds it collated; one only, so that what comes later still has a choice."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    await busy(line)
-    line.add(*(work(f"e{i}") for i in range(6)))
-    await wait_until(lambda: len(line.backend.collated) == 2, "a batch is ready")
-    assert line.backend.batches == [["first"]]
-    line.backend.free.set()
-    await answered(line, 7)
-    assert len(line.backend.collated) == len(line.backend.batches) == 4
+async def test_a_full_batch_is_ready_while_another_runs(create_harness: CreateHarness) -> None:
+    """It is collated in advance; only one is, so that later inputs still have a choice."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(*(entry_task(f"e{i}") for i in range(6)))
+    await wait_until(lambda: len(harness.backend.collated) == 2, "a batch is ready")
+    assert harness.backend.batches == [["first"]]
+    harness.backend.may_run.set()
+    await answered(harness, 7)
+    assert len(harness.backend.collated) == len(harness.backend.batches) == 4
 
 
-async def test_bulk_in_a_ready_batch_makes_way_for_what_came_since(make_line: MakeLine) -> None:
-    """It is planned anew: the interactive input goes at once, and all are answered once."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    await busy(line)
-    line.add(*(replace(work(f"bulk{i}"), bulk=True) for i in range(4)))
-    await wait_until(lambda: len(line.backend.collated) == 2, "a batch of bulk is ready")
-    line.add(work("now"))
-    line.backend.free.set()
-    await answered(line, 6)
-    assert "now" in line.backend.batches[1]
-    assert sorted(key for batch in line.backend.batches for key in batch) == sorted(line.answers)
-    assert all(right(each) for each in line.done.values())
+async def test_bulk_in_a_ready_batch_makes_way_for_later_interactive_inputs(create_harness: CreateHarness) -> None:
+    """The batch is planned again: the interactive input runs next, and each entry is answered once."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    await busy(harness)
+    harness.add(*(replace(entry_task(f"bulk{i}"), bulk=True) for i in range(4)))
+    await wait_until(lambda: len(harness.backend.collated) == 2, "a batch of bulk is ready")
+    harness.add(entry_task("now"))
+    harness.backend.may_run.set()
+    await answered(harness, 6)
+    assert "now" in harness.backend.batches[1]
+    assert sorted(key for batch in harness.backend.batches for key in batch) == sorted(harness.answered_keys)
+    assert all(has_right_vectors(each) for each in harness.completed.values())
 
 
-async def test_a_ready_batch_in_which_bulk_has_its_turn_is_run(make_line: MakeLine) -> None:
-    """Or those who come and come would keep it waiting."""
-    line = make_line(Limits(max_size=1, max_tokens=1_000, bulk_share=0.5), held=True)
-    line.add(work("first"), *(replace(work(f"bulk{i}"), bulk=True) for i in range(2)))
-    await wait_until(lambda: len(line.backend.collated) == 2, "bulk is ready, since it was passed over")
-    line.add(work("now"))
-    line.backend.free.set()
-    await answered(line, 4)
-    assert line.backend.batches[:2] == [["first"], ["bulk0"]]
+async def test_a_ready_batch_that_is_the_turn_of_bulk_runs(create_harness: CreateHarness) -> None:
+    """Otherwise a stream of interactive inputs would delay it for ever."""
+    harness = create_harness(Limits(max_size=1, max_tokens=1_000, bulk_share=0.5), held=True)
+    harness.add(entry_task("first"), *(replace(entry_task(f"bulk{i}"), bulk=True) for i in range(2)))
+    await wait_until(
+        lambda: len(harness.backend.collated) == 2, "bulk is ready, since interactive inputs went before it"
+    )
+    harness.add(entry_task("now"))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert harness.backend.batches[:2] == [["first"], ["bulk0"]]
 
 
-async def test_what_waits_already_is_made_ready_when_a_run_begins(make_line: MakeLine) -> None:
-    """Nothing new has to arrive for it: all came at once, and the second batch is collated beside the first."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True)
-    line.add(work("all", *(f"text {i}" for i in range(6))))
-    await wait_until(lambda: len(line.backend.collated) == 2, "a batch is ready")
-    assert len(line.backend.batches) == 1
-    line.backend.free.set()
-    await answered(line, 1)
+async def test_inputs_that_wait_already_are_made_ready_when_a_run_begins(create_harness: CreateHarness) -> None:
+    """No new input has to arrive: all came at once, and the second batch is collated while the first runs."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True)
+    harness.add(entry_task("all", *(f"text {i}" for i in range(6))))
+    await wait_until(lambda: len(harness.backend.collated) == 2, "a batch is ready")
+    assert len(harness.backend.batches) == 1
+    harness.backend.may_run.set()
+    await answered(harness, 1)
 
 
-async def test_a_partial_batch_grows_until_the_device_is_free(make_line: MakeLine) -> None:
-    """It is not collated before: what arrives meanwhile goes with it."""
-    line = make_line(held=True)
-    await busy(line)
+async def test_a_partial_batch_grows_until_the_device_is_free(create_harness: CreateHarness) -> None:
+    """It is not collated before: inputs that arrive meanwhile join it."""
+    harness = create_harness(held=True)
+    await busy(harness)
     for i in range(5):
-        line.add(work(f"e{i}"))
-    assert line.backend.collated == [["first"]]
-    line.backend.free.set()
-    await answered(line, 6)
-    assert sorted(line.backend.batches[1]) == [f"e{i}" for i in range(5)]
+        harness.add(entry_task(f"e{i}"))
+    assert harness.backend.collated == [["first"]]
+    harness.backend.may_run.set()
+    await answered(harness, 6)
+    assert sorted(harness.backend.batches[1]) == [f"e{i}" for i in range(5)]
 
 
-async def test_a_suspect_shares_no_batch(make_line: MakeLine) -> None:
-    """Its entry runs by itself, all of its inputs together."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("a"), work("b"), work("suspect", "111", "222", attempts=1))
-    line.backend.free.set()
-    await answered(line, 4)
-    assert line.backend.batches == [["first"], ["a", "b"], ["111", "222"]]
+async def test_a_suspect_shares_no_batch(create_harness: CreateHarness) -> None:
+    """Its entry runs alone, with all of its inputs together."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("a"), entry_task("b"), entry_task("suspect", "111", "222", attempts=1))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert harness.backend.batches == [["first"], ["a", "b"], ["111", "222"]]
 
 
-async def test_a_batch_without_memory_is_split_and_later_ones_are_smaller(make_line: MakeLine) -> None:
-    """All are answered; the model is told to give memory back, and what ran out is not tried again."""
-    line = make_line(Limits(max_size=64, max_tokens=64), held=True)
-    line.backend.room = 16
-    await busy(line)
-    line.add(*(work(f"{i:02}") for i in range(24)))
-    line.backend.free.set()
-    await answered(line, 25)
-    assert all(right(each) for each in line.done.values())
-    assert line.failed == {}
-    assert line.backend.freed >= 1
-    tried = len(line.backend.batches)
-    line.add(*(work(f"{i:02}") for i in range(50, 74)))
-    await answered(line, 49)
-    assert all(sum(map(len, batch)) <= line.backend.room for batch in line.backend.batches[tried:])
-    assert line.rans[-1].max_tokens <= line.backend.room
+async def test_a_batch_without_memory_is_split_and_later_ones_are_smaller(create_harness: CreateHarness) -> None:
+    """All entries are answered; the model frees memory, and no batch of that size is tried again."""
+    harness = create_harness(Limits(max_size=64, max_tokens=64), held=True)
+    harness.backend.max_chars = 16
+    await busy(harness)
+    harness.add(*(entry_task(f"{i:02}") for i in range(24)))
+    harness.backend.may_run.set()
+    await answered(harness, 25)
+    assert all(has_right_vectors(each) for each in harness.completed.values())
+    assert harness.failures == {}
+    assert harness.backend.num_frees >= 1
+    tried = len(harness.backend.batches)
+    harness.add(*(entry_task(f"{i:02}") for i in range(50, 74)))
+    await answered(harness, 49)
+    assert all(sum(map(len, batch)) <= harness.backend.max_chars for batch in harness.backend.batches[tried:])
+    assert harness.results[-1].max_batch_tokens <= harness.backend.max_chars
 
 
-async def test_an_input_for_which_there_is_no_memory_fails_alone(make_line: MakeLine) -> None:
-    """There is nothing left to split."""
-    line = make_line(held=True)
-    line.backend.room = 16
-    await busy(line)
-    line.add(work("a"), work("much", "x" * 17), work("b"))
-    line.backend.free.set()
-    await answered(line, 4)
-    assert set(line.failed) == {"much"}
-    assert set(line.done) == {"first", "a", "b"}
+async def test_an_input_for_which_there_is_no_memory_fails_alone(create_harness: CreateHarness) -> None:
+    """A single input cannot be split."""
+    harness = create_harness(held=True)
+    harness.backend.max_chars = 16
+    await busy(harness)
+    harness.add(entry_task("a"), entry_task("much", "x" * 17), entry_task("b"))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert set(harness.failures) == {"much"}
+    assert set(harness.completed) == {"first", "a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -332,143 +340,147 @@ async def test_an_input_for_which_there_is_no_memory_fails_alone(make_line: Make
         (ValueError("a memory of an allocation"), False),
     ],
 )
-def test_what_is_out_of_memory(error: Exception, expected: bool) -> None:
-    """As Python, torch on a GPU, and torch on a CPU say it."""
+def test_errors_of_each_device_are_recognized_as_out_of_memory(error: Exception, expected: bool) -> None:
+    """The errors are those of Python, of torch on a GPU, and of torch on a CPU."""
     assert is_out_of_memory(error) is expected
 
 
-async def test_suspects_run_last_and_with_nothing_beside_them(make_line: MakeLine) -> None:
-    """Two runners run all else at once, then the suspects one by one, the least accused first, each entry whole.
+async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: CreateHarness) -> None:
+    """Two runners run all other inputs at once, then the suspects one by one, fewest attempts first, each entry whole.
 
-    What ran before has been told by then: an engine that dies of a suspect is not taken to have died of it.
+    What ran before has been reported by then: if the engine dies of a suspect, it does not count as the cause.
     """
-    line = make_line(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, ahead=False)
-    await busy(line)
-    line.add(work("second"))
-    await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
-    line.add(*(work(f"e{i}") for i in range(4)), work("twice", "one", "two", attempts=2), work("once", attempts=1))
-    line.backend.free.set()
-    await answered(line, 8)
-    assert (["second"], ["first"]) in line.backend.met
-    assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in line.backend.met)
-    assert line.backend.batches[-2:] == [["once"], ["one", "two"]]
-    assert line.settled == 2
+    harness = create_harness(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)
+    await busy(harness)
+    harness.add(entry_task("second"))
+    await wait_until(lambda: len(harness.backend.batches) == 2, "the second runner runs")
+    harness.add(
+        *(entry_task(f"e{i}") for i in range(4)),
+        entry_task("twice", "one", "two", attempts=2),
+        entry_task("once", attempts=1),
+    )
+    harness.backend.may_run.set()
+    await answered(harness, 8)
+    assert (["second"], ["first"]) in harness.backend.concurrent
+    assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in harness.backend.concurrent)
+    assert harness.backend.batches[-2:] == [["once"], ["one", "two"]]
+    assert harness.num_flushes == 2
 
 
-async def test_what_comes_while_a_suspect_runs_waits_for_its_end(make_line: MakeLine) -> None:
-    """Then it runs, on as many runners as there are."""
-    line = make_line(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, ahead=False)
-    line.add(work("suspect", attempts=1))
-    await wait_until(lambda: line.backend.batches == [["suspect"]], "the suspect runs")
-    line.add(*(work(f"e{i}") for i in range(6)))
-    line.backend.free.set()
-    await answered(line, 7)
-    assert not any("suspect" in theirs for _, theirs in line.backend.met)
-    assert line.backend.alone[0] is True
+async def test_inputs_that_arrive_while_a_suspect_runs_wait_for_its_end(create_harness: CreateHarness) -> None:
+    """Then they run, on all runners."""
+    harness = create_harness(Limits(max_size=1, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)
+    harness.add(entry_task("suspect", attempts=1))
+    await wait_until(lambda: harness.backend.batches == [["suspect"]], "the suspect runs")
+    harness.add(*(entry_task(f"e{i}") for i in range(6)))
+    harness.backend.may_run.set()
+    await answered(harness, 7)
+    assert not any("suspect" in theirs for _, theirs in harness.backend.concurrent)
+    assert harness.backend.exclusive[0] is True
 
 
-async def test_a_wait_is_from_the_first_input_to_its_end(make_line: MakeLine) -> None:
-    """An idle engine waits so long for more, and no longer."""
-    line = make_line(Limits(max_size=8, max_tokens=1_000, wait_s=0.3))
+async def test_a_wait_is_from_the_first_input_to_its_end(create_harness: CreateHarness) -> None:
+    """An idle engine waits for more inputs for `wait_s`, and no longer."""
+    harness = create_harness(Limits(max_size=8, max_tokens=1_000, wait_s=0.3))
     began = time.monotonic()
-    line.add(work("a"))
-    line.add(work("b"))
-    await answered(line, 2)
-    assert [sorted(batch) for batch in line.backend.batches] == [["a", "b"]]
-    assert 0.3 <= (line.done["a"].began or 0.0) - began < 1.0
+    harness.add(entry_task("a"))
+    harness.add(entry_task("b"))
+    await answered(harness, 2)
+    assert [sorted(batch) for batch in harness.backend.batches] == [["a", "b"]]
+    assert 0.3 <= (harness.completed["a"].started_at or 0.0) - began < 1.0
 
 
-async def test_a_full_batch_ends_the_wait(make_line: MakeLine) -> None:
-    """There is nothing left to wait for."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000, wait_s=20.0))
-    line.add(work("a"))
-    line.add(work("b"))
-    await answered(line, 2)
-    assert [sorted(batch) for batch in line.backend.batches] == [["a", "b"]]
-    assert line.rans[0].full
+async def test_a_full_batch_ends_the_wait(create_harness: CreateHarness) -> None:
+    """No further input would fit."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000, wait_s=20.0))
+    harness.add(entry_task("a"))
+    harness.add(entry_task("b"))
+    await answered(harness, 2)
+    assert [sorted(batch) for batch in harness.backend.batches] == [["a", "b"]]
+    assert harness.results[0].is_full
 
 
-async def test_measures_tell_size_tokens_and_padding(make_line: MakeLine) -> None:
-    """A batch is as long as its longest input, times its number."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("a", "1", "333", "55555"))
-    line.backend.free.set()
-    await answered(line, 2)
-    ran = line.rans[-1]
-    assert (ran.size, ran.tokens, ran.padded, ran.full) == (3, 9, 15, False)
-    assert ran.seconds >= 0
+async def test_a_result_has_the_size_tokens_and_padding_of_its_batch(create_harness: CreateHarness) -> None:
+    """Padded tokens are the length of the longest text, times the number of texts."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("a", "1", "333", "55555"))
+    harness.backend.may_run.set()
+    await answered(harness, 2)
+    result = harness.results[-1]
+    assert (result.size, result.tokens, result.padded_tokens, result.is_full) == (3, 9, 15, False)
+    assert result.run_s >= 0
 
 
-async def test_two_runners_run_two_batches_at_once(make_line: MakeLine) -> None:
-    """On a CPU each has cores of its own; what arrives goes to whoever is free, and what is left waits for either."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, ahead=False)
-    await busy(line)
-    line.add(*(work(f"e{i}") for i in range(5)))
-    await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
-    assert len(line.backend.batches[1]) == 2
-    assert len(line.backend.collated) == 2, "nothing is made ready"
-    line.backend.free.set()
-    await answered(line, 6)
-    assert all(right(each) for each in line.done.values())
-    assert sorted(text for batch in line.backend.batches for text in batch) == sorted(line.done)
+async def test_two_runners_run_two_batches_at_once(create_harness: CreateHarness) -> None:
+    """On a CPU each has separate cores; inputs go to a free runner, and the rest waits for either."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)
+    await busy(harness)
+    harness.add(*(entry_task(f"e{i}") for i in range(5)))
+    await wait_until(lambda: len(harness.backend.batches) == 2, "the second runner runs")
+    assert len(harness.backend.batches[1]) == 2
+    assert len(harness.backend.collated) == 2, "nothing is made ready"
+    harness.backend.may_run.set()
+    await answered(harness, 6)
+    assert all(has_right_vectors(each) for each in harness.completed.values())
+    assert sorted(text for batch in harness.backend.batches for text in batch) == sorted(harness.completed)
 
 
-async def test_a_batch_has_the_device_to_itself_when_nothing_else_runs_or_waits(make_line: MakeLine) -> None:
-    """It may use all cores then; with another beside it or behind it, its own share."""
-    line = make_line(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, ahead=False)
-    await busy(line)
-    line.add(work("second"))
-    await wait_until(lambda: len(line.backend.batches) == 2, "the second runner runs")
-    line.backend.free.set()
-    await answered(line, 2)
-    assert line.backend.alone == [True, False]
-    line.add(work("many", "1", "2", "3"))
-    await answered(line, 3)
-    assert line.backend.alone[2] is False
+async def test_a_batch_has_the_device_to_itself_when_nothing_else_runs_or_waits(create_harness: CreateHarness) -> None:
+    """It may use all cores then; with another batch beside it or behind it, only its share."""
+    harness = create_harness(Limits(max_size=2, max_tokens=1_000), held=True, runners=2, prepares_ahead=False)
+    await busy(harness)
+    harness.add(entry_task("second"))
+    await wait_until(lambda: len(harness.backend.batches) == 2, "the second runner runs")
+    harness.backend.may_run.set()
+    await answered(harness, 2)
+    assert harness.backend.exclusive == [True, False]
+    harness.add(entry_task("many", "1", "2", "3"))
+    await answered(harness, 3)
+    assert harness.backend.exclusive[2] is False
 
 
-async def test_identical_texts_are_computed_once(make_line: MakeLine) -> None:
-    """Those that wait at the same time share a row, whatever entry they are of; each gets its answer."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("a", "same", "other", "same"), work("b", "same"), work("c", "more"))
-    line.backend.free.set()
-    await answered(line, 4)
-    assert sorted(line.backend.batches[1]) == ["more", "other", "same"]
-    assert all(right(each) for each in line.done.values())
-    assert (line.rans[1].size, line.rans[1].inputs) == (3, 5)
-    assert {work.key for work in line.rans[1].done} == {"a", "b", "c"}
+async def test_identical_texts_are_computed_once(create_harness: CreateHarness) -> None:
+    """Texts that wait at the same time share a row, whichever entries they are of; each gets its answer."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("a", "same", "other", "same"), entry_task("b", "same"), entry_task("c", "more"))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert sorted(harness.backend.batches[1]) == ["more", "other", "same"]
+    assert all(has_right_vectors(each) for each in harness.completed.values())
+    assert (harness.results[1].size, harness.results[1].inputs) == (3, 5)
+    assert {task.key for task in harness.results[1].completed} == {"a", "b", "c"}
 
 
-async def test_identical_texts_fail_together(make_line: MakeLine) -> None:
-    """A text that the model cannot run fails every entry that holds it, and no other."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("a", "!run"), work("b", "!run"), work("c", "good"))
-    line.backend.free.set()
-    await answered(line, 4)
-    assert line.failed == {"a": "input_failed", "b": "input_failed"}
+async def test_identical_texts_fail_together(create_harness: CreateHarness) -> None:
+    """A text that the model cannot run fails every entry that contains it, and no other."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("a", "!run"), entry_task("b", "!run"), entry_task("c", "good"))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    assert harness.failures == {"a": "input_failed", "b": "input_failed"}
 
 
-async def test_of_identical_texts_the_expired_alone_is_answered_late(make_line: MakeLine) -> None:
-    """They share a row and no deadline; one that is dropped leaves the row to the others."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("dead", "same", timeout_s=-1.0), work("gone", "same"), work("good", "same"))
-    line.pipeline.drop(["gone"])
-    line.backend.free.set()
-    await answered(line, 3)
-    assert line.failed == {"dead": "deadline_exceeded"}
-    assert set(line.done) == {"first", "good"}
-    assert line.backend.batches == [["first"], ["same"]]
+async def test_of_identical_texts_only_the_expired_one_is_late(create_harness: CreateHarness) -> None:
+    """They share a row but no deadline; a dropped one leaves the row to the others."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("dead", "same", timeout_s=-1.0), entry_task("gone", "same"), entry_task("good", "same"))
+    harness.pipeline.drop(["gone"])
+    harness.backend.may_run.set()
+    await answered(harness, 3)
+    assert harness.failures == {"dead": "deadline_exceeded"}
+    assert set(harness.completed) == {"first", "good"}
+    assert harness.backend.batches == [["first"], ["same"]]
 
 
-async def test_a_suspect_shares_no_row(make_line: MakeLine) -> None:
-    """Others with the same text do not go down with it."""
-    line = make_line(held=True)
-    await busy(line)
-    line.add(work("suspect", "same", attempts=1), work("good", "same"))
-    line.backend.free.set()
-    await answered(line, 3)
-    assert line.backend.batches[1:] == [["same"], ["same"]]
+async def test_a_suspect_shares_no_row(create_harness: CreateHarness) -> None:
+    """Other entries with the same text are not affected by it."""
+    harness = create_harness(held=True)
+    await busy(harness)
+    harness.add(entry_task("suspect", "same", attempts=1), entry_task("good", "same"))
+    harness.backend.may_run.set()
+    await answered(harness, 3)
+    assert harness.backend.batches[1:] == [["same"], ["same"]]

@@ -1,4 +1,4 @@
-"""The engine's pipeline with an adaptive wait: clients that ask again when they are answered, and one that does not."""
+"""The engine's pipeline with an adaptive wait, and clients that send a request when their last one is answered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.models import parse_model
 from gpuworker.policy.limits import Limits
-from tests.unit.gpuworker.engine.scripted import work
+from tests.unit.gpuworker.engine.scripted import entry_task
 
 AUTO = Limits(64, 1_000, wait_s=None)
 CLIENTS = 8
@@ -30,12 +30,12 @@ class Crowd:
         self._answers: dict[str, asyncio.Future[EntryTask]] = {}
         self._names = itertools.count()
         backend = SimulatedBackend(parse_model("simulated:base_ms=15,item_ms=0.1"))
-        backend.runners, backend.ahead = runners, runners == 1
-        self._pipeline = Pipeline(backend, limits, PipelineCallbacks(lambda _keys: None, self._ran, lambda: None))
+        backend.runners, backend.prepares_ahead = runners, runners == 1
+        self._pipeline = Pipeline(backend, limits, PipelineCallbacks(lambda _keys: None, self._record, lambda: None))
         self._pipeline.start()
 
     async def run(self) -> Sequence[int]:
-        """Has each client ask ROUNDS times; returns the sizes of the batches once the engine knew the clients."""
+        """Has each client send ROUNDS requests; returns the batch sizes of the second half, when clients are known."""
         await asyncio.gather(*(self._client() for _ in range(CLIENTS)))
         return self.sizes[len(self.sizes) // 2 :]
 
@@ -43,25 +43,25 @@ class Crowd:
         for _ in range(ROUNDS):
             key = f"{next(self._names)}"
             self._answers[key] = answer = self._loop.create_future()
-            self._pipeline.add([work(key)])
-            assert (await answer).left == 0
+            self._pipeline.add([entry_task(key)])
+            assert (await answer).num_pending == 0
 
-    def _ran(self, ran: BatchResult) -> None:
-        self.sizes.append(ran.size)
-        for each in ran.done:
+    def _record(self, result: BatchResult) -> None:
+        self.sizes.append(result.size)
+        for each in result.completed:
             self._loop.call_soon_threadsafe(self._answers.pop(each.key).set_result, each)
 
 
 @pytest.mark.exclusive
 async def test_clients_that_take_turns_are_joined() -> None:
-    """On a device whose batches take about as long whatever their size, batches become larger than without a wait."""
+    """On a device where the size of a batch hardly changes its time, batches become larger than without a wait."""
     none = await Crowd(Limits(64, 1_000)).run()
     adaptive = await Crowd(AUTO).run()
     assert fmean(adaptive) > 1.3 * fmean(none)
 
 
-async def test_several_runners_answer_everybody() -> None:
-    """Whoever of them waits, each input runs once, and as many run as were sent."""
+async def test_several_runners_answer_every_client() -> None:
+    """Each input runs once, whichever runner waits."""
     crowd = Crowd(AUTO, runners=3)
     await crowd.run()
     assert sum(crowd.sizes) == CLIENTS * ROUNDS

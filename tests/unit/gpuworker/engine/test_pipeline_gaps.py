@@ -1,4 +1,4 @@
-"""The gap before a batch: how long a runner stood still though something waited."""
+"""The gap before a batch: how long a runner was idle while inputs waited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, PipelineCallbacks
 from gpuworker.policy.limits import Limits
-from tests.unit.gpuworker.engine.scripted import LONG_S, Line, Scripted, work
+from tests.unit.gpuworker.engine.scripted import LONG_S, PipelineHarness, ScriptedBackend, entry_task
 from tests.waiting import wait_until
 
 LIMITS = Limits(max_size=8, max_tokens=1_000)
@@ -16,60 +16,60 @@ STRETCH_S = 0.1
 
 
 async def pass_time() -> None:
-    """Lets a stretch go by."""
+    """Waits for STRETCH_S."""
     until = time.monotonic() + STRETCH_S
-    await wait_until(lambda: time.monotonic() >= until, "a stretch has gone by")
+    await wait_until(lambda: time.monotonic() >= until, "the time has passed")
 
 
-async def test_the_time_of_handing_back_is_a_gap() -> None:
-    """While a runner hands back what a batch gave, nothing runs in it, and the next batch waits. Its run is no gap."""
-    handing_back, go_on = threading.Event(), threading.Event()
-    rans: list[BatchResult] = []
+async def test_the_time_of_a_report_is_a_gap() -> None:
+    """While a runner reports a result it runs nothing, and the next batch waits. The time of a run is no gap."""
+    reporting, go_on = threading.Event(), threading.Event()
+    results: list[BatchResult] = []
 
-    def ran(found: BatchResult) -> None:
-        rans.append(found)
-        handing_back.set()
+    def report(result: BatchResult) -> None:
+        results.append(result)
+        reporting.set()
         assert go_on.wait(LONG_S)
 
-    backend = Scripted(ahead=False)
-    backend.free.clear()
-    pipeline = Pipeline(backend, LIMITS, PipelineCallbacks(lambda _keys: None, ran, lambda: None))
+    backend = ScriptedBackend(prepares_ahead=False)
+    backend.may_run.clear()
+    pipeline = Pipeline(backend, LIMITS, PipelineCallbacks(lambda _keys: None, report, lambda: None))
     pipeline.start()
-    pipeline.add([work("first")])
+    pipeline.add([entry_task("first")])
     await wait_until(lambda: backend.batches == [["first"]], "the first batch runs")
-    following = work("next")
+    following = entry_task("next")
     pipeline.add([following])
     await pass_time()
     before_the_end = time.monotonic()
-    backend.free.set()
-    await wait_until(handing_back.is_set, "it is handed back")
+    backend.may_run.set()
+    await wait_until(reporting.is_set, "its result is reported")
     await pass_time()
     go_on.set()
-    await wait_until(lambda: len(rans) == 2, "the next batch has run")
-    assert following.began is not None
-    assert STRETCH_S <= rans[1].gap <= following.began - before_the_end
+    await wait_until(lambda: len(results) == 2, "the next batch has run")
+    assert following.started_at is not None
+    assert STRETCH_S <= results[1].gap_s <= following.started_at - before_the_end
 
 
 async def test_a_wait_for_more_is_a_gap() -> None:
-    """There is work from the first input of the batch on, though the runner waits for a second."""
-    line = Line(Scripted(), Limits(max_size=2, max_tokens=1_000, wait_s=LONG_S))
-    line.add(work("first"))
+    """There is work from the first input of the batch on, although the runner waits for a second input."""
+    harness = PipelineHarness(ScriptedBackend(), Limits(max_size=2, max_tokens=1_000, wait_s=LONG_S))
+    harness.add(entry_task("first"))
     await pass_time()
-    line.add(work("second"))
-    await wait_until(lambda: len(line.done) == 2, "both are answered")
-    assert [sorted(batch) for batch in line.backend.batches] == [["first", "second"]]
-    assert line.rans[0].gap >= STRETCH_S
+    harness.add(entry_task("second"))
+    await wait_until(lambda: len(harness.completed) == 2, "both are answered")
+    assert [sorted(batch) for batch in harness.backend.batches] == [["first", "second"]]
+    assert harness.results[0].gap_s >= STRETCH_S
 
 
-async def test_an_idle_moment_without_work_is_no_gap() -> None:
-    """It begins when the first of the batch's inputs is there to be run."""
-    line = Line(Scripted(), LIMITS)
-    line.add(work("first"))
-    await wait_until(lambda: "first" in line.done, "the first is answered")
+async def test_idle_time_without_work_is_no_gap() -> None:
+    """A gap begins when the first input of the batch is ready to run."""
+    harness = PipelineHarness(ScriptedBackend(), LIMITS)
+    harness.add(entry_task("first"))
+    await wait_until(lambda: "first" in harness.completed, "the first is answered")
     await pass_time()
     before = time.monotonic()
-    line.add(work("next"))
-    await wait_until(lambda: "next" in line.done, "the next is answered")
-    began = line.done["next"].began
-    assert began is not None
-    assert 0 <= line.rans[-1].gap <= began - before
+    harness.add(entry_task("next"))
+    await wait_until(lambda: "next" in harness.completed, "the next is answered")
+    started_at = harness.completed["next"].started_at
+    assert started_at is not None
+    assert 0 <= harness.results[-1].gap_s <= started_at - before

@@ -1,4 +1,4 @@
-"""The engine's pipeline where entries ask for something else than a vector for each input."""
+"""The engine's pipeline with entries of operations other than one vector for each input."""
 
 from __future__ import annotations
 
@@ -13,98 +13,103 @@ from gpuworker.engine.work import EntryTask
 from gpuworker.policy.limits import Limits
 from shared.codec import encode_ids
 from shared.messages import DECODE, EMBED_ALL, TOKENIZE, Options
-from tests.unit.gpuworker.engine.scripted import Line, Scripted, vector_of, work
+from tests.unit.gpuworker.engine.scripted import PipelineHarness, ScriptedBackend, entry_task, vector_of
 from tests.waiting import wait_until
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    """A pipeline that runs nothing before it is set free, with a first batch that waits for that."""
-    backend = Scripted()
-    backend.free.clear()
-    line = Line(backend, Limits(max_size=16, max_tokens=1_000))
-    line.add(work("first"))
-    yield line
-    backend.free.set()
+def harness() -> Iterator[PipelineHarness]:
+    """A pipeline whose first batch runs until `may_run` is set."""
+    backend = ScriptedBackend()
+    backend.may_run.clear()
+    harness = PipelineHarness(backend, Limits(max_size=16, max_tokens=1_000))
+    harness.add(entry_task("first"))
+    yield harness
+    backend.may_run.set()
 
 
-def asking(op: str, key: str, *texts: str, options: Options | None = None) -> EntryTask:
-    """Returns an entry that asks for this."""
-    return replace(work(key, *texts), op=op, options=options or Options())
+def op_task(op: str, key: str, *texts: str, options: Options | None = None) -> EntryTask:
+    """Returns an entry with this operation."""
+    return replace(entry_task(key, *texts), op=op, options=options or Options())
 
 
-async def answered(line: Line, number: int) -> None:
-    """Waits until so many entries are."""
-    await wait_until(lambda: len(line.answers) == number, f"{number} are answered, of {line.answers}")
+async def answered(harness: PipelineHarness, number: int) -> None:
+    """Waits until this number of entries is answered."""
+    await wait_until(lambda: len(harness.answered_keys) == number, f"{number} are answered, of {harness.answered_keys}")
 
 
-async def test_vectors_of_tokens_beside_those_of_texts(line: Line) -> None:
-    """The same text for both is two rows; each entry has what it asked for, and its batch is measured once."""
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
-    line.add(work("one", "abc", "d"), asking(EMBED_ALL, "all", "abc", "de"), work("other", "abc"))
-    line.backend.free.set()
-    await answered(line, 4)
-    done = line.done
+async def test_vectors_of_tokens_and_of_texts_run_in_one_batch(harness: PipelineHarness) -> None:
+    """The same text for both operations is two rows; each entry has its outputs, and the batch is measured once."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    harness.add(entry_task("one", "abc", "d"), op_task(EMBED_ALL, "all", "abc", "de"), entry_task("other", "abc"))
+    harness.backend.may_run.set()
+    await answered(harness, 4)
+    done = harness.completed
     expected = [[vector_of(each) for each in text] for text in ("abc", "de")]
-    for row, rows in zip(done["all"].rows, expected, strict=True):
+    for row, rows in zip(done["all"].outputs, expected, strict=True):
         assert row is not None
         assert np.array_equal(row, np.asarray(rows, dtype=np.float32))
     for key, texts in (("one", ("abc", "d")), ("other", ("abc",))):
-        found = np.asarray(done[key].rows)
+        found = np.asarray(done[key].outputs)
         assert np.array_equal(found, np.asarray([vector_of(each) for each in texts], dtype=np.float32))
-    [ran] = [each for each in line.rans if any(work.key == "all" for work in each.done)]
-    assert (ran.size, ran.inputs, len(ran.done)) == (4, 5, 3)
+    [result] = [each for each in harness.results if any(task.key == "all" for task in each.completed)]
+    assert (result.size, result.inputs, len(result.completed)) == (4, 5, 3)
 
 
-async def test_a_batch_of_both_fails_only_what_is_to_blame(line: Line) -> None:
-    """A text that cannot be run takes its own entry with it, whatever that asked for."""
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
-    line.add(work("one", "a"), asking(EMBED_ALL, "bad", "!run"), asking(EMBED_ALL, "good", "b"), work("two", "!run"))
-    line.backend.free.set()
-    await answered(line, 5)
-    assert sorted(line.done) == ["first", "good", "one"]
-    assert line.failed == {"bad": "input_failed", "two": "input_failed"}
-
-
-async def test_a_tokenizers_work_waits_for_no_batch(line: Line) -> None:
-    """The device is held up all the while."""
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
-    line.add(
-        asking(TOKENIZE, "tokens", "ab", options=Options(prompt_name="q")),
-        replace(work("text"), op=DECODE, inputs=[encode_ids([104, 105]), encode_ids([33])]),
-        work("later", "c"),
+async def test_in_a_batch_of_both_operations_only_the_cause_fails(harness: PipelineHarness) -> None:
+    """A text that cannot be run fails its own entry, whatever operation that has."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    harness.add(
+        entry_task("one", "a"),
+        op_task(EMBED_ALL, "bad", "!run"),
+        op_task(EMBED_ALL, "good", "b"),
+        entry_task("two", "!run"),
     )
-    await answered(line, 2)
-    [shown] = line.done["tokens"].values or []
+    harness.backend.may_run.set()
+    await answered(harness, 5)
+    assert sorted(harness.completed) == ["first", "good", "one"]
+    assert harness.failures == {"bad": "input_failed", "two": "input_failed"}
+
+
+async def test_a_tokenizer_operation_waits_for_no_batch(harness: PipelineHarness) -> None:
+    """It is answered while the device is busy."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    harness.add(
+        op_task(TOKENIZE, "tokens", "ab", options=Options(prompt_name="q")),
+        replace(entry_task("text"), op=DECODE, inputs=[encode_ids([104, 105]), encode_ids([33])]),
+        entry_task("later", "c"),
+    )
+    await answered(harness, 2)
+    [shown] = harness.completed["tokens"].values or []
     assert [each["text"] for each in json.loads(shown)] == list("q: ab")
-    assert line.done["tokens"].tokens == [len("q: ab")]
-    assert line.done["text"].values == [b'"hi"', b'"!"']
-    assert line.begun == ["first", "tokens", "text"]  # so that an engine that dies of them is blamed for it
-    line.backend.free.set()
-    await answered(line, 4)
+    assert harness.completed["tokens"].tokens == [len("q: ab")]
+    assert harness.completed["text"].values == [b'"hi"', b'"!"']
+    assert harness.started == ["first", "tokens", "text"]  # so that they are suspects if the engine dies of them
+    harness.backend.may_run.set()
+    await answered(harness, 4)
 
 
-async def test_what_nobody_waits_for_is_not_read(line: Line) -> None:
-    """Whether it was dropped, or its deadline has passed."""
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
-    late = replace(work("late", "a", timeout_s=-1.0), op=TOKENIZE)
-    line.add(late, asking(TOKENIZE, "fine", "a"))
-    await answered(line, 2)
-    assert line.failed == {"late": "deadline_exceeded"}
-    assert line.begun == ["first", "fine"]
-    line.backend.free.set()
+async def test_a_tokenizer_operation_does_not_run_after_its_deadline(harness: PipelineHarness) -> None:
+    """It fails, and never starts."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    late = replace(entry_task("late", "a", timeout_s=-1.0), op=TOKENIZE)
+    harness.add(late, op_task(TOKENIZE, "fine", "a"))
+    await answered(harness, 2)
+    assert harness.failures == {"late": "deadline_exceeded"}
+    assert harness.started == ["first", "fine"]
+    harness.backend.may_run.set()
 
 
-async def test_what_a_tokenizer_cannot_do_fails_alone(line: Line) -> None:
-    """With the code of who is to blame."""
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
-    line.add(
-        asking(TOKENIZE, "broken", "!token"),
-        asking(TOKENIZE, "no prompt", "a", options=Options(prompt_name="missing")),
-        asking(DECODE, "no ids", "a"),
-        asking(TOKENIZE, "fine", "a"),
+async def test_a_tokenizer_operation_fails_alone(harness: PipelineHarness) -> None:
+    """Its code says whether the model or the client is the cause."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    harness.add(
+        op_task(TOKENIZE, "broken", "!token"),
+        op_task(TOKENIZE, "no prompt", "a", options=Options(prompt_name="missing")),
+        op_task(DECODE, "no ids", "a"),
+        op_task(TOKENIZE, "fine", "a"),
     )
-    await answered(line, 4)
-    assert line.failed == {"broken": "input_failed", "no prompt": "invalid_request", "no ids": "invalid_request"}
-    assert list(line.done) == ["fine"]
-    line.backend.free.set()
+    await answered(harness, 4)
+    assert harness.failures == {"broken": "input_failed", "no prompt": "invalid_request", "no ids": "invalid_request"}
+    assert list(harness.completed) == ["fine"]
+    harness.backend.may_run.set()

@@ -1,4 +1,4 @@
-"""The engine's pipeline where entries ask for something: each gets what it asked for, whatever runs beside it."""
+"""The engine's pipeline with entries that have options: these apply to each entry, whatever runs beside it."""
 
 from __future__ import annotations
 
@@ -11,112 +11,117 @@ import pytest
 from gpuworker.engine.work import EntryTask
 from gpuworker.policy.limits import Limits
 from shared.messages import Options
-from tests.unit.gpuworker.engine.scripted import DIM, Line, Scripted, vector_of, work
+from tests.unit.gpuworker.engine.scripted import DIM, PipelineHarness, ScriptedBackend, entry_task, vector_of
 from tests.waiting import wait_until
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    """A pipeline around a model that normalizes; it runs nothing before it is set free."""
-    backend = Scripted(normalizes=True)
-    backend.free.clear()
-    line = Line(backend, Limits(max_size=16, max_tokens=1_000))
-    line.add(work("first"))
-    yield line
-    backend.free.set()
+def harness() -> Iterator[PipelineHarness]:
+    """A pipeline around a model that normalizes, whose first batch runs until `may_run` is set."""
+    backend = ScriptedBackend(normalizes=True)
+    backend.may_run.clear()
+    harness = PipelineHarness(backend, Limits(max_size=16, max_tokens=1_000))
+    harness.add(entry_task("first"))
+    yield harness
+    backend.may_run.set()
 
 
-def asking(options: Options, key: str, *texts: str) -> EntryTask:
+def task_with(options: Options, key: str, *texts: str) -> EntryTask:
     """Returns an entry with these options."""
-    return replace(work(key, *texts), options=options)
+    return replace(entry_task(key, *texts), options=options)
 
 
-def ran(line: Line) -> list[str]:
-    """Returns the texts that ran behind the first."""
-    return sorted(text for batch in line.backend.batches[1:] for text in batch)
+def later_texts(harness: PipelineHarness) -> list[str]:
+    """Returns the texts that ran after the first batch."""
+    return sorted(text for batch in harness.backend.batches[1:] for text in batch)
 
 
-async def run(line: Line, *works: EntryTask) -> dict[str, EntryTask]:
-    """Has these entries run together; returns those with vectors."""
-    await wait_until(lambda: line.backend.batches == [["first"]], "the first batch runs")
-    line.add(*works)
-    line.backend.free.set()
-    await wait_until(lambda: len(line.answers) == 1 + len(works), f"all are answered, of {line.answers}")
-    return line.done
+async def run(harness: PipelineHarness, *tasks: EntryTask) -> dict[str, EntryTask]:
+    """Runs these entries together; returns the completed ones."""
+    await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
+    harness.add(*tasks)
+    harness.backend.may_run.set()
+    await wait_until(
+        lambda: len(harness.answered_keys) == 1 + len(tasks), f"all are answered, of {harness.answered_keys}"
+    )
+    return harness.completed
 
 
-def close(found: EntryTask, *expected: np.ndarray) -> bool:
-    """Whether an entry has these vectors."""
-    return np.allclose(np.asarray(found.rows), np.asarray(expected), atol=1e-6)
+def has_vectors(task: EntryTask, *expected: np.ndarray) -> bool:
+    """Returns whether an entry has these vectors."""
+    return np.allclose(np.asarray(task.outputs), np.asarray(expected), atol=1e-6)
 
 
 def unit(text: str) -> np.ndarray:
-    """Returns what the model makes of a text."""
+    """Returns the vector of a text, of length 1."""
     vector = np.asarray(vector_of(text), dtype=np.float32)
     return vector / np.linalg.norm(vector)
 
 
-async def test_one_text_with_two_prompts_is_two(line: Line) -> None:
-    """Those with the same prompt share a row, whatever else they ask for."""
-    done = await run(
-        line,
-        work("plain", "a"),
-        work("plain too", "a"),
-        asking(Options(prompt_name="query"), "query", "a"),
-        asking(Options(prompt_name="query", dimensions=2), "query cut", "a"),
-        asking(Options(prompt_name="document"), "document", "a"),
+async def test_one_text_with_two_prompts_is_two(harness: PipelineHarness) -> None:
+    """Entries with the same prompt share a row, whatever their other options are."""
+    completed = await run(
+        harness,
+        entry_task("plain", "a"),
+        entry_task("plain too", "a"),
+        task_with(Options(prompt_name="query"), "query", "a"),
+        task_with(Options(prompt_name="query", dimensions=2), "query cut", "a"),
+        task_with(Options(prompt_name="document"), "document", "a"),
     )
-    assert ran(line) == ["a", "document: a", "query: a"]
-    assert all(close(done[key], unit("a")) for key in ("plain", "plain too"))
-    assert close(done["query"], unit("query: a"))
-    assert close(done["document"], unit("document: a"))
+    assert later_texts(harness) == ["a", "document: a", "query: a"]
+    assert all(has_vectors(completed[key], unit("a")) for key in ("plain", "plain too"))
+    assert has_vectors(completed["query"], unit("query: a"))
+    assert has_vectors(completed["document"], unit("document: a"))
     cut = unit("query: a")[:2]
-    assert close(done["query cut"], cut / np.linalg.norm(cut))
+    assert has_vectors(completed["query cut"], cut / np.linalg.norm(cut))
 
 
-async def test_a_raw_vector_beside_others(line: Line) -> None:
-    """The batch runs once, without the last step, and who did not object gets it."""
-    done = await run(
-        line,
-        asking(Options(normalize=False), "raw", "a", "b"),
-        work("plain", "a"),
-        asking(Options(normalize=True), "unit", "a"),
+async def test_a_raw_vector_beside_others(harness: PipelineHarness) -> None:
+    """The batch runs once, without the normalization; the other entries get normalized vectors."""
+    completed = await run(
+        harness,
+        task_with(Options(normalize=False), "raw", "a", "b"),
+        entry_task("plain", "a"),
+        task_with(Options(normalize=True), "unit", "a"),
     )
-    assert ran(line) == ["a", "b"]
-    assert close(done["raw"], np.asarray(vector_of("a")), np.asarray(vector_of("b")))
-    assert close(done["plain"], unit("a"))
-    assert close(done["unit"], unit("a"))
+    assert later_texts(harness) == ["a", "b"]
+    assert has_vectors(completed["raw"], np.asarray(vector_of("a")), np.asarray(vector_of("b")))
+    assert has_vectors(completed["plain"], unit("a"))
+    assert has_vectors(completed["unit"], unit("a"))
 
 
-async def test_what_the_model_does_not_do_is_refused(line: Line) -> None:
-    """The entry fails as the client's fault, with a reason; its neighbours do not."""
-    done = await run(
-        line,
-        work("plain", "a"),
-        asking(Options(prompt_name="missing"), "prompt", "a"),
-        asking(Options(dimensions=DIM + 1), "wide", "a"),
-        asking(Options(dimensions=DIM), "all", "a"),
+async def test_options_that_the_model_does_not_have_are_refused(harness: PipelineHarness) -> None:
+    """The entry fails as an invalid request, with a reason; the others do not fail."""
+    completed = await run(
+        harness,
+        entry_task("plain", "a"),
+        task_with(Options(prompt_name="missing"), "prompt", "a"),
+        task_with(Options(dimensions=DIM + 1), "wide", "a"),
+        task_with(Options(dimensions=DIM), "all", "a"),
     )
-    assert line.failed == {"prompt": "invalid_request", "wide": "invalid_request"}
-    messages = {each.key: each.message for ran in line.rans for each in ran.failed}
+    assert harness.failures == {"prompt": "invalid_request", "wide": "invalid_request"}
+    messages = {each.key: each.message for result in harness.results for each in result.failures}
     assert messages == {
         "prompt": "there is no such prompt",
         "wide": "dimensions: the vectors of this model have 4, not 5.",
     }
-    assert close(done["plain"], unit("a"))
-    assert close(done["all"], unit("a"))
+    assert has_vectors(completed["plain"], unit("a"))
+    assert has_vectors(completed["all"], unit("a"))
 
 
-async def test_tokens_are_counted_for_each_entry(line: Line) -> None:
-    """What the model reads, a prompt too; and each input counts, though the same text ran once."""
-    done = await run(line, work("two", "abc", "abc"), asking(Options(prompt_name="q"), "query", "abc"))
-    assert (done["two"].tokens, done["query"].tokens) == ([3, 3], [len("q: abc")])
+async def test_tokens_are_counted_for_each_entry(harness: PipelineHarness) -> None:
+    """The prompt counts, and so does each input, although the same text runs once."""
+    completed = await run(harness, entry_task("two", "abc", "abc"), task_with(Options(prompt_name="q"), "query", "abc"))
+    assert (completed["two"].tokens, completed["query"].tokens) == ([3, 3], [len("q: abc")])
 
 
-async def test_entries_that_are_read_alike_share_a_row(line: Line) -> None:
-    """What is done to the vector afterwards does not keep them apart."""
-    done = await run(
-        line, work("plain", "a"), asking(Options(), "said", "a"), asking(Options(dimensions=2), "cut", "a")
+async def test_entries_with_the_same_tokens_share_a_row(harness: PipelineHarness) -> None:
+    """Options that change only the vector do not separate them."""
+    completed = await run(
+        harness,
+        entry_task("plain", "a"),
+        task_with(Options(), "explicit", "a"),
+        task_with(Options(dimensions=2), "cut", "a"),
     )
-    assert ran(line) == ["a"]
-    assert close(done["said"], unit("a"))
+    assert later_texts(harness) == ["a"]
+    assert has_vectors(completed["explicit"], unit("a"))

@@ -1,4 +1,4 @@
-"""What waits for a batch, and what of it a plan can see."""
+"""The inputs that wait for a batch, and which of them a plan sees."""
 
 from __future__ import annotations
 
@@ -16,83 +16,83 @@ NOW, LATER = 100.0, 1_000.0
 
 
 class Encoded(NamedTuple):
-    """A text of so many tokens."""
+    """A text of this number of tokens."""
 
     tokens: int
 
 
 def item(text: str, *, tokens: int = 10, bulk: bool = False, attempts: int = 0, since: float = NOW) -> InputItem:
     """Returns the only input of an entry."""
-    work = EntryTask(f"{text} {bulk} {attempts}", (text,), since, LATER, attempts, bulk)
-    return InputItem(work, 0, Encoded(tokens), WaitingInput(tokens, since, LATER, attempts, work.key, bulk), since)
+    task = EntryTask(f"{text} {bulk} {attempts}", (text,), since, LATER, attempts, bulk)
+    return InputItem(task, 0, Encoded(tokens), WaitingInput(tokens, since, LATER, attempts, task.key, bulk), since)
 
 
-def planned(shelf: WaitingInputs, now: float = NOW) -> list[str]:
-    """Takes the next batch off the shelf; returns its texts."""
-    rows, _ = shelf.take(shelf.plan(LIMITS, now, busy=False, suspect_ran=False), now)
-    shelf.begins(rows, now)
-    return [str(row.items[0].work.inputs[0]) for row in rows]
+def planned(waiting: WaitingInputs, now: float = NOW) -> list[str]:
+    """Takes the next batch of the waiting inputs, as one that begins; returns its texts."""
+    rows, _ = waiting.take(waiting.plan(LIMITS, now, busy=False, suspect_ran=False), now)
+    waiting.record_start(rows, now)
+    return [str(row.items[0].task.inputs[0]) for row in rows]
 
 
-def shelf_of(items: Sequence[InputItem]) -> WaitingInputs:
-    """Returns a shelf with these."""
-    shelf = WaitingInputs(LIMITS, 1)
-    shelf.add(items)
-    return shelf
+def waiting_inputs(items: Sequence[InputItem]) -> WaitingInputs:
+    """Returns waiting inputs with these items."""
+    waiting = WaitingInputs(LIMITS, 1)
+    waiting.add(items)
+    return waiting
 
 
 def test_bulk_goes_in_the_order_of_arrival_however_much_there_is() -> None:
-    """A plan sees as much as a batch takes, and all of it goes in the end."""
-    shelf = shelf_of([item(f"{i}", bulk=True, since=NOW + i) for i in range(1_000)])
-    assert shelf.tokens == 10_000
-    assert [text for _ in range(250) for text in planned(shelf)] == [f"{i}" for i in range(1_000)]
-    assert (shelf.tokens, bool(shelf)) == (0, False)
+    """A plan sees as many inputs as fit into a batch, and all inputs are taken in the end."""
+    waiting = waiting_inputs([item(f"{i}", bulk=True, since=NOW + i) for i in range(1_000)])
+    assert waiting.tokens == 10_000
+    assert [text for _ in range(250) for text in planned(waiting)] == [f"{i}" for i in range(1_000)]
+    assert (waiting.tokens, bool(waiting)) == (0, False)
 
 
 def test_interactive_inputs_are_seen_behind_any_amount_of_bulk() -> None:
-    """And so are suspects, who do not stand in the way of bulk either."""
+    """Suspects are visible, too, and do not delay bulk."""
     suspects = [item(f"suspect {i}", bulk=True, attempts=1) for i in range(50)]
     bulk = [item(f"{i}", bulk=True) for i in range(100)]
-    shelf = shelf_of([*suspects, *bulk, item("interactive")])
-    assert planned(shelf) == ["interactive", "0", "1", "2"]
-    while not planned(shelf)[0].startswith("suspect"):
+    waiting = waiting_inputs([*suspects, *bulk, item("interactive")])
+    assert planned(waiting) == ["interactive", "0", "1", "2"]
+    while not planned(waiting)[0].startswith("suspect"):
         pass
-    assert shelf.tokens == 49 * 10
+    assert waiting.tokens == 49 * 10
 
 
-def test_what_bulk_and_interactive_inputs_share_is_interactive_as_long_as_these_wait() -> None:
-    """When they have gone it is bulk again, in its place behind others, and owed its turn like these."""
+def test_a_row_with_bulk_and_interactive_inputs_is_interactive_while_these_wait() -> None:
+    """After they have ended the row is bulk again, behind the other bulk, and is owed its turn like it."""
     shared, same = item("same", bulk=True), item("same")
-    shelf = shelf_of([item("a", bulk=True), shared, same])
-    assert shelf.tokens == 20
-    same.work.over = True
-    shelf.sweep()
-    shelf.add([item("interactive")])
-    assert planned(shelf) == ["interactive", "a", "same"]
-    assert not shelf
+    waiting = waiting_inputs([item("a", bulk=True), shared, same])
+    assert waiting.tokens == 20
+    same.task.closed = True
+    waiting.remove_closed()
+    waiting.add([item("interactive")])
+    assert planned(waiting) == ["interactive", "a", "same"]
+    assert not waiting
 
 
-def test_a_batch_that_is_put_back_goes_before_what_came_since() -> None:
-    """But behind the interactive input that it would have held up; what has ended meanwhile is left out."""
+def test_a_batch_that_is_put_back_goes_before_later_inputs() -> None:
+    """The interactive input that it would have delayed goes first; inputs of closed entries are left out."""
     ready = [item(f"{i}", bulk=True) for i in range(3)]
-    shelf = shelf_of(ready)
-    rows, _ = shelf.take(shelf.plan(LIMITS, NOW, busy=True, suspect_ran=False), NOW)
-    shelf.hold(Batch(rows, None), NOW, bulk_led=False)
-    shelf.add([item("later", bulk=True, since=NOW + 1), item("interactive", since=NOW + 1)])
-    ready[1].work.over = True
-    assert shelf.take_ready() is None
-    assert shelf.tokens == 40
-    assert planned(shelf) == ["interactive", "0", "2", "later"]
+    waiting = waiting_inputs(ready)
+    rows, _ = waiting.take(waiting.plan(LIMITS, NOW, busy=True, suspect_ran=False), NOW)
+    waiting.hold_ready(Batch(rows, None), NOW, bulk_first=False)
+    waiting.add([item("later", bulk=True, since=NOW + 1), item("interactive", since=NOW + 1)])
+    ready[1].task.closed = True
+    assert waiting.take_ready() is None
+    assert waiting.tokens == 40
+    assert planned(waiting) == ["interactive", "0", "2", "later"]
 
 
-def test_a_batch_with_bulk_is_not_made_ready_where_interactive_inputs_come_before_it_begins() -> None:
-    """It would be put back; without bulk in the last, or without others to come, it is worth it."""
-    shelf = shelf_of([item("alone")])
-    planned(shelf)
-    assert not shelf.is_unsettled(NOW)
+def test_a_batch_with_bulk_would_be_outranked_if_interactive_inputs_come_before_it_begins() -> None:
+    """It would not if the last batch had no bulk, or if no interactive inputs are expected."""
+    waiting = waiting_inputs([item("single")])
+    planned(waiting)
+    assert not waiting.would_be_outranked(NOW)
     for i in range(300):
         now = NOW + i * 0.01
-        shelf.add([item(f"interactive {i}", since=now), item(f"{i}", bulk=True, since=now)])
-        planned(shelf, now)
-    assert shelf.is_unsettled(now)
-    assert not shelf.is_unsettled(now + 60)
+        waiting.add([item(f"interactive {i}", since=now), item(f"{i}", bulk=True, since=now)])
+        planned(waiting, now)
+    assert waiting.would_be_outranked(now)
+    assert not waiting.would_be_outranked(now + 60)

@@ -45,9 +45,9 @@ RESULTS = st.builds(EntryResult, counts=tuples_of(INTEGERS), tokens=tuples_of(IN
 SEQUENCES = {
     "entries": tuples_of(ENTRIES),
     "keys": tuples_of(st.text()),
-    "paused": tuples_of(st.text()),
-    "done": tuples_of(RESULTS),
-    "failed": tuples_of(st.builds(EntryFailure)),
+    "paused_keys": tuples_of(st.text()),
+    "results": tuples_of(RESULTS),
+    "failures": tuples_of(st.builds(EntryFailure)),
 }
 """Of the fields that hold several values: tuples, as which they come back."""
 
@@ -80,8 +80,8 @@ def test_each_kind_comes_back_as_it_was_sent(kind: type, data: st.DataObject) ->
 def test_lists_come_back_as_tuples() -> None:
     """A decoded message cannot change, whatever its sender had."""
     assert decode_message(encode_message(EntriesStarted(["a", "b"]))) == EntriesStarted(("a", "b"))
-    sent = BatchCompleted(done=[RESULT._replace(tokens=[1, 2])])
-    assert decode_message(encode_message(sent)) == BatchCompleted(done=(RESULT._replace(tokens=(1, 2)),))
+    sent = BatchCompleted(results=[RESULT._replace(tokens=[1, 2])])
+    assert decode_message(encode_message(sent)) == BatchCompleted(results=(RESULT._replace(tokens=(1, 2)),))
 
 
 def test_options_come_back_as_options() -> None:
@@ -166,8 +166,8 @@ def test_a_malformed_field_is_refused_by_name(values: Sequence[object], reason: 
 def test_a_malformed_row_is_refused(rows: object) -> None:
     """One wrong value is enough, in any row and at any place."""
     values = [getattr(BatchCompleted(), name) for name in BatchCompleted.__slots__]
-    values[BatchCompleted.__slots__.index("done")] = rows
-    with pytest.raises(FrameError, match="'done' of BatchCompleted"):
+    values[BatchCompleted.__slots__.index("results")] = rows
+    with pytest.raises(FrameError, match="'results' of BatchCompleted"):
         decode_message(encode_raw("BatchCompleted", *values))
 
 
