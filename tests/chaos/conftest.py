@@ -10,7 +10,7 @@ import redis.asyncio
 
 from tests.chaos.report import FAULT
 from tests.chaos.scenario import Figures, Scenario
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.servers import Server

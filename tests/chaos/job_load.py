@@ -15,7 +15,7 @@ import httpx
 
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, Call
-from tests.integration.gateway.house import digits, digits_of
+from tests.integration.gateway.gateway_cluster import digits, digits_of
 
 TIMEOUT_S = 60.0
 """A job that has not ended after this time hangs."""

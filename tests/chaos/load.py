@@ -17,7 +17,7 @@ import httpx
 
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
-from tests.integration.gateway.house import digits, digits_of
+from tests.integration.gateway.gateway_cluster import digits, digits_of
 
 ANSWER_MARGIN_S = 10.0
 

@@ -19,7 +19,7 @@ from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
-from tests.integration.gateway.house import Gateway, House, lines_of, metrics_url, value_in
+from tests.integration.gateway.gateway_cluster import Gateway, House, lines_of, metrics_url, value_in
 from tests.processes import Program
 from tests.waiting import wait_until
 

@@ -31,7 +31,7 @@ from tests.chaos.history import Verdict, judge
 from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct
 from tests.chaos.test_redis import DATA_LOSSES, stall
 from tests.chaos.test_workers import engine_of
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.leaks import find_leaks
 from tests.processes import Processes
 from tests.servers import Server

@@ -17,8 +17,8 @@ from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
 from tests.chaos.scenario import FAST_WORKER, Scenario, all_correct, metric, seconds_until
-from tests.integration.cluster.many import Caller, connect, raise_open_files
-from tests.integration.gateway.house import Gateway
+from tests.integration.cluster.connections import Caller, connect, raise_open_files
+from tests.integration.gateway.gateway_cluster import Gateway
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.chaos.scenario import Scenario, all_correct
-from tests.integration.gateway.house import Gateway
+from tests.integration.gateway.gateway_cluster import Gateway
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 

@@ -14,7 +14,7 @@ from shared.connection import QueueConnections
 from tests import plain_http
 from tests.chaos.scenario import Scenario, all_correct, worker_name
 from tests.chaos.test_workers import engine_of
-from tests.integration.gateway.house import error_of
+from tests.integration.gateway.gateway_cluster import error_of
 from tests.processes import Program
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_dead_letters]

@@ -21,7 +21,7 @@ from tests.chaos.scenario import Scenario, all_correct
 from tests.chaos.test_inputs import POISON, SLOW, EngineKiller
 from tests.chaos.test_network import clear_fault, inject_fault, start_proxied_gateway
 from tests.chaos.test_redis import DOWN_S, FSYNC, NO_RECLAIM_MS, destroy_group, log_size, stall
-from tests.integration.gateway.house import digits, digits_of
+from tests.integration.gateway.gateway_cluster import digits, digits_of
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 

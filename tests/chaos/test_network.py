@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric
-from tests.integration.gateway.house import listens, where
+from tests.integration.gateway.gateway_cluster import listens, where
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 

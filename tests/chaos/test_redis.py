@@ -19,7 +19,7 @@ from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.scenario import Scenario, all_correct
-from tests.integration.gateway.house import Gateway, error_of, lines_of
+from tests.integration.gateway.gateway_cluster import Gateway, error_of, lines_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

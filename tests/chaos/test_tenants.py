@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.load import open_loop
 from tests.chaos.scenario import Scenario
-from tests.stillness import Stillness
+from tests.stall_detector import Stillness
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 

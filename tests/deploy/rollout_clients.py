@@ -15,7 +15,7 @@ import httpx
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
 from tests.chaos.load import concurrent_clients
-from tests.integration.gateway.house import digits, digits_of
+from tests.integration.gateway.gateway_cluster import digits, digits_of
 
 MODEL = "slow"
 """Queue of the model that these clients use."""

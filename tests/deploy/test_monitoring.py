@@ -26,7 +26,7 @@ from tests.deploy.custom_resources import violations
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.promql import groups_in, joins_in, matchers_in, metrics_in
 from tests.deploy.promtool import check_rules, promtool
-from tests.integration.gateway.house import Gateway, House, metrics_url
+from tests.integration.gateway.gateway_cluster import Gateway, House, metrics_url
 from tests.processes import Processes, Program
 from tests.waiting import wait_until
 

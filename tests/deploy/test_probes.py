@@ -10,7 +10,7 @@ from redbatch.up.local_redis import free_port
 from tests import plain_http
 from tests.deploy.checks.ports import PARTS
 from tests.deploy.manifests import RENDERED, named, objects, pod_of
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.processes import Processes
 from tests.waiting import wait_until
 

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from redbatch.bench.arrivals import poisson, schedule
 from tests.bench_server import answer, serving
-from tests.integration.gateway.house import Gateway, House
+from tests.integration.gateway.gateway_cluster import Gateway, House
 from tests.processes import Processes
 from tests.waiting import wait_until
 

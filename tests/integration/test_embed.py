@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import redis
 
-from tests.integration.gateway.house import Gateway, House, digits, digits_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of
 from tests.processes import Processes
 from tests.waiting import wait_until
 

@@ -21,8 +21,8 @@ from redbatch.redis_users.rules import USERS
 from shared import producer, scripts
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
-from tests.integration.gateway.house import Gateway as Serving
-from tests.integration.gateway.house import House, digits, digits_of
+from tests.integration.gateway.gateway_cluster import Gateway as Serving
+from tests.integration.gateway.gateway_cluster import House, digits, digits_of
 from tests.integration.queue.actors import Gateway, request
 from tests.processes import Processes
 from tests.servers import Server

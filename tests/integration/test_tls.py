@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from redbatch.commands import app
 from redbatch.up.local_redis import LocalRedisError, free_port
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, lines_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, lines_of
 from tests.processes import Processes, Program
 from tests.servers import Server, skip
 from tests.users import as_user

@@ -15,15 +15,15 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import description
-from api.jobs.schema import LINES
-from tests.integration.gateway.house import Gateway
+from api.jobs.schema import NDJSON_TYPES
+from tests.integration.gateway.gateway_cluster import Gateway
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 EXAMPLES = 40
 
 
-@schemathesis.serializer(*LINES)
+@schemathesis.serializer(*NDJSON_TYPES)
 def lines_of(_context: schemathesis.SerializationContext, value: object) -> bytes:
     """Returns a body of lines as it is sent: whatever text was made up for it."""
     return str(value).encode(errors="replace")

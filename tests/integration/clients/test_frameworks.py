@@ -12,7 +12,7 @@ import pytest
 
 from bench.peers import environment
 from tests.integration.clients.test_openai import DOCUMENTS, model_of, unit
-from tests.integration.gateway.house import Gateway
+from tests.integration.gateway.gateway_cluster import Gateway
 
 pytestmark = [pytest.mark.redis, pytest.mark.frameworks]
 

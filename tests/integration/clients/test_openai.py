@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from gpuworker.models import parse_model
 from tests.integration.clients.test_openai import async_openai_at
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]
 

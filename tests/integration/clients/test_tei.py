@@ -15,7 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from shared.process.version import __version__
 from tests import plain_http
 from tests.integration.clients.test_openai import DOCUMENTS, unit
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

@@ -15,7 +15,7 @@ from gpuworker.models import parse_model
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
 from tests.integration.clients.test_tei import error, post
-from tests.integration.gateway.house import Gateway, House
+from tests.integration.gateway.gateway_cluster import Gateway, House
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]

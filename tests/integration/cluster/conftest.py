@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from api.dispatch.dispatcher import Dispatcher
 from api.settings import GatewaySettings
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.users import as_user

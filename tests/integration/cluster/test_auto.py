@@ -7,9 +7,9 @@ import re
 import pytest
 
 from tests import plain_http
+from tests.integration.cluster.client_pool import Crowd
 from tests.integration.cluster.conftest import Open
-from tests.integration.cluster.crowd import Crowd
-from tests.integration.gateway.house import House, lines_of
+from tests.integration.gateway.gateway_cluster import House, lines_of
 from tests.processes import Program
 from tests.waiting import wait_until
 

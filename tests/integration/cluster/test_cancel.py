@@ -15,9 +15,9 @@ from api.dispatch.dispatcher import Dispatcher
 from shared.connection import QueueConnections
 from shared.errors import RedbatchError
 from shared.keys import Keys
+from tests.integration.cluster.client_pool import Crowd, is_for
 from tests.integration.cluster.conftest import Open
-from tests.integration.cluster.crowd import Crowd, is_for
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 

@@ -10,9 +10,9 @@ import pytest
 from api.dialects.request import InferenceRequest
 from api.dispatch.monitor import POLL_INTERVAL_S, UNREACHABLE_AFTER_S
 from shared.errors import RedisUnreachableError
+from tests.integration.cluster.client_pool import is_for
 from tests.integration.cluster.conftest import Open
-from tests.integration.cluster.crowd import is_for
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 

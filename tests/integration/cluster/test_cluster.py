@@ -11,9 +11,9 @@ import pytest
 import redis.asyncio
 
 from shared.keys import Keys
-from tests.integration.cluster.crowd import inputs_run
-from tests.integration.cluster.many import connect, raise_open_files
-from tests.integration.gateway.house import House
+from tests.integration.cluster.client_pool import inputs_run
+from tests.integration.cluster.connections import connect, raise_open_files
+from tests.integration.gateway.gateway_cluster import House
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

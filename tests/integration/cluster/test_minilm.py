@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.integration.worker.test_minilm import encoded, entries_of, mixed_texts
 
 pytestmark = [pytest.mark.redis, pytest.mark.model]

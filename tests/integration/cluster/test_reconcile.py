@@ -12,9 +12,9 @@ import redis.asyncio
 
 from api.dialects.request import InferenceRequest
 from shared.keys import GROUP, Keys
+from tests.integration.cluster.client_pool import Crowd, is_for
 from tests.integration.cluster.conftest import Open
-from tests.integration.cluster.crowd import Crowd, is_for
-from tests.integration.gateway.house import House, metric
+from tests.integration.gateway.gateway_cluster import House, metric
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 

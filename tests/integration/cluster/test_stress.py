@@ -14,9 +14,9 @@ import pytest
 import redis.asyncio
 
 from shared.keys import Keys
+from tests.integration.cluster.client_pool import Crowd, inputs_run
 from tests.integration.cluster.conftest import Open
-from tests.integration.cluster.crowd import Crowd, inputs_run
-from tests.integration.gateway.house import House
+from tests.integration.gateway.gateway_cluster import House
 from tests.proxy import Fate, FaultProxy
 from tests.waiting import wait_until
 

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, error_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, error_of
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs/examples"
-KINDS = "tests.integration.functions.kinds"
+KINDS = "tests.integration.functions.function_models"
 
 
 @pytest_asyncio.fixture

@@ -14,7 +14,7 @@ from shared import consumer
 from shared.connection import QueueConnections
 from shared.messages import Heartbeat
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House
+from tests.integration.gateway.gateway_cluster import Gateway, House
 from tests.processes import Processes
 from tests.servers import Server
 from tests.waiting import wait_until

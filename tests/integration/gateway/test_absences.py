@@ -16,7 +16,7 @@ import redis.asyncio
 
 from redbatch.up.local_redis import LocalRedis
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of
 from tests.users import users_are_on
 from tests.waiting import wait_until
 

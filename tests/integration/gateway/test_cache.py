@@ -11,7 +11,7 @@ import pytest
 
 from redbatch.up.local_redis import LocalRedis
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, metric, right
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, metric, right
 from tests.processes import Program
 from tests.waiting import wait_until
 

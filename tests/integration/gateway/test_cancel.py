@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from shared.keys import Keys
-from tests.integration.gateway.house import Gateway, House
+from tests.integration.gateway.gateway_cluster import Gateway, House
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("said_ready")]

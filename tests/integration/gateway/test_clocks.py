@@ -10,9 +10,18 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway import shifted
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, lines_of, listens, where
-from tests.integration.gateway.house import worker_is_ready as is_ready
+from tests.integration.gateway import shifted_clock
+from tests.integration.gateway.gateway_cluster import (
+    Gateway,
+    House,
+    digits,
+    digits_of,
+    error_of,
+    lines_of,
+    listens,
+    where,
+)
+from tests.integration.gateway.gateway_cluster import worker_is_ready as is_ready
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -26,7 +35,7 @@ async def start(house: House, name: str, module: str, shift_s: float, **settings
     """Starts a program whose clock is wrong."""
     env = house.env(**settings) | {"SHIFTED": module, "SHIFT_S": str(shift_s), "PYTHONPATH": str(ROOT)}
     ready = listens if module == "api" else is_ready
-    program = await house.processes.start(name, shifted.NAME, env, ready)
+    program = await house.processes.start(name, shifted_clock.NAME, env, ready)
     clock = next(line for line in lines_of(program) if line["msg"] == "clock")
     assert abs(clock["shown"] - clock["right"] - shift_s) < APART_S / 2, "its clock is wrong"
     return program

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from tests.integration.gateway.house import House, error_of
+from tests.integration.gateway.gateway_cluster import House, error_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

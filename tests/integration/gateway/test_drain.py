@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

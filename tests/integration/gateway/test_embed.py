@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, digits, digits_of, right, talk
+from tests.integration.gateway.gateway_cluster import Gateway, digits, digits_of, right, talk
 
 pytestmark = pytest.mark.redis
 

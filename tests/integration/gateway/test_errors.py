@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, error_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, error_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

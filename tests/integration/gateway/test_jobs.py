@@ -19,7 +19,7 @@ import redis
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of
 from tests.processes import Processes
 from tests.servers import Server, parse_version
 from tests.users import REPLICA, password_of, users_are_on

@@ -28,7 +28,7 @@ from shared.connection import QueueConnections, RedisConnection
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
-from tests.integration.gateway.house import Gateway, House, digits, digits_of, error_of, talk
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of, talk
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

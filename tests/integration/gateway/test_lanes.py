@@ -18,7 +18,7 @@ from api.dispatch.admission import QUEUE_TIME_SHARE
 from api.dispatch.splitting import estimate_tokens
 from shared import producer
 from shared.connection import QueueConnections
-from tests.integration.gateway.house import Gateway, House, error_of, right
+from tests.integration.gateway.gateway_cluster import Gateway, House, error_of, right
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

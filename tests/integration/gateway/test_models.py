@@ -12,7 +12,7 @@ import pytest
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.gateway.house import REPEATS, Gateway, House, digits, error_of, right
+from tests.integration.gateway.gateway_cluster import REPEATS, Gateway, House, digits, error_of, right
 from tests.processes import Program
 from tests.waiting import wait_until
 

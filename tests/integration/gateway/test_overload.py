@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis.asyncio
 
-from tests.integration.gateway.house import House, digits, digits_of, error_of, right
+from tests.integration.gateway.gateway_cluster import House, digits, digits_of, error_of, right
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, error_of, talk
+from tests.integration.gateway.gateway_cluster import Gateway, House, error_of, talk
 
 pytestmark = pytest.mark.redis
 

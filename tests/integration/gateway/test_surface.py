@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.gateway.house import Gateway, House, digits_of, lines_of
+from tests.integration.gateway.gateway_cluster import Gateway, House, digits_of, lines_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

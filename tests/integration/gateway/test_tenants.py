@@ -13,7 +13,7 @@ from shared import api_keys
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from shared.tenants import Quota
-from tests.integration.gateway.house import Gateway, House, error_of, right
+from tests.integration.gateway.gateway_cluster import Gateway, House, error_of, right
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]

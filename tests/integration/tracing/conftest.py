@@ -29,9 +29,9 @@ from shared.messages import Heartbeat
 from shared.process.tracing import create_tracing
 from shared.process.tracing.provider import create_bare_provider
 from tests import plain_http
-from tests.integration.gateway.house import House as Separate
+from tests.integration.gateway.gateway_cluster import House as Separate
 from tests.integration.queue.actors import Gateway as Actor
-from tests.integration.worker.house import House
+from tests.integration.worker.worker_cluster import House
 from tests.processes import Processes
 from tests.waiting import wait_until
 

@@ -13,14 +13,14 @@ import redis.asyncio
 
 from redbatch.up.local_redis import free_port
 from shared.keys import Keys
-from tests.integration.gateway.house import Gateway, House, lines_of, right
+from tests.integration.gateway.gateway_cluster import Gateway, House, lines_of, right
 from tests.integration.tracing.collector import Collector
 from tests.processes import Program
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-WATCH = Path(__file__).with_name("watch")
+WATCH = Path(__file__).with_name("import_recorder")
 SEEN_S = 20.0
 LEFT_S = 10.0
 """Time to leave, of which the last spans may take shared.process.tracing.STOP_S."""

@@ -17,7 +17,7 @@ from shared.codec import encode_body
 from shared.jobs import JobCapacity, JobSpec
 from shared.messages import EMBED, Body, Failure, NewEntry, Options, Vectors
 from tests.integration.tracing.conftest import Played
-from tests.integration.worker.house import House
+from tests.integration.worker.worker_cluster import House
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis

@@ -12,7 +12,7 @@ from shared import consumer
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
-from tests.integration.worker.house import House
+from tests.integration.worker.worker_cluster import House
 from tests.processes import Processes
 from tests.users import as_user
 

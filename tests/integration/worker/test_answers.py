@@ -16,7 +16,7 @@ from shared.keys import BULK, GROUP
 from shared.messages import EMBED, Body, NewEntry, Vectors
 from shared.producer import Submission
 from tests.integration.queue.actors import Worker, request
-from tests.integration.worker.house import House, admin, gather_checked, metric
+from tests.integration.worker.worker_cluster import House, admin, gather_checked, metric
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

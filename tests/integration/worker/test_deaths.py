@@ -18,7 +18,7 @@ from redbatch.commands import app
 from shared import dead_letters
 from shared.keys import GROUP
 from shared.messages import Failure
-from tests.integration.worker.house import Asked, House, metric, taken_over
+from tests.integration.worker.worker_cluster import Asked, House, metric, taken_over
 from tests.processes import Program
 from tests.users import as_user
 from tests.waiting import wait_until

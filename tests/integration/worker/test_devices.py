@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.worker.house import House, admin, gather_checked, metric
+from tests.integration.worker.worker_cluster import House, admin, gather_checked, metric
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

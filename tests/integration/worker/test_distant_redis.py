@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.worker.house import House
+from tests.integration.worker.worker_cluster import House
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.integration.worker.house import House, taken_over
+from tests.integration.worker.worker_cluster import House, taken_over
 from tests.processes import Program
 from tests.waiting import wait_until
 

@@ -13,7 +13,7 @@ from shared import jobs
 from shared.codec import encode_body
 from shared.jobs import FeedWindow, Job, JobCapacity, JobSpec
 from shared.messages import EMBED, Body, NewEntry, Options, Vectors
-from tests.integration.worker.house import House, hash_vectors
+from tests.integration.worker.worker_cluster import House, hash_vectors
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.worker.house import House
+from tests.integration.worker.worker_cluster import House
 from tests.processes import Program
 from tests.waiting import wait_until
 

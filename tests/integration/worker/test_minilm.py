@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gpuworker.models import parse_model
-from tests.integration.worker.house import House, vectors_of
 from tests.integration.worker.test_deaths import engines, heartbeats_go_on, new_engine
+from tests.integration.worker.worker_cluster import House, vectors_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from tests.integration.worker.house import House, hash_vectors
+from tests.integration.worker.worker_cluster import House, hash_vectors
 from tests.users import as_user
 
 pytestmark = [pytest.mark.redis]

@@ -9,7 +9,7 @@ import pytest
 
 from gpuworker.consumer.heartbeat import STUCK_S
 from shared.keys import GROUP
-from tests.integration.worker.house import House, admin
+from tests.integration.worker.worker_cluster import House, admin
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 

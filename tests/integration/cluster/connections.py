@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tests.integration.gateway.house import digits, digits_of
+from tests.integration.gateway.gateway_cluster import digits, digits_of
 
 OPENING = 256
 

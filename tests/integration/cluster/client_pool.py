@@ -13,7 +13,7 @@ from api.dispatch.dispatcher import Dispatcher
 from shared.errors import RedbatchError
 from shared.messages import Vectors
 from tests import plain_http
-from tests.integration.gateway.house import digits_of, lines_of
+from tests.integration.gateway.gateway_cluster import digits_of, lines_of
 from tests.processes import Program
 
 PATIENCE_S = 45.0

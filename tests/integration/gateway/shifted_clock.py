@@ -8,7 +8,7 @@ import runpy
 import sys
 import time
 
-NAME = "tests.integration.gateway.shifted"
+NAME = "tests.integration.gateway.shifted_clock"
 
 
 def main() -> None:
