@@ -33,7 +33,7 @@ INPUTS = Counter("redbatch_inputs", "Inputs that the model has run")
 FAILURES = Counter("redbatch_failures", "Entries answered with an error", ["code"])
 COMMITS = Counter(
     "redbatch_commits",
-    "Commits of entries, by outcome: answered, or found nothing (another commit was first)",
+    "Entries by the outcome of their commit",
     ["outcome"],
 )
 SILENT = "silent"

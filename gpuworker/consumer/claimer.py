@@ -170,13 +170,13 @@ class Claimer:
         began = time.monotonic()
         room = min(budget.bulk_entries, budget.bulk_tokens) > 0
         lanes, timeout_s = (len(LANES), BLOCK_S) if room else (1, SHARE_PAUSE_S)
-        found = await consumer.await_entry(
+        claimed = await consumer.await_entry(
             self._connection, self._worker_state.keys, self._worker_state.worker, lanes, timeout_s
         )
-        entries = [each for each in found if isinstance(each, Entry)]
+        entries = [each for each in claimed if isinstance(each, Entry)]
         waited = room and time.monotonic() - began >= QUIET_S
         self._is_quiet = waited and all(self._submitted(each) >= began for each in entries)
-        self._accept(found)
+        self._accept(claimed)
 
     def _submitted(self, entry: Entry) -> float:
         """Returns when an entry was submitted, on this host's monotonic clock."""
@@ -222,9 +222,9 @@ class Claimer:
         """Adds claimed entries to those in flight, and sends them to the engine."""
         self._accept((*claimed.entries, *claimed.malformed))
 
-    def _accept(self, found: Iterable[Entry | Ref]) -> None:
+    def _accept(self, claimed: Iterable[Entry | Ref]) -> None:
         accepted = []
-        for each in found:
+        for each in claimed:
             if isinstance(each, Ref):
                 self._committer.discard(each)
             elif key_of(each) not in self._worker_state.in_flight:

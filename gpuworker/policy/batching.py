@@ -85,15 +85,17 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
     context = CompositionContext(limits, now, state.bulk_owed)
     batch = compose_batch(waiting, first, then, context)
     seconds, late = _batch_seconds(waiting, batch, limits), set[int]()
-    while (more := {i for i in batch if waiting[i].deadline <= now + seconds}) and len(more) < len(first) + len(then):
-        late |= more
-        rest = [i for i in (*first, *then) if i not in more]
+    while (newly_late := {i for i in batch if waiting[i].deadline <= now + seconds}) and (
+        len(newly_late) < len(first) + len(then)
+    ):
+        late |= newly_late
+        rest = [i for i in (*first, *then) if i not in newly_late]
         first, then = _split_lanes(waiting, rest, bulk_first=state.bulk_owed > 0)
         full = False
         batch = compose_batch(waiting, first, then, context)
         seconds = _batch_seconds(waiting, batch, limits)
-    if more and (alone := _in_time_alone(waiting, late, limits, now)):
-        batch, seconds = alone, _batch_seconds(waiting, alone, limits)
+    if newly_late and (single := _in_time_alone(waiting, late, limits, now)):
+        batch, seconds = single, _batch_seconds(waiting, single, limits)
     expired += tuple(sorted(i for i in late if waiting[i].deadline <= now + seconds))
     return Plan(batch=batch, expired=expired, full=full, seconds=seconds)
 

@@ -22,8 +22,8 @@ class Limits(NamedTuple):
     """Limits of a batch.
 
     Attributes:
-        max_size: inputs in a batch.
-        max_tokens: tokens in a batch, padding included; a `packed` batch has no padding.
+        max_size: maximum inputs in a batch.
+        max_tokens: maximum tokens in a batch, padding included; a `packed` batch has no padding.
         wait_s: longest wait, from the first input of a batch. If None, the `forecast` decides; None without a forecast
             is no wait.
         age_bound_s: an input that waited this long is in the next batch.

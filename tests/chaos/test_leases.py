@@ -43,7 +43,7 @@ LOAD_CLIENTS = 8
 TIMEOUT_MS = 20_000
 RECORDER = "tests.chaos.usage_recorder:UsageRecorder"
 ROOT = Path(__file__).parents[2]
-GRANTED = "a GPU is this worker's"
+GRANTED = "gpu lease acquired"
 
 
 @dataclass
