@@ -252,9 +252,7 @@ class Claimer:
         try:
             body = decode_body(entry.body)
         except CodecError:
-            self._committer.fail(
-                in_flight_entry, InternalError.code, "The entry's body is not what its version describes."
-            )
+            self._committer.fail(in_flight_entry, InternalError.code, "The entry's body does not match its version.")
             return None
         if body.op not in OPS:
             self._committer.refuse(entry)

@@ -1,4 +1,4 @@
-"""Commits replies: all that are ready go in one script call, which is repeated until Redis has answered."""
+"""Commits replies: those that are ready go in one script call, which is repeated until Redis has answered."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Committer:
             self._worker_state.spans.record_answers([answer.entry for answer in answers])
         self._worker_state.in_flight.remove(key_of(answer.entry) for answer in answers)
         if any(answer.entry.job for answer in answers):
-            self._worker_state.jobs_moved.set()
+            self._worker_state.job_entries_answered.set()
         metrics.COMMITS.labels("answered").inc(sum(won))
         metrics.COMMITS.labels("found nothing").inc(len(won) - sum(won))
         metrics.HELD.labels(self._worker_state.worker).set(len(self._worker_state.in_flight))

@@ -36,8 +36,8 @@ class JobFeeder:
         """Feeds until cancelled."""
         worker_state = self._worker_state
         while True:
-            await wait_for_event(worker_state.jobs_moved, INTERVAL_S)
-            worker_state.jobs_moved.clear()
+            await wait_for_event(worker_state.job_entries_answered, INTERVAL_S)
+            worker_state.job_entries_answered.clear()
             try:
                 result = await jobs.feed(worker_state.control, worker_state.keys, self._window())
             except RedisUnreachableError as error:

@@ -63,7 +63,7 @@ class ResultHandler:
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done.tokens)
         if not done.dim:
-            return Values(request_id, position, n, frames.unpack(data), timing, tokens)
+            return Values(request_id, position, n, frames.unpack_values(data), timing, tokens)
         counts = tuple(done.counts)
         return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, self._worker_state.revision)
 

@@ -33,7 +33,7 @@ class WorkerState:
         tokens_per_s: measured rate of the engine in estimated tokens; 0 while unknown.
         interactive_load: what interactive entries take of that rate.
         standby: whether it waits for a GPU, and keeps no entries.
-        jobs_moved: set when entries of jobs were answered.
+        job_entries_answered: set when entries of jobs were answered.
         spans: records its batches if requests are traced.
     """
 
@@ -48,5 +48,5 @@ class WorkerState:
     tokens_per_s: float = 0.0
     interactive_load: LoadAverage = field(default_factory=LoadAverage)
     standby: bool = False
-    jobs_moved: asyncio.Event = field(default_factory=asyncio.Event)
+    job_entries_answered: asyncio.Event = field(default_factory=asyncio.Event)
     spans: Spans | None = None

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Grant(NamedTuple):
-    """Where an engine may run, and what it must lock on its host; empty: nothing."""
+    """The device of an engine, and the name of the lock that it must take on its host; empty: no lock."""
 
     device: str
     lock: str = ""
@@ -39,7 +39,7 @@ class LeaseCallbacks(NamedTuple):
 
     Attributes:
         on_extended: called with the time (monotonic clock) when the engine must have left the GPU.
-        on_turn: called when the engine's turn begins, with the name of what it must lock on its host.
+        on_turn: called when the engine's turn begins, with the name of the lock that it must take on its host.
         on_lost: ends the engine at once.
         on_standby: called when the wait for a GPU begins.
         on_granted: called when that wait ends.

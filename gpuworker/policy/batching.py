@@ -101,9 +101,9 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
 
 
 def _suspects_due(waiting: Sequence[WaitingInput], shared: list[int], suspects: list[int]) -> float:
-    """When suspects alternate with others: when all who were there before them have gone, at the latest after a bound.
+    """When suspects begin to alternate with others: once all inputs before them have gone, at the latest after a bound.
 
-    No later: if workers die one after another, each would serve what is new, and none of them a suspect.
+    Without the bound, if workers die one after another, each would serve only new inputs, and never a suspect.
     """
     first = min((waiting[i].since for i in suspects), default=inf)
     return first if all(waiting[i].since > first for i in shared) else first + SUSPECT_BOUND_S

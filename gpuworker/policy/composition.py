@@ -1,10 +1,10 @@
 """Which inputs of two lanes make the best batch. Pure: values in, values out.
 
-A batch costs what it is padded to, its longest input times its number of inputs, and a fixed part (`overhead_tokens`).
-So inputs are sorted by length, and a batch is a run of neighbors in that order: the run with the most tokens for its
-cost. Each further input shares the fixed part, until its padding costs more than it saves. Past the age bound it is the
-best run that contains the oldest input. If a run contains only some of several inputs of one length, it takes those
-that arrived first.
+The cost of a batch is its padded size, its longest input times its number of inputs, plus a fixed part
+(`overhead_tokens`). So inputs are sorted by length, and a batch is a run of neighbors in that order: the run with the
+most tokens for its cost. Each further input shares the fixed part, until its padding costs more than it saves. Past the
+age bound it is the best run that contains the oldest input. If a run contains only some of several inputs of one
+length, it takes those that arrived first.
 
 A model that runs packed batches has no padding, whatever the lengths: its inputs are taken in the order of arrival.
 

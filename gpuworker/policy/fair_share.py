@@ -8,7 +8,7 @@ RECENT_S = 3.0
 """Time constant of the average load of interactive inputs."""
 
 MIN_SHARE = 0.01
-"""Bulk without a share still runs after it was passed over for long."""
+"""Minimum share in the rate of bulk: without a share it still runs after it was passed over for long."""
 
 
 class DeficitCounter:
@@ -60,7 +60,7 @@ class LoadAverage:
         self._tokens += tokens
 
     def advance(self, now: float) -> None:
-        """Updates the average at `now`, s: what was recorded since the last call was run in the time since then."""
+        """Updates the average at `now`, s; the tokens recorded since the last call were run in the time since then."""
         elapsed = 0.0 if self._last_at is None else now - self._last_at
         self._last_at, tokens, self._tokens = now, self._tokens, 0
         if elapsed > 0:

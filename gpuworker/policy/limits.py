@@ -31,12 +31,12 @@ class Limits(NamedTuple):
         overhead_tokens: the fixed cost of a batch, independent of its content, as the number of tokens that take as
             long.
         packed: whether batches run without padding.
-        costs: what batches take, once that is known.
+        costs: the time of batches, once it is known.
         forecast: which inputs are expected, and when.
         bulk_share: see policy.fair_share.
         bulk_age_bound_s: see policy.fair_share.
         bulk_stretch: see policy.bulk_limit.
-        max_bulk_tokens: what follows from `bulk_stretch` now: as `max_tokens`, for a batch that contains bulk.
+        max_bulk_tokens: follows from `bulk_stretch` at the moment: the `max_tokens` of a batch that contains bulk.
     """
 
     max_size: int
