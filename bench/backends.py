@@ -29,7 +29,7 @@ from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.engine_process import engine_environment
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.texts import built_in
+from redbatch.bench.texts import built_in_texts
 from shared.process.logs import configure_logging
 
 PART = "backends"
@@ -79,7 +79,7 @@ def parse_variant(variant: str) -> dict[str, str]:
 def main(arguments: Sequence[str]) -> None:
     """Measures the variants in the given order, and prints the figures of each."""
     configure_logging("backends", "error")  # stdout is parsed
-    texts = {mix: [text for (text,) in built_in(mix, 1, 1)[:TEXTS]] for mix in MIXES}
+    texts = {mix: [text for (text,) in built_in_texts(mix, 1, 1)[:TEXTS]] for mix in MIXES}
     seconds: dict[str, dict[str, float]] = {}
     vectors: dict[str, NDArray[np.float32]] = {}
     for variant in arguments:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _load(variant: str) -> Backend:
     settings = WorkerSettings(model=MODEL)
-    options = EngineOptions.of(settings)
+    options = EngineOptions.from_settings(settings)
     parts = parse_variant(variant)
     return load_backend(
         parse_model(MODEL),
@@ -138,7 +138,8 @@ def embed(backend: Backend, texts: Sequence[str]) -> NDArray[np.float32]:
     batches = list(sorted_batches([each.tokens for each in encoded], backend.max_batch_tokens))
     with ThreadPoolExecutor(backend.runners) as pool:
         vectors = pool.map(
-            lambda batch: backend.run(backend.collate([encoded[i] for i in batch]), exclusive=backend.runners == 1), batches
+            lambda batch: backend.run(backend.collate([encoded[i] for i in batch]), exclusive=backend.runners == 1),
+            batches,
         )
         rows = np.concatenate(list(vectors))
     places = np.argsort(np.fromiter(chain.from_iterable(batches), dtype=np.int64))

@@ -23,8 +23,8 @@ from bench.cluster import Shape, cluster
 from bench.figures import Row
 from bench.publication import Publication, publish, start_run
 from bench.tables import markdown, number
-from redbatch.bench.target import body_of
-from redbatch.bench.texts import short
+from redbatch.bench.target import encode_body
+from redbatch.bench.texts import short_texts
 
 BLOCK = "cache"
 
@@ -76,7 +76,7 @@ def write_requests(exponent: float, folder: Path) -> Path:
     """Writes the bodies of REQUESTS requests, one per line, and returns the file."""
     path = folder / f"zipf-{exponent:g}.jsonl"
     if not path.exists():
-        bodies = [body_of((text,)) for text in islice(short(Random(SEED)), TEXTS)]  # noqa: S311 - texts, no secrets
+        bodies = [encode_body((text,)) for text in islice(short_texts(Random(SEED)), TEXTS)]  # noqa: S311 - texts, no secrets
         wrk.write_bodies(path, draw_requests(bodies, exponent, REQUESTS))
     return path
 

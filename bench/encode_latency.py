@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from bench.limit import POOL_TEXTS
 from gpuworker.models import parse_model
-from redbatch.bench.texts import built_in
+from redbatch.bench.texts import built_in_texts
 
 WARMUP_TEXTS = 64
 SEED = 1
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> None:
     """Reads lines from stdin to its end, and answers each."""
     name, mix = arguments
     transformer = SentenceTransformer(parse_model(name).path)
-    texts = [text for (text,) in built_in(mix, SEED, 1)][:POOL_TEXTS]
+    texts = [text for (text,) in built_in_texts(mix, SEED, 1)][:POOL_TEXTS]
     transformer.encode(texts[:WARMUP_TEXTS])
     for line in sys.stdin:
         took_ms = []

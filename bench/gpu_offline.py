@@ -32,7 +32,7 @@ from gpuworker.backends.loading import DTYPES
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.texts import built_in
+from redbatch.bench.texts import built_in_texts
 from shared.process.logs import configure_logging
 
 MAKE = "--make"
@@ -57,12 +57,12 @@ def main(arguments: Sequence[str]) -> None:
         return
     path, device, number, *mixes = arguments
     configure_logging("offline", "error")  # stdout is parsed
-    options = EngineOptions.of(WorkerSettings(model=path, device=device))
+    options = EngineOptions.from_settings(WorkerSettings(model=path, device=device))
     backend = load_backend(parse_model(path), options)
     model = SentenceTransformer(parse_model(path).path, device=device, model_kwargs={"dtype": DTYPES[backend.dtype]})
     rates = {}
     for mix in mixes:
-        texts = [text for (text,) in built_in(mix, SEED, 1)][: int(number)]
+        texts = [text for (text,) in built_in_texts(mix, SEED, 1)][: int(number)]
         check(backend, model, texts[:CHECKED_TEXTS])
         methods: dict[str, Method] = {f"encode, {size} texts": partial(_encode, model, size) for size in ENCODE_SIZES}
         methods["engine, packed" if backend.packs else "engine, padded"] = partial(_run_sorted, backend)

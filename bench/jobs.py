@@ -31,7 +31,7 @@ from bench.rounds import Round
 from bench.step import ERRORS
 from bench.tables import markdown, number
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.texts import short
+from redbatch.bench.texts import short_texts
 
 BLOCK = "jobs"
 PICTURE = "jobs.png"
@@ -104,7 +104,7 @@ def main(
 def write_job(folder: Path) -> Path:
     """Writes the job, one text per line, and returns the file."""
     path = folder / "job.ndjson"
-    texts = islice(short(Random(2)), JOB_TEXTS)  # noqa: S311 - texts, no secrets
+    texts = islice(short_texts(Random(2)), JOB_TEXTS)  # noqa: S311 - texts, no secrets
     path.write_text("".join(f"{json.dumps(text)}\n" for text in texts), encoding="utf-8")
     return path
 

@@ -26,7 +26,7 @@ from gpuworker.backends.load import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.texts import built_in
+from redbatch.bench.texts import built_in_texts
 from shared.process.logs import configure_logging
 
 ENCODE_SIZES = (32, 64)
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str]) -> None:
     """Measures, and prints a Limit as JSON."""
     name, mix, number, *flags = arguments
     configure_logging("offline", "error")  # stdout is parsed
-    pool = [text for (text,) in built_in(mix, SEED, 1)]
+    pool = [text for (text,) in built_in_texts(mix, SEED, 1)]
     texts = pool[: int(number)]
     model, threads = parse_model(name), torch.get_num_threads()
     transformer = SentenceTransformer(model.path)
     side_by_side = flags == [SIDE_BY_SIDE]
     settings = WorkerSettings(model=name)
-    options = EngineOptions.of(settings)
+    options = EngineOptions.from_settings(settings)
     backend = load_backend(model, options if side_by_side else replace(options, prepack=False))
     methods, at_once = _methods(backend, transformer, threads), _at_once(backend) if side_by_side else {}
     for method in (*methods.values(), *at_once.values()):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from redbatch.bench.target import body_of
-from redbatch.bench.texts import built_in
+from redbatch.bench.target import encode_body
+from redbatch.bench.texts import built_in_texts
 from shared.process.listener import raise_open_file_limit
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
@@ -51,7 +51,9 @@ class LoadResult:
 
 def write_mix(mix: str, folder: Path, seed: int = 1, count: int = 4096) -> Path:
     """Writes the bodies of `count` requests with one text each, and returns the file."""
-    return write_bodies(folder / f"{mix}-{seed}-{count}.jsonl", map(body_of, islice(built_in(mix, seed, 1), count)))
+    return write_bodies(
+        folder / f"{mix}-{seed}-{count}.jsonl", map(encode_body, islice(built_in_texts(mix, seed, 1), count))
+    )
 
 
 def write_bodies(path: Path, bodies: Iterable[bytes]) -> Path:

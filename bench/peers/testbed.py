@@ -24,7 +24,7 @@ from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Cell, Fa
 from bench.peers.server import Launch, PeerError, post, serving
 from bench.step import ERRORS, figures_of
 from bench.wrk import warm_up, write_bodies
-from redbatch.bench.texts import built_in
+from redbatch.bench.texts import built_in_texts
 
 GATEWAYS = {ONE_GATEWAY: 1, TWO_GATEWAYS: 2}
 WARMUP_CLIENTS = 64
@@ -146,7 +146,7 @@ class Testbed:
         if not path.exists():
             seed, count = TEXTS[mix]
             write_bodies(
-                path, (protocol.encode_request(form, texts[0]) for texts in islice(built_in(mix, seed, 1), count))
+                path, (protocol.encode_request(form, texts[0]) for texts in islice(built_in_texts(mix, seed, 1), count))
             )
         return path
 

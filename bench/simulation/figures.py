@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.simulation.cluster import Outcome
-from redbatch.bench.summary import latency_of
+from redbatch.bench.summary import summarize_latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def figures(outcome: Outcome, warmup_s: float, until_s: float) -> Figures:
         each.ok and each.answered_s is not None and warmup_s <= each.answered_s <= until_s for each in outcome.requests
     )
     ok_ms = sorted((each.answered_s - each.sent_s) * 1000 for each in sent if each.ok and each.answered_s is not None)
-    latency = latency_of(ok_ms)
+    latency = summarize_latency(ok_ms)
     batches = [each for each in outcome.batches if warmup_s <= each.ended_s <= until_s]
     padded = sum(each.padded for each in batches)
     return Figures(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.step import ERRORS
-from redbatch.bench.session import Job, Result, run
+from redbatch.bench.run import RunResult, RunSpec, run
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.target import encode, parse_target
-from redbatch.bench.texts import built_in
+from redbatch.bench.target import encode_requests, parse_target
+from redbatch.bench.texts import built_in_texts
 
 AT_ONCE = "at once"
 BURSTS = "bursts"
@@ -66,7 +66,7 @@ class Loads:
 
     def __init__(self, url: str) -> None:
         self._target = parse_target(url)
-        self._requests: Sequence[bytes] = encode(self._target, [], built_in("short", 1, 1))
+        self._requests: Sequence[bytes] = encode_requests(self._target, [], built_in_texts("short", 1, 1))
 
     def run(self, load: BenchSettings) -> dict[str, float]:
         """Sends a load to the cluster and returns its figures.
@@ -75,10 +75,10 @@ class Loads:
             KeyboardInterrupt: the load was interrupted.
             CannotConnect: the gateway does not respond.
         """
-        return figures(run(Job(load, self._target, self._requests, check=False), _NoProgress()))
+        return figures(run(RunSpec(load, self._target, self._requests, check=False), _NoProgress()))
 
 
-def figures(result: Result) -> dict[str, float]:
+def figures(result: RunResult) -> dict[str, float]:
     """Returns the figures of a load. Raises KeyboardInterrupt: the load was interrupted."""
     summary = result.summary
     if result.interrupted or summary is None:

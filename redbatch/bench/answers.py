@@ -12,7 +12,7 @@ OK = "ok"
 HTTP_OK = 200
 FIRST_FINAL_STATUS = 200
 WRONG_ANSWER = "wrong_answer"
-_BOUNDED = {b"content-length", b"transfer-encoding"}
+_LENGTH_HEADERS = {b"content-length", b"transfer-encoding"}
 
 
 class MalformedAnswerError(Exception):
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     keep_alive: bool
 
 
-class AnswerReader:
+class AnswerParser:
     """Makes answers of the bytes of one connection, which has one request in flight at a time.
 
     Args:
@@ -67,7 +67,7 @@ class AnswerReader:
 
     def on_header(self, name: bytes, _value: bytes) -> None:
         """The parser's: notes whether the answer says where it ends."""
-        if name.lower() in _BOUNDED:
+        if name.lower() in _LENGTH_HEADERS:
             self._bounded = True
 
     def on_headers_complete(self) -> None:
@@ -90,7 +90,7 @@ class AnswerReader:
         self._has_head = False
 
 
-def code_of(answer: Answer, inputs: int | None = None) -> str:
+def outcome_code(answer: Answer, inputs: int | None = None) -> str:
     """Returns "ok", the code in the body of an error, or `http_<status>`.
 
     Args:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.target import Target, encode, parse_header, parse_target
-from redbatch.bench.texts import texts_of
+from redbatch.bench.target import Target, encode_requests, parse_header, parse_target
+from redbatch.bench.texts import request_texts
 from shared.process.settings import EXIT_CONFIGURATION, print_error, read_settings
 
 if TYPE_CHECKING:
-    from redbatch.bench.session import Result
+    from redbatch.bench.run import RunResult
 
 EXIT_FAILED = 1
-PICTURES = (".png", ".svg", ".pdf")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: bool) -> int:
@@ -28,7 +28,7 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
     missing = missing_module("httptools", *(["matplotlib"] if settings.plot else []))
     if missing is not None:
         return _failed(f"{missing} is not installed; pip install 'redbatch[bench]' brings it", EXIT_CONFIGURATION)
-    from redbatch.bench.session import CannotConnectError, Job, run
+    from redbatch.bench.run import CannotConnectError, RunSpec, run
 
     try:
         target = parse_target(url)
@@ -36,24 +36,26 @@ def bench(given: Mapping[str, str], url: str, headers: Sequence[str], *, check: 
         _check_files(settings)
     except ValueError as error:
         return _failed(str(error), EXIT_CONFIGURATION)
-    from redbatch.bench.progress import Watch
+    from redbatch.bench.progress import LoadProgress
 
     try:
-        with Watch(settings) as watch:
-            result = run(Job(settings, target, requests, check), watch)
+        with LoadProgress(settings) as watch:
+            result = run(RunSpec(settings, target, requests, check), watch)
     except CannotConnectError as error:
         return _failed(f"cannot connect to {target.url}: {error}", EXIT_FAILED)
     from redbatch.bench.report import print_result
 
     print_result(result)
-    return max(_write_files(result), _judged(result))
+    return max(_write_files(result), _judge(result))
 
 
 def _requests(settings: BenchSettings, target: Target, headers: list[tuple[str, str]]) -> list[bytes]:
     """Returns the requests as bytes. Raises ValueError when the texts cannot be read."""
     if settings.timeout_ms is not None:
         headers = [*headers, ("X-Timeout-Ms", str(settings.timeout_ms))]
-    return encode(target, headers, texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request))
+    return encode_requests(
+        target, headers, request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
+    )
 
 
 def missing_module(*names: str) -> str | None:
@@ -75,11 +77,11 @@ def check_file(path: Path | None) -> None:
 def _check_files(settings: BenchSettings) -> None:
     for path in (settings.out, settings.plot):
         check_file(path)
-    if settings.plot is not None and settings.plot.suffix not in PICTURES:
-        raise ValueError(f"{settings.plot}: end its name in {' or '.join(PICTURES)}")
+    if settings.plot is not None and settings.plot.suffix not in PLOT_SUFFIXES:
+        raise ValueError(f"{settings.plot}: end its name in {' or '.join(PLOT_SUFFIXES)}")
 
 
-def _judged(result: Result) -> int:
+def _judge(result: RunResult) -> int:
     """Returns 0 for a load that was served, if not always: how much may fail is for the user to say."""
     from redbatch.bench.answers import WRONG_ANSWER
 
@@ -93,7 +95,7 @@ def _judged(result: Result) -> int:
     return 0
 
 
-def _write_files(result: Result) -> int:
+def _write_files(result: RunResult) -> int:
     settings = result.job.settings
     try:
         if settings.out is not None:

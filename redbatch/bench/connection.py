@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from redbatch.bench.answers import Answer, AnswerReader, MalformedAnswerError
+from redbatch.bench.answers import Answer, AnswerParser, MalformedAnswerError
 
 CONNECTION_LOST = "connection_lost"
 MALFORMED = "malformed_answer"
 
 
-class Owner(Protocol):
+class ConnectionCallbacks(Protocol):
     """Who sends requests over the connection and hears of their end."""
 
     def answered(self, connection: Connection, answer: Answer) -> None:
@@ -27,9 +27,9 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """Writes whole requests and reads answers. `began_s` and the byte counts are those of the latest request."""
 
-    def __init__(self, owner: Owner, *, keep_bodies: bool) -> None:
+    def __init__(self, owner: ConnectionCallbacks, *, keep_bodies: bool) -> None:
         self._owner = owner
-        self._reader = AnswerReader(keep_bodies=keep_bodies)
+        self._reader = AnswerParser(keep_bodies=keep_bodies)
         self._transport: asyncio.Transport
         self.busy = False
         self.gone = False

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from redbatch.bench.plotting import new_figure, save
-from redbatch.bench.session import Result
+from redbatch.bench.run import RunResult
 from redbatch.bench.summary import BUCKETS_PER_DECADE, Summary
 
 SIZE_INCHES = (9.0, 9.0)
 BUCKET_WIDTH = 1 - 10 ** (-1 / BUCKETS_PER_DECADE)
 
 
-def draw(result: Result, path: Path) -> None:
+def draw(result: RunResult, path: Path) -> None:
     """Plots throughput and latency over time, and the distribution of latencies. The path's suffix is the format.
 
     Raises:

@@ -11,7 +11,7 @@ from redbatch.progress import ProgressBar
 LINE_EVERY_S = 5.0
 
 
-class Watch(ProgressBar):
+class LoadProgress(ProgressBar):
     """Shows it."""
 
     def __init__(self, settings: BenchSettings, console: Console | None = None) -> None:

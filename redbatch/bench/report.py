@@ -13,19 +13,19 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from redbatch.bench.session import Cost, Result
+from redbatch.bench.run import GeneratorCost, RunResult
 from redbatch.bench.summary import Summary
 from shared.process.version import __version__
 
-BUSY_SHARE = 0.7
-BEHIND_MS = 5.0
-LONG_MS = 100.0
+MAX_CORE_SHARE = 0.7
+MAX_LAG_MS = 5.0
+MIN_WHOLE_MS = 100.0
 
 
-def warnings(cost: Cost) -> list[str]:
+def generator_warnings(cost: GeneratorCost) -> list[str]:
     """Returns what makes the figures doubtful: where the load generator, not the server, may have been measured."""
     found: list[str] = []
-    if cost.core_share > BUSY_SHARE:
+    if cost.core_share > MAX_CORE_SHARE:
         found.append(
             f"the load generator used {cost.core_share:.0%} of a core: it may be what was measured. "
             "Run several, or a native one such as wrk."
@@ -35,15 +35,15 @@ def warnings(cost: Cost) -> list[str]:
             f"{cost.had_to_wait:,} requests waited for one of the {cost.connections:,} connections: "
             "raise --clients if the server should have seen them"
         )
-    if cost.most_behind_ms > BEHIND_MS:
+    if cost.most_behind_ms > MAX_LAG_MS:
         found.append(f"the load generator sent up to {cost.most_behind_ms:.0f} ms too late: its machine was busy")
     return found
 
 
-def as_text(result: Result) -> Group:
+def as_text(result: RunResult) -> Group:
     """Returns the table and what is to be said about it."""
     job, summary = result.job, result.summary
-    head = Text(f"{job.target.url}: {_what(result)}", style="bold")
+    head = Text(f"{job.target.url}: {_describe_load(result)}", style="bold")
     if summary is None:
         return Group(head, Text("  ended before anything was measured"))
     table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
@@ -51,11 +51,11 @@ def as_text(result: Result) -> Group:
     table.add_column()
     for label, value in _rows(result, summary):
         table.add_row(f"  {label}", Text(value))
-    lines = [Text(f"  warning: {text}", style="yellow") for text in warnings(result.cost)]
+    lines = [Text(f"  warning: {text}", style="yellow") for text in generator_warnings(result.cost)]
     return Group(head, table, *lines)
 
 
-def _what(result: Result) -> str:
+def _describe_load(result: RunResult) -> str:
     settings = result.job.settings
     if settings.rate is None:
         load = f"closed loop, {settings.connections:,} clients"
@@ -68,11 +68,11 @@ def _what(result: Result) -> str:
     return f"{load}, {texts}{each}{seconds}{ended}"
 
 
-def _rows(result: Result, summary: Summary) -> list[tuple[str, str]]:
+def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
     settings, cost = result.job.settings, result.cost
     inputs_per_s = summary.ok_per_s * settings.inputs_per_request
     latency = summary.latency
-    p50, p95, p99 = (_ms(latency.percentiles_ms[percent]) for percent in (50.0, 95.0, 99.0))
+    p50, p95, p99 = (_format_ms(latency.percentiles_ms[percent]) for percent in (50.0, 95.0, 99.0))
     since = "since due, so that no wait is hidden" if settings.rate else "since sent"
     errors = ", ".join(f"{code} {number:,}" for code, number in summary.errors.items())
     total = summary.requests - summary.ok
@@ -82,11 +82,12 @@ def _rows(result: Result, summary: Summary) -> list[tuple[str, str]]:
     )
     return [
         ("throughput", f"{summary.ok_per_s:,.1f} requests/s, {inputs_per_s:,.1f} inputs/s{due}"),
-        ("latency", f"p50 {p50}   p95 {p95}   p99 {p99}   max {_ms(latency.max_ms)}"),
+        ("latency", f"p50 {p50}   p95 {p95}   p99 {p99}   max {_format_ms(latency.max_ms)}"),
         ("", f"of {summary.ok:,} good answers, {since}"),
         (
             "errors",
-            f"{total:,} of {summary.requests:,}" + (f" ({_share(total, summary.requests)}): {errors}" if total else ""),
+            f"{total:,} of {summary.requests:,}"
+            + (f" ({_format_ratio(total, summary.requests)}): {errors}" if total else ""),
         ),
         (
             "goodput",
@@ -96,37 +97,37 @@ def _rows(result: Result, summary: Summary) -> list[tuple[str, str]]:
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
         (
             "own cost",
-            _own_cost(cost),
+            _format_cost(cost),
         ),
     ]
 
 
-def _own_cost(cost: Cost) -> str:
-    share, each_us = _percent(cost.core_share), _number(cost.cpu_us_per_request)
+def _format_cost(cost: GeneratorCost) -> str:
+    share, each_us = _format_percent(cost.core_share), _format_number(cost.cpu_us_per_request)
     return f"the load generator used {share} of a core, {each_us} µs of CPU per request"
 
 
-def _ms(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.2f} ms" if value < LONG_MS else f"{value:,.0f} ms"
+def _format_ms(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.2f} ms" if value < MIN_WHOLE_MS else f"{value:,.0f} ms"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:,.0f}"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{share:.0%}"
 
 
-def _share(part: int, whole: int) -> str:
+def _format_ratio(part: int, whole: int) -> str:
     return f"{part / whole:.1%}"
 
 
-def as_dict(result: Result) -> dict[str, Any]:
+def as_dict(result: RunResult) -> dict[str, Any]:
     """Returns everything as JSON has it: what has no value is null, and units stand in the names."""
     job, summary = result.job, result.summary
     settings = job.settings
-    everything: dict[str, Any] = _plain(
+    everything: dict[str, Any] = _without_nan(
         {
             "url": job.target.url,
             "began": result.began.isoformat(),
@@ -137,14 +138,14 @@ def as_dict(result: Result) -> dict[str, Any]:
             "different_requests": len(job.requests),
             "late_after_ms": settings.late_after_s * 1000,
             "versions": _versions(),
-            "measured": None if summary is None else _measured(summary, settings.inputs_per_request),
-            "generator": {**asdict(result.cost), "warnings": warnings(result.cost)},
+            "measured": None if summary is None else _summary_dict(summary, settings.inputs_per_request),
+            "generator": {**asdict(result.cost), "warnings": generator_warnings(result.cost)},
         }
     )
     return everything
 
 
-def _measured(summary: Summary, inputs: int) -> dict[str, Any]:
+def _summary_dict(summary: Summary, inputs: int) -> dict[str, Any]:
     latency = summary.latency
     percentiles = {f"p{percent:g}".replace(".", "_"): value for percent, value in latency.percentiles_ms.items()}
     return {
@@ -176,20 +177,20 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON
     """Returns a value without NaN, which is no JSON."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _without_nan(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_without_nan(each) for each in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def as_json(result: Result) -> str:
+def as_json(result: RunResult) -> str:
     """Returns everything as indented JSON."""
     return json.dumps(as_dict(result), indent=2) + "\n"
 
 
-def print_result(result: Result) -> None:
+def print_result(result: RunResult) -> None:
     """Prints the table to stdout."""
     Console(highlight=False).print(as_text(result), soft_wrap=True)

@@ -9,18 +9,18 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-CLIENTS = 64
-OPEN_CONNECTIONS = 4_096
-DURATION_S = 10.0
-TIMEOUT_MS = 10_000
-TIMEOUT_PER_INPUT_MS = 50
+DEFAULT_CLIENTS = 64
+DEFAULT_MAX_CONNECTIONS = 4_096
+DEFAULT_DURATION_S = 10.0
+GATEWAY_TIMEOUT_MS = 10_000
+GATEWAY_TIMEOUT_PER_INPUT_MS = 50
 """A gateway gives a request so much time, unless it was set up otherwise."""
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 
 
-def seconds(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Returns a duration in seconds: of `500ms`, `10s`, `2m` or `1h`. Raises ValueError."""
     found = _DURATION.fullmatch(text)
     if found is None:
@@ -28,19 +28,19 @@ def seconds(text: str) -> float:
     return float(found[1]) * UNITS_S[found[2]]
 
 
-def _checked(text: str) -> str:
-    seconds(text)
+def _validate_duration(text: str) -> str:
+    parse_duration(text)
     return text
 
 
-def _positive(text: str) -> str:
-    if seconds(text) <= 0:
+def _validate_positive(text: str) -> str:
+    if parse_duration(text) <= 0:
         raise ValueError("must be longer than nothing")
     return text
 
 
-Duration = Annotated[str, AfterValidator(_checked)]
-LongerThanNothing = Annotated[str, AfterValidator(_positive)]
+Duration = Annotated[str, AfterValidator(_validate_duration)]
+PositiveDuration = Annotated[str, AfterValidator(_validate_positive)]
 
 
 class TextSettings(BaseSettings):
@@ -67,8 +67,8 @@ class BenchSettings(TextSettings):
         default=None,
         ge=1,
         le=60_000,
-        description=f"Closed loop: how many clients, each with one request in flight ({CLIENTS}). "
-        f"With --rate: the most connections ({OPEN_CONNECTIONS:,}).",
+        description=f"Closed loop: how many clients, each with one request in flight ({DEFAULT_CLIENTS}). "
+        f"With --rate: the most connections ({DEFAULT_MAX_CONNECTIONS:,}).",
     )
     rate: float | None = Field(
         default=None, gt=0, le=1_000_000, description="Open loop: requests due each second, whatever the server does."
@@ -77,7 +77,7 @@ class BenchSettings(TextSettings):
         default="poisson",
         description="How an open loop spaces them: poisson, or bursty (four times the rate for 0.5 s, none for 1.5 s).",
     )
-    duration: LongerThanNothing | None = Field(
+    duration: PositiveDuration | None = Field(
         default=None, description="How long to measure: 500ms, 10s, 2m (10s, when --requests is not given)."
     )
     requests: int | None = Field(default=None, ge=1, description="Measure so many requests, in place of a duration.")
@@ -105,19 +105,19 @@ class BenchSettings(TextSettings):
         """How long to measure; None: until `requests` are answered."""
         if self.requests is not None:
             return None
-        return DURATION_S if self.duration is None else seconds(self.duration)
+        return DEFAULT_DURATION_S if self.duration is None else parse_duration(self.duration)
 
     @property
     def warmup_s(self) -> float:
         """The load before that."""
-        return seconds(self.warmup)
+        return parse_duration(self.warmup)
 
     @property
     def connections(self) -> int:
         """The most connections at once."""
-        return self.clients or (CLIENTS if self.rate is None else OPEN_CONNECTIONS)
+        return self.clients or (DEFAULT_CLIENTS if self.rate is None else DEFAULT_MAX_CONNECTIONS)
 
     @property
     def late_after_s(self) -> float:
         """An answer that takes longer is late."""
-        return (self.timeout_ms or TIMEOUT_MS + TIMEOUT_PER_INPUT_MS * self.inputs_per_request) / 1000
+        return (self.timeout_ms or GATEWAY_TIMEOUT_MS + GATEWAY_TIMEOUT_PER_INPUT_MS * self.inputs_per_request) / 1000

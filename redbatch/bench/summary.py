@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redbatch.bench.answers import OK
-from redbatch.bench.record import Record
+from redbatch.bench.request_log import RequestLog
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 BUCKETS_PER_DECADE = 50
@@ -30,7 +30,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
+class SecondSummary:
     """One second of the window: what was to be sent in it and became of that, and the answers that came in it."""
 
     second: int
@@ -59,7 +59,7 @@ class Summary:
     received_bytes: int
     latency: Latency
     histogram: list[tuple[float, int]]
-    seconds: list[Second]
+    seconds: list[SecondSummary]
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -72,7 +72,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def latency_of(ordered_ms: Sequence[float]) -> Latency:
+def summarize_latency(ordered_ms: Sequence[float]) -> Latency:
     """Returns the figures of sorted latencies."""
     if not ordered_ms:
         return Latency(math.nan, math.nan, dict.fromkeys(PERCENTILES, math.nan), math.nan)
@@ -86,7 +86,7 @@ def histogram(values_ms: Sequence[float]) -> list[tuple[float, int]]:
     return [(10 ** (index / BUCKETS_PER_DECADE), counts[index]) for index in sorted(counts)]
 
 
-def summarize(record: Record, window_s: float, late_after_s: float) -> Summary:
+def summarize(record: RequestLog, window_s: float, late_after_s: float) -> Summary:
     """Returns the figures of the window that begins at 0; what was sent before it was warmup."""
     mine = [i for i, began_s in enumerate(record.began_s) if 0 <= began_s < window_s]
     ended = [began_s + took_s for began_s, took_s in zip(record.began_s, record.took_s, strict=True)]
@@ -105,25 +105,29 @@ def summarize(record: Record, window_s: float, late_after_s: float) -> Summary:
         answers=len(answered),
         sent_bytes=sum(record.sent_bytes[i] for i in answered),
         received_bytes=sum(record.received_bytes[i] for i in answered),
-        latency=latency_of(ok_ms),
+        latency=summarize_latency(ok_ms),
         histogram=histogram(ok_ms),
-        seconds=_seconds(record, mine, [ended[i] for i in answered if record.code[i] == 0], window_s, late_after_s),
+        seconds=_split_into_seconds(
+            record, mine, [ended[i] for i in answered if record.code[i] == 0], window_s, late_after_s
+        ),
     )
 
 
-def _seconds(
-    record: Record, mine: Sequence[int], ended_ok_s: Sequence[float], window_s: float, late_after_s: float
-) -> list[Second]:
+def _split_into_seconds(
+    record: RequestLog, mine: Sequence[int], ended_ok_s: Sequence[float], window_s: float, late_after_s: float
+) -> list[SecondSummary]:
     """Cuts the window into whole seconds; what is left at its end belongs to the last one."""
     last = max(0, math.ceil(window_s) - 1)
     rows: list[list[int]] = [[] for _ in range(last + 1)]
     for i in mine:
         rows[int(record.began_s[i])].append(i)
     answered = Counter(min(last, int(ended_s)) for ended_s in ended_ok_s)
-    seconds: list[Second] = []
+    seconds: list[SecondSummary] = []
     for number, row in enumerate(rows):
         ok_ms = sorted(record.took_s[i] * 1000 for i in row if record.code[i] == 0)
         p50_ms, p95_ms, p99_ms = (percentile(ok_ms, percent) for percent in (50.0, 95.0, 99.0))
         late = sum(record.took_s[i] > late_after_s for i in row)
-        seconds.append(Second(number, len(row), answered[number], len(row) - len(ok_ms), late, p50_ms, p95_ms, p99_ms))
+        seconds.append(
+            SecondSummary(number, len(row), answered[number], len(row) - len(ok_ms), late, p50_ms, p95_ms, p99_ms)
+        )
     return seconds

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 DEFAULT_PATH = "/embed"
 PORTS = {"http": 80, "https": 443}
-POOL_BYTES = 64 * 1024 * 1024
+MAX_POOL_BYTES = 64 * 1024 * 1024
 """Requests are encoded before the run. Of a huge file of texts, only the first so many bytes are."""
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FRAMING = {"content-length", "transfer-encoding", "connection"}
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FRAMING_HEADERS = {"content-length", "transfer-encoding", "connection"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +52,20 @@ def parse_target(url: str) -> Target:
 def parse_header(text: str) -> tuple[str, str]:
     """Returns name and value of `Name: value`. Raises ValueError."""
     name, colon, value = text.partition(":")
-    if not colon or not _NAME.fullmatch(name) or re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
+    if not colon or not _HEADER_NAME.fullmatch(name) or re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
         raise ValueError(f"{text!r} is no header: write it as 'Name: value'")
-    if name.lower() in _FRAMING:
+    if name.lower() in _FRAMING_HEADERS:
         raise ValueError(f"{name} is set by the load generator itself")
     return name, value.strip()
 
 
-def body_of(texts: Sequence[str]) -> bytes:
+def encode_body(texts: Sequence[str]) -> bytes:
     """Returns the body that asks for the vectors of the texts: the simple form for one text."""
     asked = {"text": texts[0]} if len(texts) == 1 else {"texts": texts}
     return json.dumps(asked, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def request_bytes(target: Target, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
+def encode_request(target: Target, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
     """Returns a whole request. A header that is given replaces the one that is sent otherwise."""
     named = {name.lower() for name, _ in headers}
     usual = [("Host", target.authority), ("Content-Type", "application/json"), ("User-Agent", "redbatch-bench")]
@@ -74,14 +74,17 @@ def request_bytes(target: Target, headers: Sequence[tuple[str, str]], body: byte
     return f"POST {target.path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode() + body
 
 
-def encode(
-    target: Target, headers: Sequence[tuple[str, str]], requests: Iterable[Sequence[str]], max_bytes: int = POOL_BYTES
+def encode_requests(
+    target: Target,
+    headers: Sequence[tuple[str, str]],
+    requests: Iterable[Sequence[str]],
+    max_bytes: int = MAX_POOL_BYTES,
 ) -> list[bytes]:
     """Returns the requests as bytes: all of them, or as many as make up `max_bytes`."""
     encoded: list[bytes] = []
     size = 0
     for texts in requests:
-        encoded.append(request_bytes(target, headers, body_of(texts)))
+        encoded.append(encode_request(target, headers, encode_body(texts)))
         size += len(encoded[-1])
         if size >= max_bytes:
             break

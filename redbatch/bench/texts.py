@@ -41,13 +41,13 @@ class InvalidTextsError(ValueError):
     """The file cannot be read as texts; the message says why."""
 
 
-def short(random: Random) -> Iterator[str]:
+def short_texts(random: Random) -> Iterator[str]:
     """Yields texts of 11 to 19 tokens, 15 on average."""
     while True:
         yield " ".join(random.choices(WORDS, k=random.randint(*SHORT_WORDS)))
 
 
-def mixed(random: Random) -> Iterator[str]:
+def mixed_texts(random: Random) -> Iterator[str]:
     """Yields texts with log-normal lengths, 39 tokens on average."""
     mu = math.log(MIXED_MEAN_TOKENS) - MIXED_SIGMA**2 / 2
     least, most = MIXED_TOKENS
@@ -56,10 +56,10 @@ def mixed(random: Random) -> Iterator[str]:
         yield " ".join(random.choices(WORDS, k=tokens - SPECIAL_TOKENS))
 
 
-MIXES: dict[str, Callable[[Random], Iterator[str]]] = {"short": short, "mixed": mixed}
+MIXES: dict[str, Callable[[Random], Iterator[str]]] = {"short": short_texts, "mixed": mixed_texts}
 
 
-def built_in(mix: str, seed: int, inputs: int) -> list[tuple[str, ...]]:
+def built_in_texts(mix: str, seed: int, inputs: int) -> list[tuple[str, ...]]:
     """Returns the texts of different requests, each with so many inputs; the same for the same seed."""
     texts = MIXES[mix](Random(seed))  # noqa: S311 - texts, no secrets
     requests = max(POOL_REQUESTS, POOL_TEXTS // inputs)
@@ -73,7 +73,7 @@ def read_texts(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidTextsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if path.suffix == ".jsonl":
-        texts = [_text_of(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+        texts = [_parse_json_line(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     else:
         texts = lines
     texts = [text for text in texts if text]
@@ -82,7 +82,7 @@ def read_texts(path: Path) -> list[str]:
     return texts
 
 
-def _text_of(line: str, where: str) -> str:
+def _parse_json_line(line: str, where: str) -> str:
     try:
         value = json.loads(line)
     except ValueError:
@@ -93,13 +93,13 @@ def _text_of(line: str, where: str) -> str:
     return text
 
 
-def in_turn(texts: list[str], inputs: int) -> Iterator[tuple[str, ...]]:
+def rotate_texts(texts: list[str], inputs: int) -> Iterator[tuple[str, ...]]:
     """Yields the texts of different requests: the list in turn, from its beginning again, until it would repeat."""
     total = len(texts)
     for i in range(total // math.gcd(total, inputs)):
         yield tuple(texts[(i * inputs + k) % total] for k in range(inputs))
 
 
-def texts_of(path: Path | None, mix: str, seed: int, inputs: int) -> Iterable[Sequence[str]]:
+def request_texts(path: Path | None, mix: str, seed: int, inputs: int) -> Iterable[Sequence[str]]:
     """Returns the texts of requests: those of a file, or the built-in ones of a mix. Raises InvalidTextsError."""
-    return built_in(mix, seed, inputs) if path is None else in_turn(read_texts(path), inputs)
+    return built_in_texts(mix, seed, inputs) if path is None else rotate_texts(read_texts(path), inputs)

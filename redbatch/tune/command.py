@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from gpuworker.models import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.command import check_file, missing_module
-from redbatch.bench.texts import InvalidTextsError, texts_of
-from redbatch.tune.search_space import Knob, Machine, knobs
+from redbatch.bench.texts import InvalidTextsError, request_texts
+from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
 from shared.process.settings import EXIT_CONFIGURATION, print_error, read_settings
 
 if TYPE_CHECKING:
-    from redbatch.tune.report import Outcome
+    from redbatch.tune.report import TuneReport
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -39,29 +39,29 @@ def tune(given: Mapping[str, str], p95_ms: float) -> int:
     try:
         parse_model(worker.model)
         check_file(settings.out)
-        texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
+        request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
     except (ModelLoadError, InvalidTextsError, ValueError) as error:
         return _failed(str(error), EXIT_CONFIGURATION)
     return _run(settings, own, worker)
 
 
 def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) -> int:
-    from redbatch.bench.session import CannotConnectError
-    from redbatch.tune.loads import Loads
-    from redbatch.tune.progress import Watch
-    from redbatch.tune.report import Outcome, print_outcome
-    from redbatch.tune.session import Session
+    from redbatch.bench.run import CannotConnectError
+    from redbatch.tune.load_runner import LoadRunner
+    from redbatch.tune.progress import TuneProgress
+    from redbatch.tune.report import TuneReport, print_report
+    from redbatch.tune.search import Search
     from redbatch.tune.testbed import Testbed, TestbedError
 
-    outcome: Outcome | None = None
+    outcome: TuneReport | None = None
     code = 0
     try:
-        with _signals(), Watch() as watch, Testbed(own) as stand:
-            loads = Loads(stand.url, settings, watch)
+        with _interrupt_on_signals(), TuneProgress() as watch, Testbed(own) as stand:
+            loads = LoadRunner(stand.url, settings, watch)
             watch.say(f"loading model {worker.model}")
             served = stand.serve({})
-            session = Session(settings, stand, loads, _knobs(settings, worker, own, served.device), watch)
-            outcome = Outcome(settings, own, session, loads.doubts)
+            session = Search(settings, stand, loads, _search_settings(settings, worker, own, served.device), watch)
+            outcome = TuneReport(settings, own, session, loads.doubts)
             session.run(served)
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
@@ -69,24 +69,28 @@ def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) ->
         code = _failed(str(error), EXIT_FAILED)
     if outcome is None:
         return code
-    print_outcome(outcome)
-    written = _written(outcome)
+    print_report(outcome)
+    written = _write_file(outcome)
     return code or written
 
 
-def _knobs(settings: TuneSettings, worker: WorkerSettings, own: Mapping[str, str], device: str) -> tuple[Knob, ...]:
+def _search_settings(
+    settings: TuneSettings, worker: WorkerSettings, own: Mapping[str, str], device: str
+) -> tuple[Setting, ...]:
     """Returns what to change: nothing that the user has given."""
-    machine = Machine(device, worker.cores or _cores(), has_tokens=parse_model(worker.model).kind == "sentence")
+    machine = Machine(
+        device, worker.cores or _available_cores(), has_tokens=parse_model(worker.model).kind == "sentence"
+    )
     names = [name for name in settings.knobs if name not in own]
-    return knobs(machine, settings.p95_ms, names)
+    return search_settings(machine, settings.p95_ms, names)
 
 
-def _cores() -> int:
+def _available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def _interrupt_on_signals() -> Iterator[None]:
     """Has SIGTERM and SIGHUP end the search as Ctrl-C does, so that it stops what it has started."""
 
     def end(_number: int, _frame: object) -> None:
@@ -100,7 +104,7 @@ def _signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _written(outcome: Outcome) -> int:
+def _write_file(outcome: TuneReport) -> int:
     """Writes the file, if one is wanted; returns 1 when that fails, or nothing keeps the budget."""
     from redbatch.tune.report import as_json
 

@@ -11,19 +11,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from redbatch.tune.load_search import rungs
-from redbatch.tune.points import MARGIN, Found, Point
-from redbatch.tune.search_space import DEFAULTS, Choice
+from redbatch.tune.load_search import client_counts
+from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
+from redbatch.tune.search_space import DEFAULTS, Candidate
 
-Rounds = Mapping[Choice, Sequence[Point]]
+Rounds = Mapping[Candidate, Sequence[Measurement]]
 """The points of all rounds of each finalist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class RoundMedians:
     """A finalist at the load that was best for it: the medians of its rounds, and the rates of each."""
 
-    choice: Choice
+    choice: Candidate
     clients: int
     per_s: float
     p50_ms: float
@@ -33,11 +33,11 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Confirmation:
     """Who wins, and against what. `defaults` is None when they broke the budget."""
 
-    winner: Final | None
-    defaults: Final | None
+    winner: RoundMedians | None
+    defaults: RoundMedians | None
 
     @property
     def gain(self) -> float | None:
@@ -47,57 +47,57 @@ class Verdict:
         return self.winner.per_s / self.defaults.per_s - 1
 
 
-def loads(found: Found, most: int) -> list[int]:
+def confirmation_clients(found: TrialResult, most: int) -> list[int]:
     """Returns the numbers of clients to try a finalist with: the one that was best, and one less in case it slips."""
     if found.best is None:
         return []
-    steps = rungs(most)
+    steps = client_counts(most)
     at = steps.index(found.best.clients)
     return steps[max(0, at - 1) : at + 1]
 
 
-def turns(finalists: Sequence[Choice], number: int) -> list[Choice]:
+def round_order(finalists: Sequence[Candidate], number: int) -> list[Candidate]:
     """Returns the order of a round: each begins with another, so that none always comes first."""
     start = number % len(finalists)
     return [*finalists[start:], *finalists[:start]]
 
 
-def by_clients(choice: Choice, points: Sequence[Point]) -> list[Final]:
+def medians_by_clients(choice: Candidate, points: Sequence[Measurement]) -> list[RoundMedians]:
     """Returns what came of a finalist's loads, leaving out those with which requests failed."""
-    loads: dict[int, list[Point]] = {}
+    confirmation_clients: dict[int, list[Measurement]] = {}
     for point in points:
-        loads.setdefault(point.clients, []).append(point)
+        confirmation_clients.setdefault(point.clients, []).append(point)
     return [
-        _folded(choice, clients, mine)
-        for clients, mine in loads.items()
+        _medians(choice, clients, mine)
+        for clients, mine in confirmation_clients.items()
         if not any(point.errors or not point.answers for point in mine)
     ]
 
 
-def final_of(choice: Choice, points: Sequence[Point], budget_ms: float) -> Final | None:
+def best_medians(choice: Candidate, points: Sequence[Measurement], budget_ms: float) -> RoundMedians | None:
     """Returns a finalist's best load whose median p95 keeps the budget; None when none does."""
-    kept = [each for each in by_clients(choice, points) if each.p95_ms <= budget_ms]
+    kept = [each for each in medians_by_clients(choice, points) if each.p95_ms <= budget_ms]
     return max(kept, key=lambda each: each.per_s, default=None)
 
 
-def judge(rounds: Rounds, budget_ms: float) -> Verdict:
+def confirm(rounds: Rounds, budget_ms: float) -> Confirmation:
     """Returns who wins."""
-    finals = [final_of(choice, points, budget_ms) for choice, points in rounds.items()]
+    finals = [best_medians(choice, points, budget_ms) for choice, points in rounds.items()]
     defaults = next((each for each in finals if each is not None and each.choice == DEFAULTS), None)
     winners = [
         each
         for each in finals
         if each is not None and each.choice != DEFAULTS and (defaults is None or _beats(each, defaults))
     ]
-    return Verdict(max(winners, key=lambda each: each.per_s, default=defaults), defaults)
+    return Confirmation(max(winners, key=lambda each: each.per_s, default=defaults), defaults)
 
 
-def _beats(one: Final, other: Final) -> bool:
+def _beats(one: RoundMedians, other: RoundMedians) -> bool:
     return one.per_s > other.per_s * (1 + MARGIN) and min(one.runs) > max(other.runs)
 
 
-def _folded(choice: Choice, clients: int, points: Sequence[Point]) -> Final:
-    return Final(
+def _medians(choice: Candidate, clients: int, points: Sequence[Measurement]) -> RoundMedians:
+    return RoundMedians(
         choice=choice,
         clients=clients,
         per_s=statistics.median(point.per_s for point in points),

@@ -10,33 +10,33 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from redbatch.tune.points import Found, is_better
-from redbatch.tune.search_space import DEFAULTS, Choice, Knob, neighbours
+from redbatch.tune.measurement import TrialResult, is_better
+from redbatch.tune.search_space import DEFAULTS, Candidate, Setting, neighbours
 
 PASSES = 2
 UP, DOWN = 1, -1
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class Trial:
     """A setting to try, and what it has to beat: nothing for the first."""
 
-    choice: Choice
-    against: Found | None
+    choice: Candidate
+    against: TrialResult | None
 
 
-Climb = Generator[Try, Found, Choice]
+CoordinateDescent = Generator[Trial, TrialResult, Candidate]
 
 
-def climb(knobs: Sequence[Knob]) -> Climb:
+def coordinate_descent(knobs: Sequence[Setting]) -> CoordinateDescent:
     """Yields what to try, takes what came of it, and returns the best."""
-    found: dict[Choice, Found] = {DEFAULTS: (yield Try(DEFAULTS, None))}
+    found: dict[Candidate, TrialResult] = {DEFAULTS: (yield Trial(DEFAULTS, None))}
     best = DEFAULTS
     for _ in range(PASSES):
         before = best
         for knob in knobs:
             for way in (UP, DOWN):
-                reached = yield from _along(knob, way, best, found)
+                reached = yield from _line_search(knob, way, best, found)
                 if reached != best:
                     best = reached
                     break  # the other way was where it came from
@@ -45,22 +45,24 @@ def climb(knobs: Sequence[Knob]) -> Climb:
     return best
 
 
-def _along(knob: Knob, way: int, best: Choice, found: dict[Choice, Found]) -> Generator[Try, Found, Choice]:
+def _line_search(
+    knob: Setting, way: int, best: Candidate, found: dict[Candidate, TrialResult]
+) -> Generator[Trial, TrialResult, Candidate]:
     for choice in neighbours(best, knob, way):
         if choice not in found:
-            found[choice] = yield Try(choice, found[best])
+            found[choice] = yield Trial(choice, found[best])
         if not is_better(found[choice], found[best]):
             break
         best = choice
     return best
 
 
-def min_tries(knobs: Sequence[Knob]) -> int:
+def min_trials(knobs: Sequence[Setting]) -> int:
     """Returns how many settings are tried when the defaults are best: themselves, and their neighbours."""
     return 1 + sum(len(list(neighbours(DEFAULTS, knob, way))[:1]) for knob in knobs for way in (UP, DOWN))
 
 
-def challengers(found: Mapping[Choice, Found], most: int) -> list[Choice]:
+def challengers(found: Mapping[Candidate, TrialResult], most: int) -> list[Candidate]:
     """Returns those that clearly beat the defaults, the best first; when only they keep the budget, those that do."""
     better = [
         choice

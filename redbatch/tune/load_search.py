@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from redbatch.tune.points import MARGIN, Found, Point, found_of
+from redbatch.tune.measurement import MARGIN, Measurement, TrialResult, trial_result
 
 FIRST_CLIENTS = 16
 MAX_CLIENTS = 1_024
-FLAT = 2
+FLAT_LOADS = 2
 """So many loads in a row that bring nothing end the way up: one may have been bad luck."""
 
-Ladder = Generator[int, Point, Found]
+LoadSearch = Generator[int, Measurement, TrialResult]
 
 
-def rungs(most: int) -> list[int]:
+def client_counts(most: int) -> list[int]:
     """Returns the numbers of clients that are tried, up to `most`: 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
     numbers = {1, most}
     power = 2
@@ -30,33 +30,33 @@ def rungs(most: int) -> list[int]:
     return sorted(numbers)
 
 
-def whole(budget_ms: float, most: int = MAX_CLIENTS) -> Ladder:
+def full_search(budget_ms: float, most: int = MAX_CLIENTS) -> LoadSearch:
     """Yields numbers of clients, takes what came of each, and returns the result: in leaps, for one never tried."""
-    steps = rungs(most)
+    steps = client_counts(most)
     at = max(i for i, clients in enumerate(steps) if clients <= max(1, min(FIRST_CLIENTS, most)))
     points = yield from _walk(steps, at, 2, budget_ms, 0.0)
     # What the leaps have left out between the last that kept the budget and the first that broke it.
-    for clients in _left_out(steps, points, budget_ms):
+    for clients in _skipped_counts(steps, points, budget_ms):
         points = (*points, (yield clients))
         if not points[-1].within(budget_ms):
             break
-    return found_of(points, budget_ms)
+    return trial_result(points, budget_ms)
 
 
-def near(budget_ms: float, against: Found, most: int = MAX_CLIENTS) -> Ladder:
+def local_search(budget_ms: float, against: TrialResult, most: int = MAX_CLIENTS) -> LoadSearch:
     """Does the same for a setting that is compared with another, from the load that was best for that one."""
-    steps = rungs(most)
+    steps = client_counts(most)
     start = (against.best or against.lowest).clients
     points = yield from _walk(steps, steps.index(start), 1, budget_ms, against.per_s)
     dropped = not any(point.within(budget_ms) for point in points) and points[-1].clients > steps[0]
-    return found_of(points, budget_ms, dropped=dropped)
+    return trial_result(points, budget_ms, dropped=dropped)
 
 
 def _walk(
     steps: Sequence[int], at: int, leap: int, budget_ms: float, to_beat: float
-) -> Generator[int, Point, tuple[Point, ...]]:
+) -> Generator[int, Measurement, tuple[Measurement, ...]]:
     """Goes up from rung `at` until the budget breaks, or down until it is kept."""
-    points: tuple[Point, ...] = ((yield steps[at]),)
+    points: tuple[Measurement, ...] = ((yield steps[at]),)
     if points[0].within(budget_ms):
         while at < len(steps) - 1 and not _is_flat(points):
             at = min(at + leap, len(steps) - 1)
@@ -70,20 +70,20 @@ def _walk(
     return points
 
 
-def _is_flat(points: Sequence[Point]) -> bool:
+def _is_flat(points: Sequence[Measurement]) -> bool:
     """Whether the last loads brought no more answers than one before them."""
-    if len(points) <= FLAT:
+    if len(points) <= FLAT_LOADS:
         return False
-    before = max(point.per_s for point in points[:-FLAT])
-    return all(point.per_s <= before * (1 + MARGIN) for point in points[-FLAT:])
+    before = max(point.per_s for point in points[:-FLAT_LOADS])
+    return all(point.per_s <= before * (1 + MARGIN) for point in points[-FLAT_LOADS:])
 
 
-def _is_hopeless(point: Point, to_beat: float) -> bool:
+def _is_hopeless(point: Measurement, to_beat: float) -> bool:
     """Whether fewer clients cannot win either. Where requests failed, their number says nothing about that."""
     return point.errors == 0 and to_beat > 0 and point.per_s <= to_beat * (1 + MARGIN)
 
 
-def _left_out(steps: Sequence[int], points: Sequence[Point], budget_ms: float) -> list[int]:
+def _skipped_counts(steps: Sequence[int], points: Sequence[Measurement], budget_ms: float) -> list[int]:
     kept = max((point.clients for point in points if point.within(budget_ms)), default=0)
     broke = min((point.clients for point in points if not point.within(budget_ms)), default=0)
     return [clients for clients in steps if kept < clients < broke] if kept else []

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn
 from redbatch.progress import ProgressBar, format_duration
 
 
-class Watch(ProgressBar):
+class TuneProgress(ProgressBar):
     """Shows it.
 
     Args:

@@ -7,20 +7,20 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from redbatch.bench.settings import Duration, LongerThanNothing, TextSettings, seconds
+from redbatch.bench.settings import Duration, PositiveDuration, TextSettings, parse_duration
 from redbatch.tune.load_search import MAX_CLIENTS
 
-KNOBS = ("max_batch_tokens", "max_batch_size", "max_batch_wait_ms", "runners")
-MIN_S = 3.0
+TUNABLE_SETTINGS = ("max_batch_tokens", "max_batch_size", "max_batch_wait_ms", "runners")
+MIN_DURATION_S = 3.0
 MIN_WARMUP_S = 1.0
-BUDGETS = 5
+DURATION_BUDGETS = 5
 WARMUP_BUDGETS = 2
 """A load must be long beside the time that a request may take."""
 
 
-def _known(text: str) -> str:
-    if unknown := sorted(set(text.split(",")) - set(KNOBS)):
-        raise ValueError(f"{', '.join(unknown)}: choose from {', '.join(KNOBS)}")
+def _validate_names(text: str) -> str:
+    if unknown := sorted(set(text.split(",")) - set(TUNABLE_SETTINGS)):
+        raise ValueError(f"{', '.join(unknown)}: choose from {', '.join(TUNABLE_SETTINGS)}")
     return text
 
 
@@ -28,12 +28,13 @@ class TuneSettings(TextSettings):
     """What is looked for, and how."""
 
     p95_ms: float = Field(gt=0, le=60_000, description="The budget.")
-    search: Annotated[str, AfterValidator(_known)] = Field(
-        default=",".join(KNOBS), description="What to change, with commas between them."
+    search: Annotated[str, AfterValidator(_validate_names)] = Field(
+        default=",".join(TUNABLE_SETTINGS), description="What to change, with commas between them."
     )
     max_clients: int = Field(default=MAX_CLIENTS, ge=1, le=60_000, description="Most requests in flight to try.")
-    duration: LongerThanNothing | None = Field(
-        default=None, description=f"How long each load is measured ({MIN_S:g}s, or {BUDGETS} budgets if longer)."
+    duration: PositiveDuration | None = Field(
+        default=None,
+        description=f"How long each load is measured ({MIN_DURATION_S:g}s, or {DURATION_BUDGETS} budgets if longer).",
     )
     warmup: Duration | None = Field(
         default=None,
@@ -53,14 +54,14 @@ class TuneSettings(TextSettings):
     def duration_s(self) -> float:
         """How long a load is measured."""
         if self.duration is not None:
-            return seconds(self.duration)
-        return max(MIN_S, BUDGETS * self.p95_ms / 1000)
+            return parse_duration(self.duration)
+        return max(MIN_DURATION_S, DURATION_BUDGETS * self.p95_ms / 1000)
 
     @property
     def warmup_s(self) -> float:
         """The load before that."""
         if self.warmup is not None:
-            return seconds(self.warmup)
+            return parse_duration(self.warmup)
         return max(MIN_WARMUP_S, WARMUP_BUDGETS * self.p95_ms / 1000)
 
     @property

@@ -22,16 +22,16 @@ from redbatch.urls import http_url
 from shared.process.listener import fetch_missing_parts, listen
 
 HOST = "127.0.0.1"
-START_S = 600.0
+START_TIMEOUT_S = 600.0
 """A large model may have to be downloaded first."""
 
-STOP_S = 15.0
-WORKER = "tune"
+STOP_TIMEOUT_S = 15.0
+WORKER_ID = "tune"
 """All workers have this name, one after the other. Under another, the one before would count as alive for seconds, and
 the new one would leave it its share of the entries."""
 
-LOOK_EVERY_S = 0.02
-OWN: SettingValues = {
+POLL_INTERVAL_S = 0.02
+FIXED_SETTINGS: SettingValues = {
     "log_level": "info",  # the worker's log says which device it found
     "drain_delay_s": "0",
     "drain_grace_s": "5",
@@ -45,7 +45,7 @@ class TestbedError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class WorkerStart:
     """A worker that is ready: on which device, and how long it took."""
 
     device: str
@@ -64,7 +64,7 @@ class Testbed:
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings: SettingValues = with_up_defaults(dict(settings)) | OWN
+        self._settings: SettingValues = with_up_defaults(dict(settings)) | FIXED_SETTINGS
         clean = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
         self._environment = child_environment(clean)
         self._parts = ExitStack()
@@ -87,7 +87,7 @@ class Testbed:
                 self._port = listener.getsockname()[1]
                 (spec,) = gateway_specs(1, self._settings, listener.fileno(), self._environment)
                 gateway = self._gateway = self._start(spec)
-            parts.callback(gateway.stop, STOP_S)
+            parts.callback(gateway.stop, STOP_TIMEOUT_S)
             parts.callback(self._stop_worker)
             self._wait(gateway, self._port, ready=False)
             self._parts = parts.pop_all()
@@ -98,7 +98,7 @@ class Testbed:
     ) -> None:
         self._parts.close()
 
-    def serve(self, settings: Mapping[str, str]) -> Served:
+    def serve(self, settings: Mapping[str, str]) -> WorkerStart:
         """Ends the worker that runs, starts one with these settings too, and returns when it is ready.
 
         Raises:
@@ -108,13 +108,13 @@ class Testbed:
         began_s = time.monotonic()
         self._workers += 1
         port = free_port()
-        own = {**self._settings, **settings, "admin_port": str(port), "worker_id": WORKER}
+        own = {**self._settings, **settings, "admin_port": str(port), "worker_id": WORKER_ID}
         (spec,) = worker_specs(1, own, self._environment)
         worker = self._worker = self._start(spec)
         self._wait(worker, port, ready=True)
         if self._gateway is not None:
             self._wait(self._gateway, self._port, ready=True)
-        return Served(str(worker.logged("engine ready").get("device", "cpu")), time.monotonic() - began_s)
+        return WorkerStart(str(worker.logged("engine ready").get("device", "cpu")), time.monotonic() - began_s)
 
     def _start(self, spec: ChildSpec) -> ChildProcess:
         return ChildProcess(spec, self._folder / f"{spec.name}-{self._workers}.log")
@@ -122,15 +122,15 @@ class Testbed:
     def _stop_worker(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.stop(STOP_S)
+            worker.stop(STOP_TIMEOUT_S)
 
     def _wait(self, program: ChildProcess, port: int, *, ready: bool) -> None:
         """Waits until a program answers on a port, and, if that is asked, misses nothing."""
-        until_s = time.monotonic() + START_S
+        until_s = time.monotonic() + START_TIMEOUT_S
         while program.running and time.monotonic() < until_s:
             missing = asyncio.run(fetch_missing_parts(HOST, port))
             if missing == [] or (missing is not None and not ready):
                 return
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
         reason = "is not ready" if program.running else "cannot run"
         raise TestbedError(f"{program.name} {reason}: {format_log_line(program.last_line(), brief=True)}")

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from redbatch.bench.arrivals import poisson, schedule
 from tests.bench_server import answer, serving
-from tests.integration.gateway.gateway_cluster import Gateway, House
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -69,21 +69,23 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def house(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
     """Yields private processes on the test's queue."""
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        yield House(processes, redis_url, queue_name)
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
-async def gateway(house: House) -> Gateway:
+async def gateway(house: GatewayCluster) -> GatewayProcess:
     """Returns a gateway with a null worker."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
     return gateway
 
 
-async def test_a_closed_loop_measures_the_cluster(bench: Bench, gateway: Gateway) -> None:
+async def test_a_closed_loop_measures_the_cluster(bench: Bench, gateway: GatewayProcess) -> None:
     """Every request gets its vectors; by Little's law, rate times mean latency is the number of clients."""
     written = await bench.run(gateway.url, "--clients", "8", "--duration", "1s", "--check", "--plot", "run.png")
     measured = written["measured"]
@@ -99,7 +101,7 @@ async def test_a_closed_loop_measures_the_cluster(bench: Bench, gateway: Gateway
         assert expected in bench.output
 
 
-async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: Gateway) -> None:
+async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: GatewayProcess) -> None:
     """Inputs are counted in addition to requests, and the seed determines the number of requests."""
     arguments = ["--rate", "100", "--duration", "1s", "--inputs-per-request", "3", "--mix", "mixed", "--check"]
     written = await bench.run(gateway.url, *arguments, "--seed", "5")
@@ -110,9 +112,9 @@ async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: Gateway) ->
     assert again["measured"]["requests"] == measured["requests"]
 
 
-async def test_refusals_are_counted_by_code(bench: Bench, house: House) -> None:
+async def test_refusals_are_counted_by_code(bench: Bench, house: GatewayCluster) -> None:
     """Without a worker, a gateway refuses all requests: the run continues to its end, and reports no good answer."""
-    gateway = await house.gateway()
+    gateway = await house.start_gateway()
     measured = (await bench.run(gateway.url, "--clients", "2", "--requests", "30", code=1))["measured"]
     assert (measured["ok"], measured["errors"], measured["requests_per_s"]) == (0, {"no_worker": 30}, 0)
     assert measured["latency_ms"]["p50"] is None
@@ -120,7 +122,7 @@ async def test_refusals_are_counted_by_code(bench: Bench, house: House) -> None:
     assert bench.errors.endswith("redbatch: none of 30 requests got a good answer\n")
 
 
-async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: Gateway) -> None:
+async def test_texts_and_headers_reach_the_server(bench: Bench, gateway: GatewayProcess) -> None:
     """A too long text is refused with its own code and closes the connection; an invalid header is refused too."""
     (bench.folder / "texts.txt").write_text("short\n" + "long " * 40_000 + "\n", encoding="utf-8")
     arguments = ["--clients", "2", "--requests", "20", "--texts", "texts.txt"]

@@ -9,7 +9,7 @@ import pytest
 
 from bench import wrk
 from bench.wrk import GeneratorError, LoadResult, find_wrk, parse, parse_ticks, write_mix
-from redbatch.bench.texts import built_in
+from redbatch.bench.texts import built_in_texts
 
 PRINTED = """Running 4s test @ http://127.0.0.1:8080/embed
   1 threads and 64 connections
@@ -60,7 +60,7 @@ def test_ticks_give_the_number_of_requests_sent_by_a_time() -> None:
 def test_bodies_are_the_texts_that_redbatch_bench_sends(tmp_path: Path) -> None:
     """The file has one JSON body per line, in the order of the mix; the seed determines the texts."""
     lines = write_mix("mixed", tmp_path, count=5).read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [{"text": texts[0]} for texts in built_in("mixed", 1, 1)[:5]]
+    assert [json.loads(line) for line in lines] == [{"text": texts[0]} for texts in built_in_texts("mixed", 1, 1)[:5]]
     assert write_mix("mixed", tmp_path, seed=2, count=5).read_text(encoding="utf-8").splitlines() != lines
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.bench.answers import Answer, AnswerReader, MalformedAnswerError, code_of, has_vectors
+from redbatch.bench.answers import Answer, AnswerParser, MalformedAnswerError, has_vectors, outcome_code
 
 BODY = b'{"embedding": [1.0, 2.0]}'
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
@@ -21,9 +21,9 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n%x\
 CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
 
 
-def reader(*, keep_bodies: bool = True) -> AnswerReader:
+def reader(*, keep_bodies: bool = True) -> AnswerParser:
     """A reader that keeps the bodies."""
-    return AnswerReader(keep_bodies=keep_bodies)
+    return AnswerParser(keep_bodies=keep_bodies)
 
 
 @pytest.mark.parametrize("sent", [PLAIN, CHUNKED, CONTINUED])
@@ -93,7 +93,7 @@ def test_good_bodies_are_kept_only_when_wanted() -> None:
 )
 def test_an_error_has_the_code_of_its_body_or_its_status(status: int, body: bytes, code: str) -> None:
     """Any server's errors can be told apart."""
-    assert code_of(Answer(status, body, keep_alive=True)) == code
+    assert outcome_code(Answer(status, body, keep_alive=True)) == code
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_a_checked_answer_has_a_vector_for_each_input(body: object, inputs: int,
     """All of one length and of finite numbers; anything else is a wrong answer."""
     raw = json.dumps(body).encode()
     assert has_vectors(raw, inputs) is right
-    assert code_of(Answer(200, raw, keep_alive=True), inputs) == ("ok" if right else "wrong_answer")
+    assert outcome_code(Answer(200, raw, keep_alive=True), inputs) == ("ok" if right else "wrong_answer")

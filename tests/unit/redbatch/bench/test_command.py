@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redbatch.bench.settings import BenchSettings, seconds
+from redbatch.bench.settings import BenchSettings, parse_duration
 from tests.bench_server import answer, refusal, serving
 
 
@@ -36,7 +36,7 @@ def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.Completed
 )
 def test_durations_have_units(text: str, expected_s: float) -> None:
     """Milliseconds to hours."""
-    assert seconds(text) == pytest.approx(expected_s)
+    assert parse_duration(text) == pytest.approx(expected_s)
 
 
 def test_defaults() -> None:

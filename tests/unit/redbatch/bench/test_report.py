@@ -12,35 +12,35 @@ import pytest
 from rich.console import Console
 
 from redbatch.bench.plot import draw
-from redbatch.bench.progress import Watch
-from redbatch.bench.record import Record
+from redbatch.bench.progress import LoadProgress
 from redbatch.bench.report import as_json, as_text
-from redbatch.bench.session import Cost, Job, Result
+from redbatch.bench.request_log import RequestLog
+from redbatch.bench.run import GeneratorCost, RunResult, RunSpec
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import summarize
 from redbatch.bench.target import parse_target
 
-COST = Cost(
+COST = GeneratorCost(
     cpu_us_per_request=31.0, core_share=0.12, connections=64, most_in_flight=64, had_to_wait=0, most_behind_ms=0.4
 )
 
 
-def result_of(cost: Cost = COST, *, empty: bool = False, **settings: object) -> Result:
+def result_of(cost: GeneratorCost = COST, *, empty: bool = False, **settings: object) -> RunResult:
     """A run of 2 s with 1,000 good answers of 10 to 20 ms, 3 refusals and one late answer."""
-    record = Record()
+    record = RequestLog()
     for i in range(1_000):
         record.add(i / 500, 0.010 + i / 100_000, "ok", 200, 4_000)
     for _ in range(3):
         record.add(0.5, 0.001, "queue_full", 200, 100)
     record.add(0.6, 1.2, "deadline_exceeded", 200, 100)
-    job = Job(
+    job = RunSpec(
         BenchSettings.model_validate({"timeout_ms": 1_000, **settings}), parse_target("http://host"), [b"request"], True
     )
     summary = None if empty else summarize(record, 2.0, job.settings.late_after_s)
-    return Result(job, datetime(2026, 1, 2, tzinfo=UTC), empty, summary, cost)
+    return RunResult(job, datetime(2026, 1, 2, tzinfo=UTC), empty, summary, cost)
 
 
-def text_of(result: Result) -> str:
+def text_of(result: RunResult) -> str:
     """What the terminal shows."""
     output = io.StringIO()
     Console(file=output, width=100).print(as_text(result))
@@ -85,7 +85,7 @@ def test_an_open_loop_says_from_when_it_counts() -> None:
         (replace(COST, most_behind_ms=12.0), "sent up to 12 ms too late"),
     ],
 )
-def test_doubtful_figures_are_marked(cost: Cost, said: str) -> None:
+def test_doubtful_figures_are_marked(cost: GeneratorCost, said: str) -> None:
     """In the table and in the JSON: where the generator may be what was measured."""
     result = result_of(cost)
     assert said in text_of(result)
@@ -137,7 +137,7 @@ def watched(*, terminal: bool, **settings: object) -> str:
     """What is shown of a run at -0.5 s, 4 s, 5 s, 5.5 s and 10 s."""
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=100, force_interactive=terminal)
-    with Watch(BenchSettings.model_validate(settings), console) as watch:
+    with LoadProgress(BenchSettings.model_validate(settings), console) as watch:
         for elapsed_s, finished in ((-0.5, 10), (4.0, 910), (5.0, 1_110), (5.5, 1_200), (10.0, 2_100)):
             watch.show(elapsed_s, finished, 3)
     return output.getvalue()

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.bench.record import MAX_CODES, Record
-from redbatch.bench.summary import histogram, latency_of, percentile, summarize
+from redbatch.bench.request_log import MAX_CODES, RequestLog
+from redbatch.bench.summary import histogram, percentile, summarize, summarize_latency
 
 latencies_ms = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200)
 
 
-def record_of(*rows: tuple[float, float, str]) -> Record:
+def record_of(*rows: tuple[float, float, str]) -> RequestLog:
     """A record of requests: when each began, how long it took, its code. Each sends 10 bytes and gets 100."""
-    record = Record()
+    record = RequestLog()
     for began_s, took_s, code in rows:
         record.add(began_s, took_s, code, 10, 100)
     return record
@@ -33,7 +33,7 @@ def test_percentiles_are_those_of_numpy(values: list[float], percent: float) -> 
 @given(values=latencies_ms)
 def test_latency_has_least_mean_and_most(values: list[float]) -> None:
     """As numpy has them."""
-    latency = latency_of(sorted(values))
+    latency = summarize_latency(sorted(values))
     assert (latency.min_ms, latency.max_ms) == (min(values), max(values))
     assert latency.mean_ms == pytest.approx(float(np.mean(values)))
 
@@ -52,7 +52,7 @@ def test_the_histogram_holds_each_value_once_in_its_bucket(values: list[float]) 
 
 def test_nothing_measured_has_no_latency() -> None:
     """Not 0, which would look very fast."""
-    summary = summarize(Record(), 1.0, 1.0)
+    summary = summarize(RequestLog(), 1.0, 1.0)
     assert (summary.requests, summary.ok_per_s) == (0, 0.0)
     assert math.isnan(summary.latency.max_ms)
     assert math.isnan(summary.latency.percentiles_ms[50.0])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from redbatch.bench.target import body_of, encode, parse_header, parse_target, request_bytes
+from redbatch.bench.target import encode_body, encode_request, encode_requests, parse_header, parse_target
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_a_header_that_would_break_the_request_is_refused(text: str) -> None:
 
 def test_a_body_has_the_simple_form_for_one_text() -> None:
     """`text` for one, `texts` for several, UTF-8 as it is."""
-    assert json.loads(body_of(["a"])) == {"text": "a"}
-    assert json.loads(body_of(["a", "zwölf"])) == {"texts": ["a", "zwölf"]}
-    assert "zwölf".encode() in body_of(["zwölf"])
+    assert json.loads(encode_body(["a"])) == {"text": "a"}
+    assert json.loads(encode_body(["a", "zwölf"])) == {"texts": ["a", "zwölf"]}
+    assert "zwölf".encode() in encode_body(["zwölf"])
 
 
 def test_a_request_is_whole() -> None:
     """Head, the length of the body in bytes, body; a header that is given replaces the usual one."""
     target = parse_target("http://host:1/p")
-    request = request_bytes(target, [("content-type", "text/x"), ("X-Timeout-Ms", "5")], "ö".encode())
+    request = encode_request(target, [("content-type", "text/x"), ("X-Timeout-Ms", "5")], "ö".encode())
     head, _, body = request.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /p HTTP/1.1"
@@ -73,4 +73,4 @@ def test_a_huge_file_is_encoded_in_part() -> None:
     """What is kept in memory has a bound; one request is always there."""
     target = parse_target("http://host")
     endless = (("text",) for _ in iter(int, 1))
-    assert len(encode(target, [], endless, max_bytes=1)) == 1
+    assert len(encode_requests(target, [], endless, max_bytes=1)) == 1

@@ -15,11 +15,11 @@ from redbatch.bench.texts import (
     SPECIAL_TOKENS,
     WORDS,
     InvalidTextsError,
-    built_in,
-    in_turn,
-    mixed,
+    built_in_texts,
+    mixed_texts,
     read_texts,
-    short,
+    rotate_texts,
+    short_texts,
 )
 
 MANY = 20_000
@@ -33,7 +33,7 @@ def tokens_of(text: str) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_short_texts_have_about_15_tokens(seed: int) -> None:
     """From 11 to 19, 15 on average."""
-    lengths = [tokens_of(text) for text in islice(short(Random(seed)), MANY)]
+    lengths = [tokens_of(text) for text in islice(short_texts(Random(seed)), MANY)]
     assert (min(lengths), max(lengths)) == (11, 19)
     assert fmean(lengths) == pytest.approx(15, abs=0.1)
 
@@ -41,7 +41,7 @@ def test_short_texts_have_about_15_tokens(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_mixed_texts_have_the_documented_lengths(seed: int) -> None:
     """39 tokens on average, half under 28, one in twenty over 105, none over 256."""
-    lengths = [tokens_of(text) for text in islice(mixed(Random(seed)), MANY)]
+    lengths = [tokens_of(text) for text in islice(mixed_texts(Random(seed)), MANY)]
     assert fmean(lengths) == pytest.approx(39, abs=1)
     assert median(lengths) == pytest.approx(28, abs=1)
     assert quantiles(lengths, n=20)[-1] == pytest.approx(105, abs=4)
@@ -59,14 +59,14 @@ def test_each_word_is_one_token_of_the_model() -> None:
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_seed_decides(mix: str) -> None:
     """The same seed gives the same requests, another gives others."""
-    assert built_in(mix, 1, 1) == built_in(mix, 1, 1)
-    assert built_in(mix, 1, 1) != built_in(mix, 2, 1)
+    assert built_in_texts(mix, 1, 1) == built_in_texts(mix, 1, 1)
+    assert built_in_texts(mix, 1, 1) != built_in_texts(mix, 2, 1)
 
 
 @pytest.mark.parametrize(("inputs", "requests"), [(1, 4_096), (32, 128), (1_000, 64)])
 def test_there_are_far_more_texts_than_in_flight(inputs: int, requests: int) -> None:
     """Each request has its inputs, and none is sent twice before thousands of texts are."""
-    pool = built_in("short", 1, inputs)
+    pool = built_in_texts("short", 1, inputs)
     assert {len(each) for each in pool} == {inputs}
     assert len(set(pool)) == requests
 
@@ -114,4 +114,4 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_file_is_sent_in_turn(inputs: int, requests: list[tuple[str, ...]]) -> None:
     """Every text is, and as often as any other."""
-    assert list(in_turn(["a", "b", "c"], inputs)) == requests
+    assert list(rotate_texts(["a", "b", "c"], inputs)) == requests

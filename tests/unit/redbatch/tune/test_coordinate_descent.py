@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.coordinate_descent import Try, challengers, climb, min_tries
-from redbatch.tune.points import Found, is_better
-from redbatch.tune.search_space import DEFAULTS, Choice, Knob
-from tests.unit.redbatch.tune.points import found
+from redbatch.tune.coordinate_descent import Trial, challengers, coordinate_descent, min_trials
+from redbatch.tune.measurement import TrialResult, is_better
+from redbatch.tune.search_space import DEFAULTS, Candidate, Setting
+from tests.unit.redbatch.tune.measurements import found
 
-SIZE = Knob("size", ("8", "16", None, "64", "128"))
-WAIT = Knob("wait", ("auto", None, "5", "10"))
+SIZE = Setting("size", ("8", "16", None, "64", "128"))
+WAIT = Setting("wait", ("auto", None, "5", "10"))
 KNOBS = (SIZE, WAIT)
 
 
-def climbed(per_s: Callable[[Mapping[str, str]], float]) -> tuple[Choice, list[Try], dict[Choice, Found]]:
+def climbed(per_s: Callable[[Mapping[str, str]], float]) -> tuple[Candidate, list[Trial], dict[Candidate, TrialResult]]:
     """Climbs to the end; returns the best, what was tried, and what came of it."""
-    steps = climb(KNOBS)
+    steps = coordinate_descent(KNOBS)
     asked, tries, results = next(steps), [], {}
     while True:
         tries.append(asked)
@@ -27,7 +27,7 @@ def climbed(per_s: Callable[[Mapping[str, str]], float]) -> tuple[Choice, list[T
         try:
             asked = steps.send(results[asked.choice])
         except StopIteration as end:
-            best: Choice = end.value
+            best: Candidate = end.value
             return best, tries, results
 
 
@@ -37,7 +37,7 @@ def test_when_the_defaults_are_best_only_their_neighbours_are_tried() -> None:
     assert best == DEFAULTS
     names = [dict(each.choice) for each in tries]
     assert names == [{}, {"size": "64"}, {"size": "16"}, {"wait": "5"}, {"wait": "auto"}]
-    assert len(tries) == min_tries(KNOBS)
+    assert len(tries) == min_trials(KNOBS)
 
 
 def test_it_goes_on_while_it_wins() -> None:

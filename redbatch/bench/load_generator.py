@@ -15,23 +15,24 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
 
-from redbatch.bench.answers import Answer, code_of
+from redbatch.bench.answers import Answer, outcome_code
 from redbatch.bench.connection import Connection
-from redbatch.bench.dialer import Dialer
-from redbatch.bench.record import Record
+from redbatch.bench.connector import Connector
+from redbatch.bench.request_log import RequestLog
 
 NO_ANSWER = "no_answer"
 NEVER_SENT = "never_sent"
+CONNECT_FAILED = "connect_failed"
 NO_ANSWER_GRACE_S = 5.0
-TIMER_EARLY_S = 0.002
+MAX_TIMER_EARLY_S = 0.002
 """A loop's timer, which knows whole milliseconds, may ring so much too early: what is due last would be left out."""
 
-SWEEP_EVERY_S = 0.25
-DIAL_AGAIN_S = 0.1
+SWEEP_INTERVAL_S = 0.25
+RECONNECT_DELAY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """How long, how many, and what counts as too long. `duration_s` or `requests`, not both."""
 
     warmup_s: float
@@ -42,7 +43,7 @@ class Plan:
     check_inputs: int | None  # look into good answers, for so many vectors
 
 
-class Mark(NamedTuple):
+class UsageSnapshot(NamedTuple):
     """How far this process was at a time: its CPU seconds, and the requests that were finished."""
 
     at_s: float
@@ -50,19 +51,19 @@ class Mark(NamedTuple):
     finished: int
 
 
-class Load(ABC):
+class LoadGenerator(ABC):
     """What both loops have in common. `start_s` is when the measuring begins, on the clock of `time.monotonic()`."""
 
-    def __init__(self, plan: Plan, dialer: Dialer, requests: Sequence[bytes]) -> None:
+    def __init__(self, plan: LoadPlan, dialer: Connector, requests: Sequence[bytes]) -> None:
         self.plan = plan
-        self.record = Record()
+        self.record = RequestLog()
         self.start_s = 0.0
         self.in_flight = 0
         self.most_in_flight = 0
         self.unanswered = 0  # in flight when the run was interrupted
         self.stopped = False
         self.ended = asyncio.Event()
-        self.marks: list[Mark] = []  # when the measuring began, and when it ended
+        self.marks: list[UsageSnapshot] = []  # when the measuring began, and when it ended
         self._connections: set[Connection] = set()
         self._dialer = dialer
         self._requests = cycle(requests)
@@ -78,9 +79,9 @@ class Load(ABC):
         loop = asyncio.get_running_loop()
         self.start_s = time.monotonic() + self.plan.warmup_s
         loop.call_later(self.plan.warmup_s, self._mark)
-        loop.call_later(SWEEP_EVERY_S, self._sweep)
+        loop.call_later(SWEEP_INTERVAL_S, self._sweep)
         if self.plan.duration_s is not None:
-            loop.call_later(self.plan.warmup_s + self.plan.duration_s + TIMER_EARLY_S, self.stop)
+            loop.call_later(self.plan.warmup_s + self.plan.duration_s + MAX_TIMER_EARLY_S, self.stop)
 
     def stop(self) -> None:
         """Sends nothing new; `ended` is set as soon as all that was due is answered."""
@@ -121,7 +122,7 @@ class Load(ABC):
 
     def answered(self, connection: Connection, answer: Answer) -> None:
         """Records an answer."""
-        self._finish(connection, code_of(answer, self.plan.check_inputs))
+        self._finish(connection, outcome_code(answer, self.plan.check_inputs))
         if answer.keep_alive:
             self._free(connection)
         else:
@@ -159,7 +160,7 @@ class Load(ABC):
         """How many requests are due and wait for a connection."""
 
     def _mark(self) -> None:
-        self.marks.append(Mark(time.monotonic(), time.process_time(), len(self.record)))
+        self.marks.append(UsageSnapshot(time.monotonic(), time.process_time(), len(self.record)))
 
     def _sweep(self) -> None:
         """Gives up on answers that do not come: long past the time in which a gateway answers by its promise."""
@@ -169,7 +170,7 @@ class Load(ABC):
         for connection in [each for each in self._connections if each.busy and each.began_s < before_s]:
             connection.give_up(NO_ANSWER)
         self._give_up_waiting(before_s)
-        asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep)
+        asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._sweep)
 
     @abstractmethod
     def _give_up_waiting(self, before_s: float) -> None:
@@ -188,7 +189,7 @@ class Load(ABC):
         except OSError:
             self._unreachable(began_s)
             self._look_for_the_end()
-            await asyncio.sleep(DIAL_AGAIN_S)
+            await asyncio.sleep(RECONNECT_DELAY_S)
             connection = None
         finally:
             self._dialing -= 1

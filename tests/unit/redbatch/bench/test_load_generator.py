@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from redbatch.bench import load
-from redbatch.bench.alarm import Alarm
+from redbatch.bench import load_generator
 from redbatch.bench.arrivals import poisson, schedule
-from redbatch.bench.dialer import Dialer
-from redbatch.bench.load import Plan
-from redbatch.bench.loops import OpenLoop
-from redbatch.bench.session import CannotConnectError, Job, Result, measure
+from redbatch.bench.connector import Connector
+from redbatch.bench.load_generator import LoadPlan
+from redbatch.bench.open_loop import OpenLoop
+from redbatch.bench.precise_timer import PreciseTimer
+from redbatch.bench.run import CannotConnectError, RunResult, RunSpec, measure
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary
-from redbatch.bench.target import body_of, encode, parse_target
+from redbatch.bench.target import encode_body, encode_requests, parse_target
 from tests.bench_server import answer, refusal, serving
 from tests.waiting import wait_until
 
@@ -30,20 +30,23 @@ class Silent:
         """Nothing."""
 
 
-def job(url: str, *, check: bool = False, **settings: object) -> Job:
+def job(url: str, *, check: bool = False, **settings: object) -> RunSpec:
     """A run of two different texts, without a warmup."""
     target = parse_target(url)
-    return Job(
-        BenchSettings.model_validate({"warmup": "0s", **settings}), target, encode(target, [], [("a",), ("b",)]), check
+    return RunSpec(
+        BenchSettings.model_validate({"warmup": "0s", **settings}),
+        target,
+        encode_requests(target, [], [("a",), ("b",)]),
+        check,
     )
 
 
-async def run(url: str, *, check: bool = False, **settings: object) -> Result:
+async def run(url: str, *, check: bool = False, **settings: object) -> RunResult:
     """Runs it to its end."""
     return await measure(job(url, check=check, **settings), Silent())
 
 
-def summary_of(result: Result) -> Summary:
+def summary_of(result: RunResult) -> Summary:
     """The figures, which must be there."""
     assert result.summary is not None
     return result.summary
@@ -56,7 +59,7 @@ async def test_a_closed_loop_sends_as_many_as_asked() -> None:
     summary = summary_of(result)
     assert (server.requests, server.connections) == (100, 4)
     assert (summary.requests, summary.ok, summary.errors) == (100, 100, {})
-    assert sorted(server.bodies) == [body_of(["a"])] * 50 + [body_of(["b"])] * 50
+    assert sorted(server.bodies) == [encode_body(["a"])] * 50 + [encode_body(["b"])] * 50
     assert (result.cost.connections, result.cost.most_in_flight) == (4, 4)
     assert summary.sent_bytes == 50 * sum(map(len, result.job.requests))
     assert summary.received_bytes == 100 * len(answer())
@@ -110,8 +113,10 @@ async def test_what_was_due_is_sent_though_the_generator_was_held_up() -> None:
     """Requests that were due in the last moments are in the figures, with the time by which they came too late."""
     async with serving(lambda _: answer()) as server:
         target = parse_target(server.url)
-        plan = Plan(0.0, None, None, connections=1, late_after_s=1.0, check_inputs=None)
-        opened = OpenLoop(plan, Dialer(target, keep_bodies=False), job(server.url).requests, iter((0.01, 0.02, 0.03)))
+        plan = LoadPlan(0.0, None, None, connections=1, late_after_s=1.0, check_inputs=None)
+        opened = OpenLoop(
+            plan, Connector(target, keep_bodies=False), job(server.url).requests, iter((0.01, 0.02, 0.03))
+        )
         await opened.connect(1)
         opened.begin()
         while time.monotonic() < opened.start_s + 0.05:
@@ -164,7 +169,7 @@ async def test_a_request_that_gets_no_answer_is_an_error(loop: dict[str, Any], s
 @pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 1_000, "clients": 2}])
 async def test_a_server_that_never_answers_ends_no_run(loop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Long past the time for an answer the request is given up: an error, and late; those that waited behind it too."""
-    monkeypatch.setattr(load, "NO_ANSWER_GRACE_S", 0.0)
+    monkeypatch.setattr(load_generator, "NO_ANSWER_GRACE_S", 0.0)
     async with serving(lambda _: None) as server:
         result = await run(server.url, requests=4, timeout_ms=50, **loop)
     summary = summary_of(result)
@@ -174,7 +179,7 @@ async def test_a_server_that_never_answers_ends_no_run(loop: dict[str, Any], mon
 
 async def test_all_that_was_due_is_in_the_result_of_a_server_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many requests as the schedule has: what no connection was free for was never sent, and is late."""
-    monkeypatch.setattr(load, "NO_ANSWER_GRACE_S", 0.0)
+    monkeypatch.setattr(load_generator, "NO_ANSWER_GRACE_S", 0.0)
     due = len(list(schedule(poisson(1_000, Random(1)), 0.0, 0.15, None)))
     async with serving(lambda n: answer() if n <= 20 else None) as server:
         result = await run(server.url, rate=1_000, duration="150ms", clients=2, timeout_ms=300)
@@ -208,7 +213,7 @@ async def test_a_server_that_is_not_there_is_told_at_once() -> None:
 async def test_an_alarm_rings_when_it_should() -> None:
     """Not before its time, again when it is set again, and at once for a time that has passed."""
     rung: list[float] = []
-    alarm = Alarm(lambda: rung.append(time.monotonic()))
+    alarm = PreciseTimer(lambda: rung.append(time.monotonic()))
     at_s = time.monotonic() + 0.01
     alarm.set(at_s)
     await wait_until(lambda: len(rung) == 1, "it has rung")

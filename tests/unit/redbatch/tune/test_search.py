@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from redbatch.tune.points import Point
-from redbatch.tune.report import Outcome, as_json, as_text
-from redbatch.tune.search_space import DEFAULTS, Knob
-from redbatch.tune.session import Session
+from redbatch.tune.measurement import Measurement
+from redbatch.tune.report import TuneReport, as_json, as_text
+from redbatch.tune.search import Search
+from redbatch.tune.search_space import DEFAULTS, Setting
 from redbatch.tune.settings import TuneSettings
-from redbatch.tune.testbed import Served
-from tests.unit.redbatch.tune.points import point, served
+from redbatch.tune.testbed import WorkerStart
+from tests.unit.redbatch.tune.measurements import point, served
 
-SIZE = Knob("max_batch_size", ("16", "32", None, "128", "256"))
-WAIT = Knob("max_batch_wait_ms", (None, "5"))
-Formula = Callable[[Mapping[str, str], int], Point]
+SIZE = Setting("max_batch_size", ("16", "32", None, "128", "256"))
+WAIT = Setting("max_batch_wait_ms", (None, "5"))
+Formula = Callable[[Mapping[str, str], int], Measurement]
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Cluster:
     loads: int = 0
     _now: dict[str, str] = field(default_factory=dict)
 
-    def serve(self, settings: dict[str, str]) -> Served:
+    def serve(self, settings: dict[str, str]) -> WorkerStart:
         """Starts a worker."""
         self.workers.append(settings)
         self._now = settings
-        return Served("cpu", 2.0)
+        return WorkerStart("cpu", 2.0)
 
-    def point(self, clients: int) -> Point:
+    def point(self, clients: int) -> Measurement:
         """Puts a load on it."""
         self.loads += 1
         if self.loads == self.ends_at:
@@ -70,12 +70,12 @@ class Viewer:
         self.told.append(text)
 
 
-def searched(cluster: Cluster, p95_ms: float = 100.0, **settings: object) -> tuple[Outcome, Viewer]:
+def searched(cluster: Cluster, p95_ms: float = 100.0, **settings: object) -> tuple[TuneReport, Viewer]:
     """Searches to the end, or to where it is interrupted."""
     chosen = TuneSettings.model_validate({"p95_ms": p95_ms, **settings})
     viewer = Viewer()
-    session = Session(chosen, cluster, cluster, (SIZE, WAIT), viewer)
-    outcome = Outcome(chosen, {"model": "formula"}, session, ())
+    session = Search(chosen, cluster, cluster, (SIZE, WAIT), viewer)
+    outcome = TuneReport(chosen, {"model": "formula"}, session, ())
     try:
         session.run(cluster.serve({}))
     except KeyboardInterrupt:
@@ -83,19 +83,19 @@ def searched(cluster: Cluster, p95_ms: float = 100.0, **settings: object) -> tup
     return outcome, viewer
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: TuneReport) -> str:
     """What the terminal shows."""
     output = io.StringIO()
     Console(file=output, width=160).print(as_text(outcome))
     return output.getvalue()
 
 
-def sized(given: Mapping[str, str], clients: int) -> Point:
+def sized(given: Mapping[str, str], clients: int) -> Measurement:
     """Larger batches pay: 40 ms for any up to the size."""
     return served(clients, 40, 0.01, int(given.get("max_batch_size", "64")))
 
 
-def flat(_given: Mapping[str, str], clients: int) -> Point:
+def flat(_given: Mapping[str, str], clients: int) -> Measurement:
     """No setting changes anything."""
     return served(clients, 5, 3, 64)
 
@@ -123,7 +123,7 @@ def test_a_stroke_of_luck_does_not_beat_the_defaults() -> None:
     """A setting that was fast once is not when it runs in turn with them."""
     seen: list[int] = []
 
-    def lucky(given: Mapping[str, str], clients: int) -> Point:
+    def lucky(given: Mapping[str, str], clients: int) -> Measurement:
         first = "max_batch_wait_ms" in given and len(seen) < 2
         if first:
             seen.append(clients)
@@ -177,7 +177,7 @@ def test_the_json_has_every_load_and_the_recommendation() -> None:
 
 def test_few_answers_are_a_warning() -> None:
     """The p95 of a handful says little."""
-    outcome, _ = searched(Cluster(lambda _given, clients: Point(clients, 10, 5, 6, 7, answers=20, errors=0)))
+    outcome, _ = searched(Cluster(lambda _given, clients: Measurement(clients, 10, 5, 6, 7, answers=20, errors=0)))
     assert "warning" in text_of(outcome)
     assert "longer --duration" in text_of(outcome)
 

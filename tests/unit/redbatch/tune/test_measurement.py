@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.points import MARGIN, found_of, is_better
-from tests.unit.redbatch.tune.points import found, point
+from redbatch.tune.measurement import MARGIN, is_better, trial_result
+from tests.unit.redbatch.tune.measurements import found, point
 
 
 def test_more_answers_within_the_budget_are_better() -> None:
@@ -31,14 +31,14 @@ def test_where_nothing_keeps_the_budget_the_lower_latency_is_better() -> None:
 
 def test_errors_break_the_budget() -> None:
     """A refusal is quick, and no answer."""
-    assert found_of((point(8, 100, 5, errors=1),), 100).best is None
+    assert trial_result((point(8, 100, 5, errors=1),), 100).best is None
 
 
 def test_the_lowest_is_one_that_answered() -> None:
     """A load without an answer has no latency; one with errors comes after those without."""
     silent = point(1, 0, math.nan, errors=9)
     refused, slow = point(2, 10, 5, errors=1), point(4, 10, 500)
-    assert found_of((silent, refused, slow), 100).lowest == slow
+    assert trial_result((silent, refused, slow), 100).lowest == slow
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(1, 300), st.floats(1, 300))

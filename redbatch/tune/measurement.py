@@ -9,7 +9,7 @@ MARGIN = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Measurement:
     """One load: requests in flight at all times, and what came of them. Latencies are NaN when nothing was answered."""
 
     clients: int
@@ -26,7 +26,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TrialResult:
     """What came of one setting.
 
     Attributes:
@@ -35,8 +35,8 @@ class Found:
         dropped: whether the search for a lower load was given up, because it could not have won.
     """
 
-    points: tuple[Point, ...]
-    best: Point | None
+    points: tuple[Measurement, ...]
+    best: Measurement | None
     dropped: bool = False
 
     @property
@@ -45,22 +45,22 @@ class Found:
         return self.best.per_s if self.best else 0.0
 
     @property
-    def lowest(self) -> Point:
+    def lowest(self) -> Measurement:
         """The load with the lowest p95."""
         return min(self.points, key=lambda point: (point.errors > 0, not point.answers, point.p95_ms))
 
 
-def best_of(points: tuple[Point, ...], budget_ms: float) -> Point | None:
+def best_within_budget(points: tuple[Measurement, ...], budget_ms: float) -> Measurement | None:
     """Returns the point with the most answers a second within the budget, if any is within it."""
     return max((point for point in points if point.within(budget_ms)), key=lambda point: point.per_s, default=None)
 
 
-def found_of(points: tuple[Point, ...], budget_ms: float, *, dropped: bool = False) -> Found:
+def trial_result(points: tuple[Measurement, ...], budget_ms: float, *, dropped: bool = False) -> TrialResult:
     """Returns what came of a setting with these loads."""
-    return Found(points, best_of(points, budget_ms), dropped)
+    return TrialResult(points, best_within_budget(points, budget_ms), dropped)
 
 
-def is_better(one: Found, other: Found) -> bool:
+def is_better(one: TrialResult, other: TrialResult) -> bool:
     """Whether it clearly answers more within the budget; or, when neither keeps it, clearly misses it by less."""
     if one.best is not None or other.best is not None:
         return one.per_s > other.per_s * (1 + MARGIN)

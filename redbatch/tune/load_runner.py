@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from redbatch.bench.report import warnings
-from redbatch.bench.session import Job, Watcher, run
+from redbatch.bench.report import generator_warnings
+from redbatch.bench.run import ProgressDisplay, RunSpec, run
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.target import encode, parse_target
-from redbatch.bench.texts import texts_of
-from redbatch.tune.points import Point
+from redbatch.bench.target import encode_requests, parse_target
+from redbatch.bench.texts import request_texts
+from redbatch.tune.measurement import Measurement
 from redbatch.tune.settings import TuneSettings
 
 TIMEOUT_MS = 10_000
 TIMEOUT_BUDGETS = 4
 MAX_TIMEOUT_MS = 300_000
-FEW_ANSWERS = 100
+MIN_ANSWERS = 100
 """Of fewer, the p95 is the luck of a handful."""
 
 
-class Loads:
+class LoadRunner:
     """The loads of one search: the same requests, encoded once, for each.
 
     Args:
@@ -29,16 +29,16 @@ class Loads:
         BadTexts: the file of texts cannot be read.
     """
 
-    def __init__(self, url: str, settings: TuneSettings, watcher: Watcher) -> None:
+    def __init__(self, url: str, settings: TuneSettings, watcher: ProgressDisplay) -> None:
         self._settings = settings
         self._watcher = watcher
         self._target = parse_target(url)
-        texts = texts_of(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
+        texts = request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
         self._timeout_ms = min(MAX_TIMEOUT_MS, round(max(TIMEOUT_MS, TIMEOUT_BUDGETS * settings.p95_ms)))
-        self._requests = encode(self._target, [("X-Timeout-Ms", str(self._timeout_ms))], texts)
+        self._requests = encode_requests(self._target, [("X-Timeout-Ms", str(self._timeout_ms))], texts)
         self.doubts: set[str] = set()
 
-    def point(self, clients: int) -> Point:
+    def point(self, clients: int) -> Measurement:
         """Returns what so many clients found; what makes it doubtful is added to `doubts`.
 
         Raises:
@@ -54,13 +54,13 @@ class Loads:
             inputs_per_request=self._settings.inputs_per_request,
             timeout_ms=self._timeout_ms,
         )
-        result = run(Job(settings, self._target, self._requests, check=False), self._watcher)
+        result = run(RunSpec(settings, self._target, self._requests, check=False), self._watcher)
         summary = result.summary
         if result.interrupted or summary is None:
             raise KeyboardInterrupt
-        self.doubts.update(warnings(result.cost))
+        self.doubts.update(generator_warnings(result.cost))
         percentiles = summary.latency.percentiles_ms
-        return Point(
+        return Measurement(
             clients=clients,
             per_s=summary.ok_per_s,
             p50_ms=percentiles[50.0],

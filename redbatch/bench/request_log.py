@@ -10,7 +10,7 @@ MAX_CODES = 100
 OTHER = "other"
 
 
-class Record:
+class RequestLog:
     """A row for each finished request, warmup included. Times are seconds since the measuring began."""
 
     def __init__(self) -> None:

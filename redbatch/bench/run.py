@@ -19,16 +19,17 @@ from typing import Protocol
 import uvloop
 
 from redbatch.bench.arrivals import ARRIVALS, schedule
-from redbatch.bench.dialer import Dialer
-from redbatch.bench.load import Load, Plan
-from redbatch.bench.loops import ClosedLoop, OpenLoop
+from redbatch.bench.closed_loop import ClosedLoop
+from redbatch.bench.connector import Connector
+from redbatch.bench.load_generator import LoadGenerator, LoadPlan
+from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import Summary, summarize
 from redbatch.bench.target import Target
 from shared.process.listener import raise_open_file_limit
 
-FIRST_CONNECTIONS = 8
-SECONDS_IN_FLIGHT = 0.1
+MIN_INITIAL_CONNECTIONS = 8
+ASSUMED_LATENCY_S = 0.1
 """An open loop begins with the connections that it needs when an answer takes so long, and opens more when it must."""
 
 
@@ -37,7 +38,7 @@ class CannotConnectError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunSpec:
     """What a run does: to which server, with which requests as bytes."""
 
     settings: BenchSettings
@@ -47,7 +48,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class GeneratorCost:
     """What the load generator itself took while it measured; NaN when nothing was measured."""
 
     cpu_us_per_request: float
@@ -59,31 +60,31 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """Everything that came of a run.
 
     `summary` is None when it was ended before the measuring began; `unanswered` were in flight when Ctrl-C ended it.
     """
 
-    job: Job
+    job: RunSpec
     began: datetime
     interrupted: bool
     summary: Summary | None
-    cost: Cost
+    cost: GeneratorCost
     unanswered: int = 0
 
 
-class Watcher(Protocol):
+class ProgressDisplay(Protocol):
     """Who is shown how far the load is."""
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
         """Is called now and then; the time is that since the measuring began, and negative in the warmup."""
 
 
-WATCH_EVERY_S = 0.5
+PROGRESS_INTERVAL_S = 0.5
 
 
-def run(job: Job, watcher: Watcher) -> Result:
+def run(job: RunSpec, watcher: ProgressDisplay) -> RunResult:
     """Runs a load to its end, or to Ctrl-C.
 
     Raises:
@@ -100,11 +101,11 @@ def run(job: Job, watcher: Watcher) -> Result:
         gc.unfreeze()
 
 
-async def measure(job: Job, watcher: Watcher) -> Result:
+async def measure(job: RunSpec, watcher: ProgressDisplay) -> RunResult:
     """Runs a load in the event loop that runs. Raises as `run` does."""
     settings = job.settings
-    dialer = Dialer(job.target, keep_bodies=job.check)
-    load = _load_of(job, dialer)
+    dialer = Connector(job.target, keep_bodies=job.check)
+    load = _make_generator(job, dialer)
     began = datetime.now(UTC)
     loop = asyncio.get_running_loop()
     interrupted = asyncio.Event()
@@ -115,23 +116,23 @@ async def measure(job: Job, watcher: Watcher) -> Result:
 
     try:
         try:
-            await load.connect(_first_connections(settings))
+            await load.connect(_initial_connections(settings))
         except OSError as error:
-            raise CannotConnectError(_reason(error)) from None
+            raise CannotConnectError(_describe_error(error)) from None
         loop.add_signal_handler(signal.SIGINT, interrupt)
         load.begin()
-        await _until_end(load, watcher)
+        await _wait_until_ended(load, watcher)
         window_s = _window_s(load, interrupted=interrupted.is_set())
     finally:
         await load.close()
         loop.remove_signal_handler(signal.SIGINT)
     summary = summarize(load.record, window_s, settings.late_after_s) if window_s > 0 else None
-    return Result(job, began, interrupted.is_set(), summary, _cost_of(load, dialer), load.unanswered)
+    return RunResult(job, began, interrupted.is_set(), summary, _generator_cost(load, dialer), load.unanswered)
 
 
-def _load_of(job: Job, dialer: Dialer) -> Load:
+def _make_generator(job: RunSpec, dialer: Connector) -> LoadGenerator:
     settings = job.settings
-    plan = Plan(
+    plan = LoadPlan(
         warmup_s=settings.warmup_s,
         duration_s=settings.duration_s,
         requests=settings.requests,
@@ -146,20 +147,20 @@ def _load_of(job: Job, dialer: Dialer) -> Load:
     return OpenLoop(plan, dialer, job.requests, due)
 
 
-def _first_connections(settings: BenchSettings) -> int:
+def _initial_connections(settings: BenchSettings) -> int:
     if settings.rate is None:
         return settings.connections
-    return min(settings.connections, max(FIRST_CONNECTIONS, math.ceil(settings.rate * SECONDS_IN_FLIGHT)))
+    return min(settings.connections, max(MIN_INITIAL_CONNECTIONS, math.ceil(settings.rate * ASSUMED_LATENCY_S)))
 
 
-async def _until_end(load: Load, watcher: Watcher) -> None:
+async def _wait_until_ended(load: LoadGenerator, watcher: ProgressDisplay) -> None:
     ended = asyncio.create_task(load.ended.wait())
     while not ended.done():
-        await asyncio.wait([ended], timeout=WATCH_EVERY_S)
+        await asyncio.wait([ended], timeout=PROGRESS_INTERVAL_S)
         watcher.show(time.monotonic() - load.start_s, len(load.record), load.record.errors)
 
 
-def _window_s(load: Load, *, interrupted: bool) -> float:
+def _window_s(load: LoadGenerator, *, interrupted: bool) -> float:
     """Returns how long was measured: as planned, until Ctrl-C, or until the last of so many requests was answered."""
     stopped_s = load.marks[-1].at_s - load.start_s
     if interrupted:
@@ -171,11 +172,11 @@ def _window_s(load: Load, *, interrupted: bool) -> float:
     return math.nextafter(max((began_s + took_s for began_s, took_s in rows if began_s >= 0), default=0.0), math.inf)
 
 
-def _cost_of(load: Load, dialer: Dialer) -> Cost:
+def _generator_cost(load: LoadGenerator, dialer: Connector) -> GeneratorCost:
     first, last = load.marks[0], load.marks[-1]
     cpu_s, requests, wall_s = last.cpu_s - first.cpu_s, last.finished - first.finished, last.at_s - first.at_s
     waited, behind_s = (load.had_to_wait, load.most_behind_s) if isinstance(load, OpenLoop) else (0, 0.0)
-    return Cost(
+    return GeneratorCost(
         cpu_us_per_request=cpu_s * 1e6 / requests if requests else math.nan,
         core_share=cpu_s / wall_s if wall_s > 0 else math.nan,
         connections=dialer.opened,
@@ -185,7 +186,7 @@ def _cost_of(load: Load, dialer: Dialer) -> Cost:
     )
 
 
-def _reason(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer to the attempt to connect"
     if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):

@@ -6,63 +6,13 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from redbatch.bench.alarm import Alarm
 from redbatch.bench.connection import Connection
-from redbatch.bench.dialer import Dialer
-from redbatch.bench.load import NEVER_SENT, Load, Plan
-
-CONNECT_FAILED = "connect_failed"
-
-
-class ClosedLoop(Load):
-    """Each connection is a client that sends its next request when it has the answer to the last."""
-
-    def __init__(self, plan: Plan, dialer: Dialer, requests: Sequence[bytes]) -> None:
-        super().__init__(plan, dialer, requests)
-        self._left = plan.requests
-
-    def begin(self) -> None:
-        """All clients begin at once."""
-        super().begin()
-        for connection in list(self._connections):
-            self._free(connection)
-
-    def _free(self, connection: Connection) -> None:
-        now_s = time.monotonic()
-        if self._may_begin(now_s):
-            self._send(connection, now_s)
-
-    def _may_begin(self, now_s: float) -> bool:
-        """Counts the requests that are measured; the run stops when all of them are sent, or when its time is over."""
-        duration_s = self.plan.duration_s
-        if duration_s is not None and now_s >= self.start_s + duration_s:
-            self.stop()
-        if self.stopped:
-            return False
-        if self._left is not None and now_s >= self.start_s:
-            if self._left == 0:
-                self.stop()
-                return False
-            self._left -= 1
-        return True
-
-    def _missing(self) -> None:
-        if not self.stopped:
-            self._dial()
-
-    def _waiting(self) -> int:
-        return 0
-
-    def _give_up_waiting(self, before_s: float) -> None:
-        """No request of a closed loop waits."""
-
-    def _unreachable(self, began_s: float) -> None:
-        """A client that finds no server has an error too."""
-        if self._may_begin(began_s):
-            self._add(began_s, CONNECT_FAILED, 0, 0)
+from redbatch.bench.connector import Connector
+from redbatch.bench.load_generator import CONNECT_FAILED, NEVER_SENT, LoadGenerator, LoadPlan
+from redbatch.bench.precise_timer import PreciseTimer
 
 
-class OpenLoop(Load):
+class OpenLoop(LoadGenerator):
     """Sends each request when it is due, over any free connection, and opens more while there are too few.
 
     Args:
@@ -72,14 +22,14 @@ class OpenLoop(Load):
         schedule: when the requests are due, in seconds since the load begins.
     """
 
-    def __init__(self, plan: Plan, dialer: Dialer, requests: Sequence[bytes], schedule: Iterator[float]) -> None:
+    def __init__(self, plan: LoadPlan, dialer: Connector, requests: Sequence[bytes], schedule: Iterator[float]) -> None:
         super().__init__(plan, dialer, requests)
         self.had_to_wait = 0  # requests that found all connections taken, and no more allowed
         self.most_behind_s = 0.0  # the longest time by which this process itself came too late
         self._schedule = schedule
         self._due: deque[float] = deque()
         self._idle: list[Connection] = []
-        self._alarm = Alarm(self._ring)
+        self._alarm = PreciseTimer(self._ring)
         self._next_s: float | None = None
         self._origin_s = 0.0
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 _CLOCK_MONOTONIC = 1
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
-_ABSOLUTE = 1
-_COUNTER_BYTES = 8
+_ABSOLUTE_TIME = 1
+_EXPIRATIONS_BYTES = 8
 
 
-class _Times(ctypes.Structure):
+class _TimerSpec(ctypes.Structure):
     """The kernel's `struct itimerspec`: an interval, which stays 0, and the time itself."""
 
     _fields_ = (
@@ -26,7 +26,7 @@ class _Times(ctypes.Structure):
     )
 
 
-class Alarm:
+class PreciseTimer:
     """Calls back once at each time that it is set to. Linux has it as timerfd; elsewhere the loop's timers must do."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
@@ -47,8 +47,8 @@ class Alarm:
             return
         whole_s = int(at_s)
         # 0 would switch it off.
-        times = _Times(0, 0, whole_s, max(1, int((at_s - whole_s) * 1e9)))
-        self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(times), None)
+        times = _TimerSpec(0, 0, whole_s, max(1, int((at_s - whole_s) * 1e9)))
+        self._libc.timerfd_settime(self._fd, _ABSOLUTE_TIME, ctypes.byref(times), None)
 
     def close(self) -> None:
         """Rings no more."""
@@ -61,5 +61,5 @@ class Alarm:
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._fd, _COUNTER_BYTES)
+            os.read(self._fd, _EXPIRATIONS_BYTES)
         self._callback()
