@@ -53,7 +53,7 @@ class Watchdog:
                 self._counts_from = now
                 continue
             began = self._worker_state.in_flight.oldest_start()
-            quiet_since = max(self._counts_from, self._engine.heard)
+            quiet_since = max(self._counts_from, self._engine.last_message_at)
             since = quiet_since if began is None else min(quiet_since, max(self._counts_from, began))
             if now - since > self._hang_timeout.timeout_s:
                 log.warning("engine hangs: killed", after_s=round(now - since, 1), bound_s=self._hang_timeout.timeout_s)

@@ -82,7 +82,7 @@ class Worker:
         if tracing is not None:
             self._trace(tracing)
         self._committer = Committer(self._worker_state, self._queue.connection("commit"))
-        options = EngineOptions.of(settings)
+        options = EngineOptions.from_settings(settings)
         callbacks = LeaseCallbacks(
             on_extended=lambda until: self._engine.grant(until),  # noqa: PLW0108 - the engine is created below
             on_turn=lambda lock: self._engine.send(GrantTurn(lock)),

@@ -76,9 +76,9 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
     """Returns the result of a completed entry, and its part of the payload."""
     dim, counts = 0, list[int]()
     if task.values is not None:
-        payload = frames.pack(task.values)
+        payload = frames.pack_values(task.values)
     elif task.op == PREDICT:
-        payload = frames.pack(cast("list[bytes]", task.outputs))
+        payload = frames.pack_values(cast("list[bytes]", task.outputs))
     else:
         vectors = cast("list[Vector]", task.outputs)
         dim = vectors[0].shape[-1]

@@ -1,4 +1,4 @@
-"""What an engine is told at its start. Apart from the engine itself, which the worker process must not import."""
+"""The settings that an engine gets at its start. Apart from the engine, which the worker process must not import."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The model, the device and its use, the bounds of a batch and the level of logs, as in WorkerSettings.
+    """The model, the device and its use, the limits of a batch and the log level, as in WorkerSettings.
 
-    The worker says at an engine's start which device is meant, where that depends on a lease.
+    If the device depends on a lease, the worker names it when the engine starts.
     """
 
     model: str
@@ -39,6 +39,6 @@ class EngineOptions:
     log_level: str
 
     @classmethod
-    def of(cls, settings: WorkerSettings) -> Self:
-        """Returns what of a worker's settings concerns its engine."""
-        return cls(**{each.name: getattr(settings, each.name) for each in fields(cls)})
+    def from_settings(cls, settings: WorkerSettings) -> Self:
+        """Returns those of a worker's settings that concern its engine."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})

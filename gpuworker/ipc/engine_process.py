@@ -1,4 +1,4 @@
-"""The worker's side of its engine: starts it, talks to it, and starts it again when it dies."""
+"""The worker's handle on its engine process: starts it, sends it messages, and starts it again when it dies."""
 
 from __future__ import annotations
 
@@ -28,175 +28,179 @@ from gpuworker.ipc.messages import (
     StartEngine,
     encode_message,
 )
-from gpuworker.ipc.shared_memory import LARGE_BYTES, SharedMemoryWriter
+from gpuworker.ipc.shared_memory import MIN_SHARED_BYTES, SharedMemoryWriter
 from shared.process.tasks import cancel_and_wait
 
 log = structlog.get_logger()
 
 RESTART_PAUSE_S = 1.0
-PROGRESS_S = 5.0
-STOP_S = 2.0
+PROGRESS_INTERVAL_S = 5.0
+STOP_TIMEOUT_S = 2.0
 
 
-def engine_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables of an engine's process: those that are given, and what they leave open."""
+def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of an engine process: the given variables, and defaults for those that are missing."""
     return {
-        # One pool of threads for the cores, the model's: others would fight it (and threads do not survive a fork).
+        # One pool of threads for the cores, the model's: others would compete with it, and threads do not survive a fork.
         "TOKENIZERS_PARALLELISM": "false",
         "OPENBLAS_NUM_THREADS": "1",
-        # Both the driver, which names GPUs, and CUDA, which uses them, number them alike.
+        # The driver, which names GPUs, and CUDA, which uses them, then number them in the same way.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        # Cores that work on one operation spin for each other between two; after the batch they soon sleep.
+        # Threads that work on one operation spin between two operations; after the batch they soon sleep.
         "GOMP_SPINCOUNT": "20000",
-        # A batch's memory goes back to the allocator, not to the system, which would hand it out as page faults.
+        # The allocator keeps a batch's memory: from the system, it would come back with page faults.
         "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
         "MALLOC_TRIM_THRESHOLD_": str(2**30),
         "MALLOC_TOP_PAD_": str(16 * 2**20),
-        **given,
+        **environment,
         "PYTHONSAFEPATH": "1",
     }
 
 
 class EngineFailedError(Exception):
-    """The engine says that it cannot serve this model."""
+    """The engine reports that it cannot serve this model."""
 
 
 class EngineProcess:
     """Keeps one engine alive.
 
     Attributes:
-        ready: whether there is one that takes work.
-        heard: when one last said something (monotonic clock).
+        ready: whether there is an engine that takes entries.
+        last_message_at: when an engine last sent a message (monotonic clock).
 
     Args:
-        options: what the engine is told.
-        granted: waits until an engine may start, and says where.
-        on_frame: called with each message of a living engine and its payload; not with those that are handled here
+        options: of the engine.
+        wait_until_granted: waits until an engine may start, and returns where.
+        on_message: called with each message of a living engine and its payload; not with those that are handled here
             (Ready, LoadFailed, SharedMessageRead).
         on_ready: called when an engine is ready for work, with its message.
-        on_death: called when an engine has died, with the number of deaths since one was last ready; another is
-            started after it.
+        on_death: called when an engine has died, with the number of deaths since one was last ready. Another engine
+            starts after the call.
     """
 
     def __init__(
         self,
         options: EngineOptions,
-        granted: Callable[[], Awaitable[Grant]],
-        on_frame: Callable[[Message, bytes], None],
+        wait_until_granted: Callable[[], Awaitable[Grant]],
+        on_message: Callable[[Message, bytes], None],
         on_ready: Callable[[Ready], None],
         on_death: Callable[[int], None],
     ) -> None:
         self._options = options
-        self._granted = granted
-        self._on_frame = on_frame
+        self._wait_until_granted = wait_until_granted
+        self._on_message = on_message
         self._on_ready = on_ready
         self._on_death = on_death
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._frames: _FrameProtocol | None = None
-        self._arena: SharedMemoryWriter | None = None
-        self._until = 0.0
+        self._protocol: _FrameProtocol | None = None
+        self._shared_memory: SharedMemoryWriter | None = None
+        self._lease_end = 0.0
         self._was_ready = False
-        self.heard = 0.0
+        self.last_message_at = 0.0
         self.ready = False
 
     async def run(self) -> None:
         """Starts engines until cancelled.
 
         Raises:
-            EngineFailedError: the model cannot be loaded; starting another would not help.
+            EngineFailedError: the model cannot be loaded; another engine would fail in the same way.
         """
         deaths = 0
         while True:
             try:
-                await self._one_engine()
+                await self._run_engine()
             finally:
-                self.ready, self._frames = False, None
-                self._close_arena()
+                self.ready, self._protocol = False, None
+                self._close_shared_memory()
             metrics.ENGINE_RESTARTS.inc()
             deaths = 1 if self._was_ready else deaths + 1
             log.warning("engine died", model=self._options.model, deaths_in_a_row=deaths)
             self._on_death(deaths)
             if deaths > 1:
-                await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not burn the host
+                await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not use up the host's CPU
 
     def send(self, message: Message) -> None:
-        """Sends a message to a ready engine; without one, nothing: what is held is sent when the next is ready."""
-        if self._frames is None or not self.ready:
+        """Sends a message to a ready engine. If none is ready, drops it: the next ready engine gets the entries in flight."""
+        if self._protocol is None or not self.ready:
             return
         packed = encode_message(message)
-        if len(packed) >= LARGE_BYTES and self._arena is not None and (at := self._arena.put(packed)) is not None:
+        if (
+            len(packed) >= MIN_SHARED_BYTES
+            and self._shared_memory is not None
+            and (at := self._shared_memory.put(packed)) is not None
+        ):
             packed = encode_message(SharedMessage(at, len(packed)))
-        self._frames.write(frames.framed(packed))
+        self._protocol.write(frames.encode_packed(packed))
 
     def grant(self, until: float) -> None:
-        """Has this engine, and the next ones, use the GPU until then."""
-        self._until = until
-        if self._arena is not None:
-            self._arena.grant(until)
+        """Allows this engine, and the next ones, to use the GPU until then (monotonic clock)."""
+        self._lease_end = until
+        if self._shared_memory is not None:
+            self._shared_memory.grant(until)
 
     def kill(self) -> None:
-        """Has the fork server kill the engine; the next one is started as after any death."""
+        """Has the fork server kill the engine; the next one starts as after any death."""
         if self._control is not None:
             with suppress(OSError):  # the fork server is dead, and so is its engine
                 self._control.send(frames.KILL)
 
     async def stop(self) -> None:
-        """Ends the fork server, and with it the engine."""
+        """Ends the fork server, and with it the engine. Kills the server if that takes longer than STOP_TIMEOUT_S."""
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._server is None:
             return
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._server.wait()
         except TimeoutError:  # it is still importing
             self._server.kill()
             await self._server.wait()
 
-    async def _one_engine(self) -> None:
+    async def _run_engine(self) -> None:
         self._was_ready = False
-        await self._fork_server()  # its imports need no GPU
-        grant = await self._granted()
-        self._arena = _arena()
-        self.grant(self._until)
-        ours = await self._fork()
-        ours.setblocking(False)
+        await self._ensure_fork_server()  # its imports need no GPU
+        grant = await self._wait_until_granted()
+        self._shared_memory = _create_shared_memory()
+        self.grant(self._lease_end)
+        sock = await self._fork()
+        sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        protocol = self._frames = _FrameProtocol(self._handle, loop.create_future())
-        await loop.create_connection(lambda: protocol, sock=ours)
+        protocol = self._protocol = _FrameProtocol(self._handle, loop.create_future())
+        await loop.create_connection(lambda: protocol, sock=sock)
         protocol.write(frames.encode(StartEngine(grant.device, grant.lock)))
-        telling = asyncio.create_task(self._tell_loading())
+        reporting = asyncio.create_task(self._log_loading())
         try:
             await protocol.ended
         finally:
-            await cancel_and_wait([telling])
+            await cancel_and_wait([reporting])
             protocol.close()
 
-    async def _tell_loading(self) -> None:
-        """Says from time to time that the model still loads."""
+    async def _log_loading(self) -> None:
+        """Logs every PROGRESS_INTERVAL_S that the model still loads."""
         began = time.monotonic()
         while not self.ready:
-            await asyncio.sleep(PROGRESS_S)
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
             if not self.ready:
                 log.info("the model loads", model=self._options.model, after_s=round(time.monotonic() - began))
 
-    def _close_arena(self) -> None:
-        arena, self._arena = self._arena, None
-        if arena is not None:
-            arena.close()
+    def _close_shared_memory(self) -> None:
+        shared_memory, self._shared_memory = self._shared_memory, None
+        if shared_memory is not None:
+            shared_memory.close()
 
     async def _fork(self) -> socket.socket:
-        """Has the fork server start an engine; returns this side of their socket pair."""
+        """Has the fork server start an engine; returns the worker's end of their socket pair."""
         while True:
-            control = await self._fork_server()
+            control = await self._ensure_fork_server()
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    shared = [] if self._arena is None else [self._arena.descriptor]
-                    socket.send_fds(control, [frames.FORK], [theirs.fileno(), *shared])
-                except OSError:  # the fork server died a moment ago: the next round starts another
+                    memory = [] if self._shared_memory is None else [self._shared_memory.descriptor]
+                    socket.send_fds(control, [frames.FORK], [theirs.fileno(), *memory])
+                except OSError:  # the fork server has just died: the next round starts another
                     ours.close()
                     control.close()
                     self._control = None
@@ -204,21 +208,21 @@ class EngineProcess:
                     return ours
 
     def _handle(self, message: Message, payload: bytes) -> None:
-        self.heard = time.monotonic()
+        self.last_message_at = time.monotonic()
         match message:
             case LoadFailed():
                 raise EngineFailedError(message.message)
             case SharedMessageRead():
-                if self._arena is not None:
-                    self._arena.free(message.at)
+                if self._shared_memory is not None:
+                    self._shared_memory.free(message.at)
             case Ready():
                 self.ready = self._was_ready = True
                 self._on_ready(message)
             case _:
-                self._on_frame(message, payload)
+                self._on_message(message, payload)
 
-    async def _fork_server(self) -> socket.socket:
-        """Returns the socket of a living fork server, started now if there is none."""
+    async def _ensure_fork_server(self) -> socket.socket:
+        """Returns the socket of a living fork server; starts one if there is none."""
         if self._control is not None and self._server is not None and self._server.returncode is None:
             return self._control
         if self._control is not None:
@@ -240,8 +244,8 @@ class EngineProcess:
         return ours
 
 
-def _arena() -> SharedMemoryWriter | None:
-    """Returns memory to share with an engine; None where the system has none, and all goes through the socket."""
+def _create_shared_memory() -> SharedMemoryWriter | None:
+    """Returns memory to share with an engine; None if the system has none: then all messages go through the socket."""
     try:
         return SharedMemoryWriter()
     except OSError as error:
@@ -250,14 +254,15 @@ def _arena() -> SharedMemoryWriter | None:
 
 
 class _FrameProtocol(asyncio.Protocol):
-    """The worker's end of the socket: each frame is handled as it comes, without a task in between.
+    """The worker's end of the socket: each frame is handled when it arrives, without a task in between.
 
-    `ended` is done when the engine is gone, with the error if a frame could not be handled.
+    Attributes:
+        ended: done when the engine is gone; holds the error if a frame could not be handled.
     """
 
     def __init__(self, handle: Callable[[Message, bytes], None], ended: asyncio.Future[None]) -> None:
         self._handle = handle
-        self._reader = frames.Reader()
+        self._reader = frames.FrameReader()
         self._transport: asyncio.Transport | None = None
         self.ended = ended
 
@@ -268,21 +273,21 @@ class _FrameProtocol(asyncio.Protocol):
         try:
             for frame in self._reader.feed(data):
                 self._handle(*frame)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the end raises it
+        except Exception as error:  # noqa: BLE001 - the task that waits for the end raises it
             if not self.ended.done():
                 self.ended.set_exception(error)
             self.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a killed engine's end is an end
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the end of a killed engine is an end like any other
         if not self.ended.done():
             self.ended.set_result(None)
 
     def write(self, data: bytes) -> None:
-        """Writes soon; not to an engine that has died, whose end may not have been read yet."""
+        """Writes soon. Drops data for an engine that has died, whose end may not have been read yet."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the socket."""
         if self._transport is not None:
             self._transport.close()

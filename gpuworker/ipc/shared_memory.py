@@ -1,9 +1,10 @@
-"""Memory that a worker shares with its engine: what is large goes there once, and the socket only says where.
+"""Memory that a worker shares with its engine: a long message is written there once, and the socket only says where.
 
-Until when the engine may use its GPU stands there too: it sees that at any time, also while it loads a model.
+The memory also holds until when the engine may use its GPU, so that it can see that at any time, even while it loads a
+model.
 
-Through a socket it would be copied twice, a few hundred KiB at a time, with both processes waking for each. The memory
-has no name (memfd_create(2)): it is gone with the last of the two, however they end.
+A socket would copy a message twice, a few hundred KiB at a time, and wake both processes for each part. The memory has
+no name (memfd_create(2)): it is freed with the last of the two processes, however they end.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ import sys
 from bisect import insort
 
 SIZE_BYTES = 256 * 2**20
-"""No memory until it is used: pages come with the first write, and go when all is free again."""
+"""Takes no memory until it is used: pages come with the first write, and go when everything is free again."""
 
 _HEAD = mmap.PAGESIZE
 _UNTIL = struct.Struct("d")
 
-LARGE_BYTES = 2**20
-"""What is shorter goes through the socket."""
+MIN_SHARED_BYTES = 2**20
+"""A shorter message goes through the socket."""
 
 
 class SharedMemoryWriter:
-    """The worker's side: puts data where there is room, and has the room back when the engine has read it.
+    """The worker's side: writes data where there is room; the room is free again when the engine has read it.
 
     Attributes:
-        descriptor: of the memory, for the engine.
+        descriptor: the memory's file descriptor, for the engine.
 
     Raises:
-        OSError: this system has no such memory.
+        OSError: this system has no memfd_create(2).
     """
 
     def __init__(self, size: int = SIZE_BYTES) -> None:
@@ -46,14 +47,14 @@ class SharedMemoryWriter:
             os.close(self.descriptor)
             raise
         self._taken: list[tuple[int, int]] = []
-        self._high = 0
+        self._high_water = 0
 
     def grant(self, until: float) -> None:
-        """Has the engine use its GPU until then (monotonic clock)."""
-        self._map[: _UNTIL.size] = _UNTIL.pack(until)  # at once: the engine may look in between
+        """Allows the engine to use its GPU until then (monotonic clock)."""
+        self._map[: _UNTIL.size] = _UNTIL.pack(until)  # in one write: the engine may read at any moment
 
     def put(self, data: bytes) -> int | None:
-        """Returns where data stands now; None if there is no room for it."""
+        """Writes data; returns its offset, or None if there is no room for it."""
         at = 0
         for start, end in self._taken:
             if start - at >= len(data):
@@ -64,19 +65,19 @@ class SharedMemoryWriter:
             return None
         self._map[_HEAD + at : _HEAD + end] = data
         insort(self._taken, (at, end))
-        self._high = max(self._high, end)
+        self._high_water = max(self._high_water, end)
         return at
 
     def free(self, at: int) -> None:
-        """What stood there has been read."""
+        """Frees the data at an offset, which the engine has read."""
         self._taken = [each for each in self._taken if each[0] != at]
-        if not self._taken and self._high:
-            pages = -(-self._high // mmap.PAGESIZE) * mmap.PAGESIZE
+        if not self._taken and self._high_water:
+            pages = -(-self._high_water // mmap.PAGESIZE) * mmap.PAGESIZE
             self._map.madvise(mmap.MADV_REMOVE, _HEAD, min(pages, self._size))
-            self._high = 0
+            self._high_water = 0
 
     def close(self) -> None:
-        """Lets go of the memory; it is gone when the engine is, too."""
+        """Closes the memory. It is freed when the engine has ended, too."""
         self._map.close()
         os.close(self.descriptor)
 
@@ -85,7 +86,7 @@ class SharedMemoryReader:
     """The engine's side.
 
     Args:
-        descriptor: of the memory; it is closed here.
+        descriptor: the memory's file descriptor, which is closed here.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -93,10 +94,10 @@ class SharedMemoryReader:
         os.close(descriptor)
 
     def until(self) -> float:
-        """Returns until when this engine may use its GPU."""
+        """Returns until when this engine may use its GPU (monotonic clock)."""
         until: float = _UNTIL.unpack_from(self._map, 0)[0]
         return until
 
     def read(self, at: int, size: int) -> memoryview:
-        """Returns what stands there, as it is: to be read before the worker is told so."""
+        """Returns the data at an offset, without a copy: use it before SharedMessageRead is sent."""
         return memoryview(self._map)[_HEAD + at : _HEAD + at + size]

@@ -128,7 +128,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     ran = BatchResult(
         3, 5, 30, 36, 0.5, 0.25, 0.125, completed=[one, two], failures=[EntryFailure("c", "input_failed", "It failed.")]
     )
-    [(message, payload)] = completed(frames.Reader().feed(b"".join(encode_result(ran))))
+    [(message, payload)] = completed(frames.FrameReader().feed(b"".join(encode_result(ran))))
     assert payload == vectors.tobytes() + short.tobytes()
     assert message == BatchCompleted(
         message.batch,
@@ -153,7 +153,7 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
     tasks = [EntryTask(key, ("x",), 0.0, 9.0) for key in "abc"]
     for each in tasks:
         each.outputs[:], each.started_at = [np.zeros(4, np.float32)], 1.0
-    sent = [frames.Reader().feed(b"".join(encode_result(BatchResult(3, completed=tasks)))) for _ in range(2)]
+    sent = [frames.FrameReader().feed(b"".join(encode_result(BatchResult(3, completed=tasks)))) for _ in range(2)]
     (first, *others), again = ([ran.batch for ran, _ in completed(found)] for found in sent)
     assert others == [first] * 2
     assert again == [first + 1] * 3
@@ -162,5 +162,5 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
 def test_a_batch_without_completed_entries_has_no_vectors() -> None:
     """Its frame can be read, and has an empty payload."""
     ran = BatchResult(failures=[EntryFailure("c", "input_failed", "It failed.")])
-    [(message, payload)] = completed(frames.Reader().feed(b"".join(encode_result(ran))))
+    [(message, payload)] = completed(frames.FrameReader().feed(b"".join(encode_result(ran))))
     assert (message.results, payload) == ((), b"")

@@ -1,4 +1,4 @@
-"""The worker's side of its engine."""
+"""The worker's handle on its engine process."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gpuworker.ipc.engine_process import EngineProcess, _FrameProtocol
 from gpuworker.ipc.messages import DropEntries
 
 
-def test_what_is_sent_to_an_engine_that_has_just_died_is_dropped() -> None:
-    """On the event loop of a worker: the transport is closed before anybody has read the end of the stream."""
+def test_a_message_to_an_engine_that_has_just_died_is_dropped() -> None:
+    """On a worker's event loop, the transport closes before the end of the stream has been read."""
 
-    async def send_on_and_on() -> None:
-        host = EngineProcess(cast("Any", None), cast("Any", None), print, print, print)
+    async def send_repeatedly() -> None:
+        engine = EngineProcess(cast("Any", None), cast("Any", None), print, print, print)
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        protocol = host._frames = _FrameProtocol(host._handle, loop.create_future())
+        protocol = engine._protocol = _FrameProtocol(engine._handle, loop.create_future())
         transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
-        host.ready = True
+        engine.ready = True
         theirs.close()
         for _ in range(20):
-            host.send(DropEntries([]))
+            engine.send(DropEntries([]))
             await asyncio.sleep(0.001)
         assert transport.is_closing()
         assert protocol.ended.done()
 
-    uvloop.run(send_on_and_on())
+    uvloop.run(send_repeatedly())

@@ -78,7 +78,7 @@ def test_each_kind_comes_back_as_it_was_sent(kind: type, data: st.DataObject) ->
 
 
 def test_lists_come_back_as_tuples() -> None:
-    """A decoded message cannot change, whatever its sender had."""
+    """A decoded message cannot change, whatever sequences the sender used."""
     assert decode_message(encode_message(EntriesStarted(["a", "b"]))) == EntriesStarted(("a", "b"))
     sent = BatchCompleted(results=[RESULT._replace(tokens=[1, 2])])
     assert decode_message(encode_message(sent)) == BatchCompleted(results=(RESULT._replace(tokens=(1, 2)),))
@@ -111,7 +111,7 @@ def test_options_come_back_as_options() -> None:
     ],
 )
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
-    """Only an array that begins with a kind is a message; nothing else is guessed at."""
+    """Only an array that begins with a kind is a message."""
     with pytest.raises(FrameError, match="header"):
         decode_message(data)
 
@@ -193,7 +193,7 @@ def test_malformed_options_are_refused(options: object) -> None:
 
 @given(st.binary(max_size=64))
 def test_noise_is_a_message_or_an_error(noise: bytes) -> None:
-    """Whatever bytes come, decoding fails in no other way."""
+    """No bytes make decoding fail in another way."""
     try:
         message = decode_message(noise)
     except FrameError:

@@ -1,4 +1,4 @@
-"""Memory shared with an engine: what is put there stays as it is until it has been read, and nothing stays behind."""
+"""Memory shared with an engine: data stays unchanged until it is freed, and the memory leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,77 +17,79 @@ SIZE = 1 << 16
 
 
 @pytest.fixture
-def arena() -> Iterator[SharedMemoryWriter]:
-    """A small one."""
-    arena = SharedMemoryWriter(SIZE)
-    yield arena
-    arena.close()
+def writer() -> Iterator[SharedMemoryWriter]:
+    """A small shared memory."""
+    writer = SharedMemoryWriter(SIZE)
+    yield writer
+    writer.close()
 
 
 @given(st.lists(st.tuples(st.integers(1, SIZE // 3), st.integers(0, 9)), max_size=60))
-def test_what_is_put_stays_until_it_is_freed(steps: list[tuple[int, int]]) -> None:
-    """Pieces of any size, freed in any order: each reads back as it was, whatever was put and freed meanwhile."""
-    arena = SharedMemoryWriter(SIZE)
-    window = SharedMemoryReader(os.dup(arena.descriptor))
-    there: dict[int, bytes] = {}
+def test_data_stays_unchanged_until_it_is_freed(steps: list[tuple[int, int]]) -> None:
+    """Pieces of any size may be freed in any order; the others are read back as they were written."""
+    writer = SharedMemoryWriter(SIZE)
+    reader = SharedMemoryReader(os.dup(writer.descriptor))
+    data_at: dict[int, bytes] = {}
     for number, (size, freed) in enumerate(steps):
         data = bytes([number % 251 + 1]) * size
-        at = arena.put(data)
+        at = writer.put(data)
         if at is not None:
-            assert at not in there
-            there[at] = data
-        if there and freed < 5:
-            gone = sorted(there)[freed % len(there)]
-            arena.free(gone)
-            del there[gone]
-        assert all(window.read(at, len(data)) == data for at, data in there.items())
-    arena.close()
+            assert at not in data_at
+            data_at[at] = data
+        if data_at and freed < 5:
+            gone = sorted(data_at)[freed % len(data_at)]
+            writer.free(gone)
+            del data_at[gone]
+        assert all(reader.read(at, len(data)) == data for at, data in data_at.items())
+    writer.close()
 
 
-def test_an_engine_sees_until_when_it_may_run(arena: SharedMemoryWriter) -> None:
-    """At once, and whatever else stands there."""
-    window = SharedMemoryReader(os.dup(arena.descriptor))
-    assert window.until() == 0
-    arena.put(b"x" * SIZE)
+def test_an_engine_sees_until_when_it_may_use_the_gpu(writer: SharedMemoryWriter) -> None:
+    """It sees each change at once, even while the memory is full of data."""
+    reader = SharedMemoryReader(os.dup(writer.descriptor))
+    assert reader.until() == 0
+    writer.put(b"x" * SIZE)
     for until in (12.5, 1e9):
-        arena.grant(until)
-        assert window.until() == until
+        writer.grant(until)
+        assert reader.until() == until
 
 
-def test_what_does_not_fit_is_refused(arena: SharedMemoryWriter) -> None:
-    """It goes another way; when there is room again it fits."""
-    assert arena.put(b"x" * (SIZE + 1)) is None
-    whole = arena.put(b"x" * SIZE)
+def test_data_that_does_not_fit_is_refused(writer: SharedMemoryWriter) -> None:
+    """It fits when there is room again."""
+    assert writer.put(b"x" * (SIZE + 1)) is None
+    whole = writer.put(b"x" * SIZE)
     assert whole == 0
-    assert arena.put(b"y") is None
-    arena.free(whole)
-    assert arena.put(b"y") == 0
+    assert writer.put(b"y") is None
+    writer.free(whole)
+    assert writer.put(b"y") == 0
 
 
-def test_memory_goes_back_when_all_is_read() -> None:
-    """The file has no page any more."""
-    arena = SharedMemoryWriter(64 * 2**20)
-    at = arena.put(b"x" * (32 * 2**20))
+def test_memory_returns_to_the_system_when_all_data_is_freed() -> None:
+    """The file has no page of data any more."""
+    writer = SharedMemoryWriter(64 * 2**20)
+    at = writer.put(b"x" * (32 * 2**20))
     assert at is not None
-    assert os.fstat(arena.descriptor).st_blocks * 512 >= 32 * 2**20
-    arena.free(at)
-    assert os.fstat(arena.descriptor).st_blocks * 512 <= mmap.PAGESIZE  # the one that says until when
-    arena.close()
+    assert os.fstat(writer.descriptor).st_blocks * 512 >= 32 * 2**20
+    writer.free(at)
+    assert (
+        os.fstat(writer.descriptor).st_blocks * 512 <= mmap.PAGESIZE
+    )  # the page that holds until when the engine may run
+    writer.close()
 
 
-def test_nothing_is_left_of_it() -> None:
-    """No descriptor, no mapping, no name."""
+def test_a_closed_memory_leaves_nothing_behind() -> None:
+    """There is no descriptor, no mapping and no name."""
 
-    def seen() -> tuple[int, int, int]:
+    def count_resources() -> tuple[int, int, int]:
         descriptors = len(list(Path("/proc/self/fd").iterdir()))
         mappings = Path("/proc/self/maps").read_text().count("memfd:redbatch")
-        return descriptors, mappings, len(list(Path("/dev/shm").iterdir()))  # noqa: S108 - looked at, not used
+        return descriptors, mappings, len(list(Path("/dev/shm").iterdir()))  # noqa: S108 - only listed
 
-    before = seen()
+    before = count_resources()
     for _ in range(20):
-        arena = SharedMemoryWriter(SIZE)
-        window = SharedMemoryReader(os.dup(arena.descriptor))
-        arena.put(b"x")
-        arena.close()
-        del window
-    assert seen() == before
+        writer = SharedMemoryWriter(SIZE)
+        reader = SharedMemoryReader(os.dup(writer.descriptor))
+        writer.put(b"x")
+        writer.close()
+        del reader
+    assert count_resources() == before
