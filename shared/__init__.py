@@ -1,1 +1,24 @@
-"""The contract between gateways and workers: messages, codec, errors, keys, scripts, and the one door to Redis."""
+"""The contract between gateways and workers, and the only connection to Redis. Runs in all processes.
+
+- api_keys: API keys of clients, stored in Redis.
+- cache: cached vectors, shared by all gateways of a queue.
+- codec: bodies and replies as bytes.
+- connection: the only module that connects to Redis.
+- consumer: the worker's operations on the queue.
+- dead_letters: entries that were given up, for people.
+- errors: the tree of errors that cross a process border.
+- jobs: operations on jobs.
+- key_table: the documents' tables of Redis keys.
+- keys: all keys in Redis, and what each holds.
+- leases: leases of GPUs.
+- lua: the scripts that run in Redis.
+- messages: entries, bodies, replies and heartbeats, as values.
+- process: what every process needs to run: settings, logs, an admin port, tracing.
+- producer: the gateway's operations on the queue.
+- script_rows: the arguments of the scripts, as named rows.
+- scripts: the scripts, loaded.
+- settings: settings that gateways and workers share.
+- tenants: quotas and limits of tenants.
+- tls: TLS to Redis.
+- wire: commands and replies over one socket.
+"""

@@ -1,7 +1,7 @@
-"""Keys of clients: who may ask gateways for what. `redbatch keys` writes them, and gateways read them.
+"""API keys of clients, and their scopes. `redbatch keys` writes them, and gateways read them.
 
-A key is `<id>.<secret>`. Redis holds the secret's SHA-256 alone: the secret is 256 random bits, which nobody guesses
-from it, so it takes no slow hash.
+A key is `<id>.<secret>`. Redis holds only the SHA-256 of the secret: the secret is 256 random bits, which cannot be
+guessed from it, so a slow hash is not needed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ SCOPES: tuple[Scope, ...] = ("embed", "jobs", "admin")
 _ID_BYTES, _SECRET_BYTES = 8, 32
 
 _MARK = "-"
-"""A field that stays when the last key goes, and goes with the data."""
+"""A field that stays when the last key is deleted, and disappears if Redis loses its data."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key. Times are ms of the epoch; one without `expires_ms` does not expire.
+    """An API key as stored. Times are ms of the epoch; a key without `expires_ms` does not expire.
 
-    `digest` is the SHA-256 of its secret, as hex. What is asked with it counts for its `tenant`; `name` is for people.
-    `quota` is what its tenant may have.
+    `digest` is the SHA-256 of its secret, as hex. Its requests count for its `tenant`; `name` is for people. `quota` is
+    the quota of its tenant.
     """
 
     key_id: str
@@ -50,16 +50,16 @@ class ApiKey:
         return self.expires_ms is None or now_ms < self.expires_ms
 
 
-_ACCESS_KEY = TypeAdapter(ApiKey)
+_API_KEY = TypeAdapter(ApiKey)
 
 
 def new_id() -> str:
-    """Returns a key's id."""
+    """Returns the id of a new key."""
     return secrets.token_hex(_ID_BYTES)
 
 
 def new_secret() -> str:
-    """Returns a key's secret."""
+    """Returns the secret of a new key."""
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
@@ -71,7 +71,7 @@ def new_key(
     lifetime_s: float | None = None,
     quota: Quota = NO_QUOTA,
 ) -> tuple[ApiKey, str]:
-    """Returns what is to be kept of a new key, and the key itself, which is nowhere else."""
+    """Returns a new key as it is stored, and the key for the client, which is stored nowhere."""
     now_ms = int(time.time() * 1000)
     expires_ms = None if lifetime_s is None else now_ms + round(lifetime_s * 1000)
     secret = new_secret()
@@ -80,36 +80,36 @@ def new_key(
 
 
 def digest_of(secret: str) -> str:
-    """Returns what is kept of a secret."""
+    """Returns the digest of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 async def add(connection: RedisConnection, key: ApiKey) -> None:
-    """Keeps a key."""
-    await connection.call("HSET", API_KEYS, _MARK, b"1", key.key_id, _ACCESS_KEY.dump_json(key))
+    """Stores a key."""
+    await connection.call("HSET", API_KEYS, _MARK, b"1", key.key_id, _API_KEY.dump_json(key))
 
 
 async def find(connection: RedisConnection, key_id: str) -> tuple[ApiKey | None, bool]:
-    """Returns the key with that id, and whether Redis has its keys at all: it may have lost them."""
+    """Returns the key with this id, and whether Redis has any keys: it may have lost them."""
     found, mark = await connection.call("HMGET", API_KEYS, key_id, _MARK)
-    return None if found is None else _parsed(found), mark is not None
+    return None if found is None else _parse_key(found), mark is not None
 
 
 async def read_all(connection: RedisConnection) -> list[ApiKey]:
-    """Returns all keys, the oldest first. What is none is left out."""
+    """Returns all keys, the oldest first. Invalid ones are left out."""
     flat = await connection.call("HGETALL", API_KEYS)
-    keys = [found for raw in flat[1::2] if (found := _parsed(raw)) is not None]
+    keys = [found for raw in flat[1::2] if (found := _parse_key(raw)) is not None]
     return sorted(keys, key=lambda key: (key.created_ms, key.key_id))
 
 
 async def remove(connection: RedisConnection, key_id: str) -> bool:
-    """Forgets a key; returns whether there was one."""
+    """Deletes a key; returns whether it existed."""
     return bool(await connection.call("HDEL", API_KEYS, key_id))
 
 
-def _parsed(raw: bytes) -> ApiKey | None:
-    """What is in Redis is untrusted: what is no key opens nothing."""
+def _parse_key(raw: bytes) -> ApiKey | None:
+    """Parses a key from Redis, which is untrusted: an invalid one gives no access."""
     try:
-        return _ACCESS_KEY.validate_json(raw)
+        return _API_KEY.validate_json(raw)
     except ValidationError:
         return None

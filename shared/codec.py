@@ -1,8 +1,8 @@
-"""Bodies and replies as bytes: msgpack with explicit limits, vectors as raw little-endian float32. Nothing is pickled.
+"""Encodes bodies and replies: msgpack with explicit limits, vectors as raw little-endian float32. Nothing is pickled.
 
-Values that are no vectors are JSON, as which they go to the client unread.
+Values that are not vectors are JSON, which goes to the client unparsed.
 
-What comes from Redis is untrusted: every decoder checks types and sizes and raises CodecError.
+Data from Redis is untrusted: every decoder checks types and sizes and raises CodecError.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTIONS = TypeAdapter(Options, config=ConfigDict(strict=True))
 
 
 class CodecError(ValueError):
-    """The bytes are not what this version of the contract describes."""
+    """The bytes do not have the format of this version of the contract."""
 
 
 def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
             max_bin_len=max_bytes,
         )
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise CodecError(f"not msgpack within its limits: {type(error).__name__}") from None
+        raise CodecError(f"not msgpack within the limits: {type(error).__name__}") from None
     if not isinstance(value, dict):
         raise CodecError("not a map")
     return value
@@ -60,17 +60,17 @@ def _field(value: dict[str, Any], name: str, kind: type[T]) -> T:
     return found
 
 
-def _count(value: dict[str, Any], name: str, least: int, most: int) -> int:
+def _integer(value: dict[str, Any], name: str, low: int, high: int) -> int:
     found = value.get(name)
-    if type(found) is not int or not least <= found <= most:
-        raise CodecError(f"field {name!r} is no number within {least} and {most}")
+    if type(found) is not int or not low <= found <= high:
+        raise CodecError(f"field {name!r} is not an integer from {low} to {high}")
     return found
 
 
-def _ms(value: dict[str, Any], name: str) -> float:
+def _finite_float(value: dict[str, Any], name: str) -> float:
     found = value.get(name)
     if type(found) is not float or not math.isfinite(found):
-        raise CodecError(f"field {name!r} is no finite number")
+        raise CodecError(f"field {name!r} is not a finite number")
     return found
 
 
@@ -78,60 +78,60 @@ def encode_body(body: Body) -> bytes:
     """Returns the `body` field of an entry.
 
     Raises:
-        UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot carry.
+        UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot encode.
     """
-    options = {} if body.options == DEFAULT_OPTIONS else _said(body.options)
+    options = {} if body.options == DEFAULT_OPTIONS else _non_default_options(body.options)
     packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": options})
     return packed
 
 
 def encode_ids(ids: Sequence[int]) -> bytes:
-    """Returns token ids as an input. Raises struct.error: one is below 0 or over 32 bits."""
+    """Returns token ids as an input. Raises struct.error: an id is below 0 or longer than 32 bits."""
     return struct.pack(f"<{len(ids)}I", *ids)
 
 
 def decode_ids(data: bytes) -> list[int]:
-    """Returns the token ids that an input holds."""
+    """Returns the token ids of an input."""
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
-def _said(options: Options) -> dict[str, object]:
-    """Returns those that are not left to the model."""
+def _non_default_options(options: Options) -> dict[str, object]:
+    """Returns the options that differ from the default."""
     return {name: value for name, value in options._asdict().items() if value != Options._field_defaults[name]}
 
 
 def decode_body(data: bytes) -> Body:
-    """Returns what the `body` field of an entry says.
+    """Decodes the `body` field of an entry.
 
     Raises:
         CodecError: the bytes are not a body.
     """
     value = _unpack(data, MAX_BODY_BYTES)
     inputs = _field(value, "inputs", list)
-    if not inputs or not all(isinstance(each, str) or _are_ids(each) for each in inputs):
+    if not inputs or not all(isinstance(each, str) or _is_token_ids(each) for each in inputs):
         raise CodecError("field 'inputs' is not a list of one or more texts or token ids")
     return Body(_field(value, "op", str), tuple(inputs), decode_options(_field(value, "options", dict)))
 
 
-def _are_ids(value: object) -> bool:
+def _is_token_ids(value: object) -> bool:
     return isinstance(value, bytes) and len(value) > 0 and len(value) % 4 == 0
 
 
-def decode_options(given: dict[str, Any]) -> Options:
+def decode_options(fields: dict[str, Any]) -> Options:
     """Returns the options of a body.
 
     Raises:
-        CodecError: one is unknown, which must not be passed over in silence, or none of its kind.
+        CodecError: an option is unknown, which must not be ignored silently, or has the wrong type.
     """
-    if not given:
+    if not fields:
         return DEFAULT_OPTIONS
     try:
-        options = _OPTIONS.validate_python(given)
+        options = _OPTIONS.validate_python(fields)
     except ValidationError:
-        raise CodecError("field 'options' holds one that is unknown, or has a wrong value") from None
+        raise CodecError("field 'options' holds an unknown option, or a wrong value") from None
     dimensions = 1 if options.dimensions is None else options.dimensions
     if not 1 <= dimensions <= MAX_DIM or len(options.prompt_name or "") > MAX_PROMPT_NAME:
-        raise CodecError("field 'options' holds one that is out of bounds")
+        raise CodecError("field 'options' holds a value that is out of bounds")
     return options
 
 
@@ -161,29 +161,29 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def decode_reply(data: bytes) -> Reply:
-    """Returns what one element of a reply list says.
+    """Decodes one element of a reply list.
 
     Raises:
-        CodecError: the bytes are not a reply of this version, or its vectors do not have the length they claim.
+        CodecError: the bytes are not a reply of this version, or its vectors do not have the length that it states.
     """
     value = _unpack(data, MAX_REPLY_BYTES)
     if _field(value, "v", int) != VERSION:
         raise CodecError("not a reply of this version")
     request_id = _field(value, "id", str)
-    position = _count(value, "pos", 0, 2**31)
-    n = _count(value, "n", 1, MAX_INPUTS)
+    position = _integer(value, "pos", 0, 2**31)
+    n = _integer(value, "n", 1, MAX_INPUTS)
     if "code" in value:
         return Failure(request_id, position, n, _field(value, "code", str), _field(value, "message", str))
-    batch = _count(value, "batch", 0, 2**31)
-    tokenize_ms = _ms(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
-    timing = Timing(_ms(value, "queue_ms"), _ms(value, "inference_ms"), batch, tokenize_ms)
-    tokens = _counts(value, "tokens", n) if "tokens" in value else ()
+    batch = _integer(value, "batch", 0, 2**31)
+    tokenize_ms = _finite_float(value, "tokenize_ms") if "tokenize_ms" in value else 0.0
+    timing = Timing(_finite_float(value, "queue_ms"), _finite_float(value, "inference_ms"), batch, tokenize_ms)
+    tokens = _integers(value, "tokens", n) if "tokens" in value else ()
     if "values" in value:
         return Values(request_id, position, n, _values(value, n), timing, tokens)
-    dim = _count(value, "dim", 1, MAX_DIM)
+    dim = _integer(value, "dim", 1, MAX_DIM)
     vectors = _field(value, "data", bytes)
     revision = _field(value, "revision", str) if "revision" in value else ""
-    counts = _counts(value, "counts", n) if "counts" in value else ()
+    counts = _integers(value, "counts", n) if "counts" in value else ()
     number = sum(counts) if counts else n
     if len(vectors) != number * dim * 4:
         raise CodecError(f"{len(vectors)} bytes are not {number} vectors of {dim} float32")
@@ -197,7 +197,7 @@ def _values(value: dict[str, Any], n: int) -> tuple[bytes, ...]:
     return tuple(values)
 
 
-def _counts(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
+def _integers(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
     counts = value[name]
     if type(counts) is not list or len(counts) != n:
         raise CodecError(f"field {name!r} is not a list of {n} numbers")

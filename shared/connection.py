@@ -1,8 +1,8 @@
-"""The one door to Redis: connections with every option explicit, and the scripts run over them.
+"""The only module that connects to Redis: connections with every option explicit, and the scripts run over them.
 
-A `RedisConnection` has one owner. There is no pool, so a process has as many connections to Redis as it has of these.
-A call that fails or is cancelled closes its connection, because the reply that may still come belongs to nobody; the
-next call opens a new one. Nothing is repeated here: only the caller knows whether that is safe.
+A `RedisConnection` has one owner. There is no pool: a process has one connection to Redis for each RedisConnection. A
+call that fails or is cancelled closes its connection, because a reply that may still come belongs to no call; the next
+call opens a new connection. Nothing is repeated here: only the caller knows whether that is safe.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from shared.wire import Wire
 Argument = str | bytes | int | float
 
 BLOCK_S = 2.0
-"""Longest single blocking read: a connection that died silently is noticed after this and a margin."""
+"""Longest single blocking read: a connection that died silently is noticed after this time and a margin."""
 
 BLOCK_MARGIN_S = 3.0
-"""How much longer than its blocking read a connection waits for the answer."""
+"""A connection waits for the reply to a blocking read this much longer than the read may block."""
 
 
-_REFUSALS = (
+_UNAVAILABLE_ERRORS = (
     *("LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "MISCONF", "NOREPLICAS"),
     *("NOAUTH", "UNBLOCKED", "max number of clients"),
 )
 
 
-_ELSEWHERE = ("READONLY", "MASTERDOWN", "instance state changed")
+_REPLICA_ERRORS = ("READONLY", "MASTERDOWN", "instance state changed")
 """Redis is a replica now. Its connections stay open, and only a new one may lead to the master."""
 
 
 class GroupMissingError(Exception):
-    """The consumer group is gone: the stream was deleted, flushed, or never read."""
+    """The consumer group is missing: the stream was deleted, flushed, or never read."""
 
 
 class CommandUnknownError(Exception):
@@ -54,43 +54,43 @@ class CommandUnknownError(Exception):
 
 
 class NotPermittedError(Exception):
-    """The user of the URL may not do this."""
+    """The user of the URL lacks the permission for a command or key."""
 
 
 class ScriptRefusedError(Exception):
-    """A script refused what it was asked, for a reason that its header gives."""
+    """A script refused the call, for a reason that its header gives."""
 
 
 class RedisConnection:
     """One connection to Redis, used by one call at a time.
 
     Args:
-        pool: where connections come from, with their options.
-        settings: how long to wait for an answer, unless a call says otherwise; how to speak TLS.
-        name: what CLIENT LIST shows.
-        identified: whether to learn the connection's id at Redis, so that it can be killed after it broke.
+        pool: creates connections, with their options.
+        settings: default timeout of a call; TLS.
+        name: shown by CLIENT LIST.
+        identified: whether to read the connection's id at Redis, so that it can be killed after it broke.
     """
 
     def __init__(self, pool: ConnectionPool, settings: QueueSettings, name: str, *, identified: bool = False) -> None:
         self._tls = settings.redis_tls
         self._identified = identified
         self._identity: dict[bytes, bytes] = {}
-        self._left_behind: deque[dict[bytes, bytes]] = deque(maxlen=16)
+        self._orphans: deque[dict[bytes, bytes]] = deque(maxlen=16)
         self._lock = asyncio.Lock()
         self._connection: AbstractConnection = pool.make_connection()
         self._connection.client_name = name
         self._timeout_s = settings.redis_timeout_s
-        self._tells_reads = True
+        self._has_read_only_scripts = True
         self._wire: Wire | None = None
 
-    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - as the command has it
+    async def call(self, *command: Argument, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - depends on the command
         """Sends one command and returns its reply.
 
         Raises:
-            RedisUnreachableError: no connection, no answer in time, or Redis cannot serve (loading, out of memory).
+            RedisUnreachableError: no connection, no reply in time, or Redis cannot serve (loading, out of memory).
             GroupMissingError: NOGROUP.
             CommandUnknownError: Redis has no such command.
-            NotPermittedError: the user of the URL may not do this.
+            NotPermittedError: the user of the URL lacks the permission.
             ResponseError: any other error reply.
         """
         async with self._lock:
@@ -99,53 +99,54 @@ class RedisConnection:
     async def call_all(self, commands: Sequence[Sequence[Argument]], *, timeout_s: float | None = None) -> list[Any]:
         """Sends commands at once over one connection and returns their replies.
 
-        Raises as `call` does; some may have been done then.
+        Raises as `call` does; some commands may have been executed then.
         """
         async with self._lock:
             return await self._exchange(commands, timeout_s) if commands else []
 
-    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - as its header says
-        """Runs a script by its SHA-1, or by its text when Redis does not know it yet. Raises as `call` does.
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401 - depends on the script
+        """Runs a script by its SHA-1, or by its text if Redis does not know it yet. Raises as `call` does.
 
-        One that only reads is called as such where Redis can tell (7.0): so its user need not be one who may write.
+        A script that only reads is called with EVALSHA_RO where Redis has it (7.0): its user then needs no permission
+        to write.
         """
-        async with self._lock:  # over all, so that calls reach Redis in the order in which they were made
-            if script.reads and self._tells_reads:
+        async with self._lock:  # over both attempts, so that calls reach Redis in their order
+            if script.reads and self._has_read_only_scripts:
                 try:
                     return await self._evaluate(script, "_RO", keys, args)
                 except CommandUnknownError:
-                    self._tells_reads = False
+                    self._has_read_only_scripts = False
             return await self._evaluate(script, "", keys, args)
 
-    async def _evaluate(self, script: Script, form: str, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401
+    async def _evaluate(self, script: Script, suffix: str, keys: Sequence[str], args: Sequence[Argument]) -> Any:  # noqa: ANN401
         try:
-            return (await self._exchange(((f"EVALSHA{form}", script.sha, len(keys), *keys, *args),)))[0]
+            return (await self._exchange(((f"EVALSHA{suffix}", script.sha, len(keys), *keys, *args),)))[0]
         except NoScriptError:
-            return (await self._exchange(((f"EVAL{form}", script.text, len(keys), *keys, *args),)))[0]
+            return (await self._exchange(((f"EVAL{suffix}", script.text, len(keys), *keys, *args),)))[0]
 
     async def pop(self, key: str, timeout_s: float) -> bytes | None:
-        """Pops the first element of a list, waiting for one at most `timeout_s` seconds (and at most BLOCK_S)."""
+        """Pops the first element of a list; waits for one at most `timeout_s` seconds (and at most BLOCK_S)."""
         timeout_s = max(0.01, min(timeout_s, BLOCK_S))
         reply = await self.call("BLPOP", key, f"{timeout_s:.3f}", timeout_s=timeout_s + BLOCK_MARGIN_S)
         return None if reply is None else reply[1]
 
     async def kill(self, other: RedisConnection) -> None:
-        """Has Redis close the connections that another link left behind when it broke.
+        """Closes, at Redis, the connections that `other` left open when it broke.
 
-        Redis may not know yet that nobody reads there, and hand replies to it. The address stands beside the id
-        because ids begin anew when Redis restarts. The connection that a link has now is never killed.
+        Redis may not have noticed yet that a connection is no longer read, and may send replies to it. The address is
+        sent with the id because ids start again when Redis restarts. The current connection of `other` is never killed.
         """
-        for left in list(other._left_behind):
-            await self.call("CLIENT", "KILL", "ID", left[b"id"], "ADDR", left[b"addr"])
-            if left in other._left_behind:  # kept until the kill has arrived, so that it can be tried again
-                other._left_behind.remove(left)
+        for orphan in list(other._orphans):
+            await self.call("CLIENT", "KILL", "ID", orphan[b"id"], "ADDR", orphan[b"addr"])
+            if orphan in other._orphans:  # kept until the kill has succeeded, so that it can be tried again
+                other._orphans.remove(orphan)
 
     async def ping(self) -> None:
-        """Asks Redis for a sign of life. Raises as `call` does."""
+        """Sends PING. Raises as `call` does."""
         await self.call("PING")
 
     async def unblock(self, other: RedisConnection) -> None:
-        """Has another link's blocking read return at once, with nothing, if it is in one."""
+        """Makes the blocking read of `other`, if there is one, return at once with no element."""
         if other._identity:
             await self.call("CLIENT", "UNBLOCK", other._identity[b"id"])
 
@@ -157,54 +158,56 @@ class RedisConnection:
         """Raises NoScriptError as well."""
         try:
             wire = self._wire
-            if wire is None or wire.lost:  # it broke while nobody used it, so nothing of anybody is lost with it
+            if wire is None or wire.is_lost:  # it broke while it was idle, so no reply is lost
                 wire = await self._open()
             replies = await wire.exchange_all(commands, self._timeout_s if timeout_s is None else timeout_s)
-        except ResponseError as error:  # in connecting
+        except ResponseError as error:  # while connecting
             await self._close()
-            raise _translated(f"{error.status_code or ''} {error}".strip()) from None
+            raise _to_exception(f"{error.status_code or ''} {error}".strip()) from None
         except (RedisError, OSError, TimeoutError) as error:
             connecting = self._wire is None
             await self._close()
-            raise RedisUnreachableError(self._why(error, connecting=connecting)) from error
+            raise RedisUnreachableError(self._describe_failure(error, connecting=connecting)) from error
         except BaseException:
             await self._close()
             raise
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
-                if any(word in str(reply) for word in _ELSEWHERE):
+                if any(word in str(reply) for word in _REPLICA_ERRORS):
                     await self._close()
-                raise _translated(str(reply))
+                raise _to_exception(str(reply))
         return replies
 
-    def _why(self, error: Exception, *, connecting: bool) -> str:
-        """Returns why there is no answer."""
+    def _describe_failure(self, error: Exception, *, connecting: bool) -> str:
+        """Returns the reason why there is no reply."""
         if isinstance(error, AuthenticationError):
             return "Redis refuses the user or its password."
         if (
             connecting
             and isinstance(self._connection, SSLConnection)
-            and (wrong := describe_tls_error(error)) is not None
+            and (problem := describe_tls_error(error)) is not None
         ):
-            return f"There is no safe connection to Redis: {wrong}."
+            return f"There is no safe connection to Redis: {problem}."
         return f"Redis did not answer ({type(error).__name__}): try again."
 
     async def _open(self) -> Wire:
-        """Connects, and says and learns who this is. From there on redis-py has no part in it."""
-        cancels = _cancels()
+        """Connects, sends the name and reads the id. After that redis-py is not involved."""
+        num_cancellations = _num_cancellations()
         if self._wire is not None:
-            self._identity = {}  # nothing was asked over it, so Redis gives nothing to it: nobody need kill it
+            self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
             await self._close()
-        if isinstance(self._connection, SSLConnection):  # with a context that is new: redis-py reads the files once
-            self._connection.ssl_context.context = await asyncio.to_thread(self._tls.context)  # the system's are many
+        if isinstance(self._connection, SSLConnection):  # a new context: redis-py reads the files only once
+            self._connection.ssl_context.context = await asyncio.to_thread(
+                self._tls.context
+            )  # reading the system's many certificates takes time
         await self._connection.connect()
-        if _cancels() > cancels:
+        if _num_cancellations() > num_cancellations:
             raise asyncio.CancelledError
-        incoming, outgoing = self._connection._reader, self._connection._writer  # noqa: SLF001 - no other door
+        incoming, outgoing = self._connection._reader, self._connection._writer  # noqa: SLF001 - there is no public access
         if incoming is None or outgoing is None:
             raise ConnectionError("not connected")
         wire = Wire(cast("asyncio.Transport", outgoing.transport))
-        if incoming.at_eof():  # Redis has hung up since, and asyncio's streams leave their own side open
+        if incoming.at_eof():  # Redis has closed it since, and asyncio's streams leave their own side open
             raise ConnectionError("not connected")
         if self._identified:
             info = await wire.exchange(("CLIENT", "INFO"), self._timeout_s)
@@ -216,19 +219,19 @@ class RedisConnection:
 
     async def _close(self) -> None:
         if self._identity:
-            self._left_behind.append(self._identity)
+            self._orphans.append(self._identity)
             self._identity = {}
         self._wire = None
         await self._connection.disconnect(nowait=True)
 
 
-def _cancels() -> int:
-    """Counts cancels: redis-py sends within wait_for, which before Python 3.12 makes a task and may swallow them."""
+def _num_cancellations() -> int:
+    """Counts cancellations: redis-py sends in wait_for, which before Python 3.12 runs a task and may swallow them."""
     task = asyncio.current_task()
     return task.cancelling() if task is not None else 0
 
 
-_REPLIES: dict[str, type[Exception]] = {
+_EXCEPTIONS: dict[str, type[Exception]] = {
     "NOSCRIPT": NoScriptError,
     "NOPERM": NotPermittedError,
     "NOGROUP": GroupMissingError,
@@ -238,22 +241,22 @@ _REPLIES: dict[str, type[Exception]] = {
 }
 
 
-def _translated(text: str) -> Exception:
-    for words, kind in _REPLIES.items():
+def _to_exception(text: str) -> Exception:
+    for words, exception in _EXCEPTIONS.items():
         if words in text:
-            return kind(text)
-    if any(word in text for word in _REFUSALS):
+            return exception(text)
+    if any(word in text for word in _UNAVAILABLE_ERRORS):
         return RedisUnreachableError(f"Redis refuses to serve: {text[:120]}")
     return ResponseError(text)
 
 
 class QueueConnections:
-    """One queue of the cluster, seen from one process.
+    """The connections of one process to one queue.
 
     Args:
-        settings: where Redis is, and how long to wait for it.
+        settings: where Redis is, and its timeout.
         name: the queue.
-        client: what CLIENT LIST shows as the beginning of this process's connection names.
+        client: prefix of the names of this process's connections in CLIENT LIST.
     """
 
     def __init__(self, settings: QueueSettings, name: str, client: str) -> None:
@@ -282,6 +285,6 @@ class QueueConnections:
         return connection
 
     async def close(self) -> None:
-        """Closes every link."""
+        """Closes every connection."""
         for connection in self._connections:
             await connection.close()

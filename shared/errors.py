@@ -1,17 +1,17 @@
 """Every error that crosses a process border, as one tree.
 
 RedbatchError
-├── RequestError                  the client's fault: no retry helps
+├── RequestError                  the client's fault: a retry does not help
 │   ├── InvalidRequestError       malformed JSON, missing or empty text, wrong type
 │   │   └── EmptyInputsError      there is nothing to embed
-│   ├── UnauthorizedError         no key, or none that opens
-│   ├── ForbiddenError            the key is for something else
+│   ├── UnauthorizedError         missing or invalid API key
+│   ├── ForbiddenError            the API key lacks the required scope
 │   ├── NotFoundError             there is no such route
 │   │   ├── ModelNotFoundError    no worker has announced this model
-│   │   └── JobNotFoundError      there is no such job, or it is another's
-│   ├── JobUnfinishedError        its result is not there yet
-│   ├── JobGoneError              it was cancelled, or its result is not kept any more
-│   ├── KeyReusedError            an idempotency key stands for something else already
+│   │   └── JobNotFoundError      there is no such job, or it belongs to another client
+│   ├── JobUnfinishedError        the job has no result yet
+│   ├── JobGoneError              the job was cancelled, or its result has expired
+│   ├── KeyReusedError            the idempotency key was used for another request
 │   ├── MethodNotAllowedError     the route has other methods
 │   ├── UnsupportedMediaTypeError the body is not JSON
 │   ├── BodyTimeoutError          the body did not arrive in time
@@ -19,14 +19,14 @@ RedbatchError
 │       └── BodyTooLargeError     the body is over the limit
 ├── OverloadedError               try again after `retry_after_s`
 │   ├── QueueFullError
-│   ├── RateLimitedError          the tenant has had what it may have
-│   ├── TooManyFailuresError      wrong keys came from this address
-│   └── TooManyBodiesError        a gateway reads as many as it may
+│   ├── RateLimitedError          the tenant has used its quota
+│   ├── TooManyFailuresError      wrong API keys from this address
+│   └── TooManyBodiesError        the gateway reads its maximum of large bodies
 ├── UnavailableError              the cluster cannot serve now
 │   ├── RedisUnreachableError
 │   ├── NoWorkerError
-│   ├── JobsFullError             no more jobs have room
-│   └── NotDurableError           it cannot be promised that this is kept
+│   ├── JobsFullError             no capacity for more jobs
+│   └── NotDurableError           Redis does not confirm that data will survive
 ├── DeadlineExceededError         the answer did not come in time
 └── ModelError                    the fault lies with this input or the model
     ├── InputFailedError
@@ -39,7 +39,7 @@ from typing import ClassVar
 
 
 class RedbatchError(Exception):
-    """Base of all. `code` is what clients and the queue see; `message` says what happened and what to do."""
+    """Base of all errors. `code` is for clients and the queue; `message` says what happened and what to do."""
 
     code: ClassVar[str] = "internal"
 
@@ -50,7 +50,7 @@ class RedbatchError(Exception):
 
 
 class RequestError(RedbatchError):
-    """The client's fault: sending the same again gives the same answer. `param` is the field that is to blame."""
+    """The client's fault: the same request gives the same answer again. `param` is the field at fault."""
 
     code = "invalid_request"
 
@@ -60,47 +60,47 @@ class RequestError(RedbatchError):
 
 
 class InvalidRequestError(RequestError):
-    """The body is not what the API describes."""
+    """The body does not match the API."""
 
 
 class EmptyInputsError(InvalidRequestError):
-    """An input is empty, or there is none: some clients are to tell this apart."""
+    """An input is empty, or there is none: a separate class because some clients distinguish it."""
 
     code = "empty_inputs"
 
 
 class UnauthorizedError(RequestError):
-    """There is no key, or none that opens."""
+    """The API key is missing or invalid."""
 
     code = "invalid_api_key"
 
 
 class ForbiddenError(RequestError):
-    """The key is good, for something else."""
+    """The API key is valid, but lacks the required scope."""
 
     code = "forbidden"
 
 
 class NotFoundError(RequestError):
-    """There is nothing under this path."""
+    """There is no route at this path."""
 
     code = "not_found"
 
 
 class MethodNotAllowedError(RequestError):
-    """There is something under this path, for other methods."""
+    """The route at this path has other methods."""
 
     code = "method_not_allowed"
 
 
 class ModelNotFoundError(NotFoundError):
-    """Nobody serves this model."""
+    """No worker serves this model."""
 
     code = "model_not_found"
 
 
 class JobNotFoundError(NotFoundError):
-    """There is no such job, or it is another's: which of both is not told."""
+    """There is no such job, or it belongs to another client: the error does not reveal which."""
 
     code = "job_not_found"
 
@@ -118,13 +118,13 @@ class JobGoneError(RequestError):
 
 
 class KeyReusedError(RequestError):
-    """An idempotency key stands for something else already."""
+    """The idempotency key was used for another request."""
 
     code = "idempotency_key_reused"
 
 
 class UnsupportedMediaTypeError(RequestError):
-    """The body is announced as something other than JSON."""
+    """The content type of the body is not JSON."""
 
     code = "unsupported_media_type"
 
@@ -136,17 +136,17 @@ class BodyTimeoutError(RequestError):
 
 
 class TooLargeError(RequestError):
-    """The number of inputs, or an input, is over its limit."""
+    """The number of inputs, or an input, exceeds its limit."""
 
     code = "too_large"
 
 
 class BodyTooLargeError(TooLargeError):
-    """The body has more bytes than it may."""
+    """The body exceeds its limit in bytes."""
 
 
 class OverloadedError(RedbatchError):
-    """Refused to protect what was accepted already."""
+    """Refused, to protect requests that were accepted already."""
 
     code = "overloaded"
 
@@ -158,25 +158,25 @@ class QueueFullError(OverloadedError):
 
 
 class RateLimitedError(OverloadedError):
-    """The tenant has used up what it may have for now."""
+    """The tenant has used its quota for now."""
 
     code = "rate_limited"
 
 
 class TooManyFailuresError(OverloadedError):
-    """Too many wrong keys came from one address."""
+    """Too many requests with wrong API keys came from one address."""
 
     code = "too_many_failures"
 
 
 class TooManyBodiesError(OverloadedError):
-    """This gateway has no room for one more large body before it has read those that come in."""
+    """This gateway has no room for another large body until it has read the current ones."""
 
     code = "too_many_bodies"
 
 
 class UnavailableError(RedbatchError):
-    """A part that every request needs is missing."""
+    """A component that every request needs is missing."""
 
     code = "unavailable"
 
@@ -188,19 +188,19 @@ class RedisUnreachableError(UnavailableError):
 
 
 class NoWorkerError(UnavailableError):
-    """No worker has lived for a while."""
+    """No worker has been alive for a while."""
 
     code = "no_worker"
 
 
 class JobsFullError(UnavailableError):
-    """All jobs together ask for as much as may be."""
+    """All jobs together have reached their bound."""
 
     code = "jobs_full"
 
 
 class NotDurableError(UnavailableError):
-    """Redis did not confirm in time that what it was given will survive, or cannot."""
+    """Redis did not confirm in time that the data will survive, or cannot."""
 
     code = "not_durable"
 
@@ -212,7 +212,7 @@ class DeadlineExceededError(RedbatchError):
 
 
 class ModelError(RedbatchError):
-    """The model gave no vector."""
+    """The model returned no vector."""
 
     code = "model_error"
 
@@ -224,7 +224,7 @@ class InputFailedError(ModelError):
 
 
 class InternalError(ModelError):
-    """Something that should not happen did."""
+    """An error that should not happen."""
 
     code = "internal"
 
@@ -236,5 +236,5 @@ def error_tree(root: type[RedbatchError] = RedbatchError) -> list[type[RedbatchE
 
 def error_from_code(code: str, message: str) -> RedbatchError:
     """Returns the error that a reply names; an unknown code becomes InternalError."""
-    by_code = {cls.code: cls for cls in error_tree()}  # of a base and its child with one code, the child
+    by_code = {cls.code: cls for cls in error_tree()}  # if a base and its child share a code: the child
     return by_code.get(code, InternalError)(message)

@@ -1,9 +1,9 @@
-"""What gateways and workers tell each other, as values that do not change.
+"""Messages between gateways and workers, as immutable values.
 
-Most of what each request has of its own is a named tuple: one is made in a third of the time of a frozen dataclass.
+Values created for each request are mostly named tuples: creating one takes a third of the time of a frozen dataclass.
 
-A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first
-input; replies carry it back, and the first answer for a position is the one that counts.
+A request of many inputs travels as several entries. `position` is the index, in its request, of an entry's first input;
+replies repeat it, and the first answer for a position is the one that counts.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 VERSION = 1
-"""Version of the entry and reply format. A worker hands back entries of a version it does not know."""
+"""Version of the entry and reply format. A worker hands back entries of a version that it does not know."""
 
 MAX_TOKENS = 2**52
 """No bound in tokens."""
 
 EMBED, EMBED_ALL, TOKENIZE, DECODE, PREDICT = OPS = ("embed", "embed_all", "tokenize", "decode", "predict")
-"""What is to be done with each input: one vector; one for each of its tokens; its tokens; the text of token ids; or
-whatever a function makes of it."""
+"""The operation on each input: one vector; a vector for each token; its tokens; the text of token ids; or the result of
+a function."""
 
 TOKENIZER_OPS = (TOKENIZE, DECODE)
-"""What a tokenizer alone can do, while the device does something else."""
+"""Operations that need only the tokenizer, while the device does other work."""
 
 Input = str | bytes
-"""A text, which for PREDICT is JSON; or, as uint32 in little-endian order, the ids of its tokens as the model's own
-tokenizer gives them."""
+"""A text, which for PREDICT is JSON; or token ids of the model's own tokenizer, as little-endian uint32."""
 
 
 class Options(NamedTuple):
     """How inputs are read, and how they become vectors.
 
-    `prompt_name` picks one of the model's prompts, which goes before each text; None is the one that the model has for
-    any text. `normalize` makes vectors of length 1, or leaves them as they are; None does what the model does.
-    `dimensions` keeps so many of the first numbers of each vector, before that. An input that is longer than the model
-    takes is cut at the end that `truncate` names; with "no" it is refused. `special_tokens` has a tokenizer add those
-    that the model wants, and leaves them in the text that token ids make.
+    `prompt_name` selects one of the model's prompts, which is prepended to each text; None selects the model's default
+    prompt. `normalize` makes vectors of length 1, or leaves them unchanged; None does what the model does. `dimensions`
+    truncates vectors to this many dimensions, before normalization. An input that is too long for the model is
+    truncated at the side that `truncate` names; with "no" it is rejected. `special_tokens` has the tokenizer add the
+    special tokens of the model, and keeps them in the text decoded from token ids.
     """
 
     prompt_name: str | None = None
@@ -47,12 +46,12 @@ class Options(NamedTuple):
 
 
 DEFAULT_OPTIONS = Options()
-"""What the model does by itself."""
+"""The model's defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The work itself: an operation on some inputs."""
+    """The work: an operation on inputs."""
 
     op: str
     inputs: tuple[Input, ...]
@@ -69,7 +68,7 @@ class NewEntry(NamedTuple):
 
 
 class Ref(NamedTuple):
-    """Where an entry is: its lane (index into `keys.LANES`) and its stream id; with what it weighs."""
+    """Location of an entry: its lane (index into `keys.LANES`) and its stream id; with its inputs and cost."""
 
     lane: int
     entry_id: bytes
@@ -78,10 +77,10 @@ class Ref(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry as a worker claimed it. `attempts` counts the runs of it that began and did not end.
+    """An entry as a worker claimed it. `attempts` counts its runs that began and did not end.
 
-    One with a `revision` is for workers whose model is of it: the rest of its request was run by these. One of a `job`
-    is answered into that, whose id is its request's.
+    An entry with a `revision` is for workers whose model has it: the rest of its request was run by these. The answer
+    to an entry of a `job` goes into the job, whose id is the request id.
     """
 
     ref: Ref
@@ -98,7 +97,7 @@ class Entry(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How a reply came about: milliseconds in the queue, in the model, and in its tokenizer; inputs in its batch."""
+    """Timing of a reply: milliseconds in the queue, in the model, and in its tokenizer; inputs in its batch."""
 
     queue_ms: float = 0.0
     inference_ms: float = 0.0
@@ -109,9 +108,9 @@ class Timing(NamedTuple):
 class Vectors(NamedTuple):
     """The answer to an entry: vectors of `dim` little-endian float32, back to back.
 
-    There is one for each of its n inputs, or as many as `counts` has for each. The model has read so many `tokens` of
-    each input, special ones included; what was cut is not among them. `revision` names the model and all that its
-    vectors depend on.
+    There is one vector for each of its n inputs, or the number that `counts` holds for each. `tokens` holds the number
+    of tokens that the model read of each input, including special tokens and excluding truncated ones. `revision` names
+    the model and everything that its vectors depend on.
     """
 
     request_id: str
@@ -126,7 +125,7 @@ class Vectors(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The answer to an entry that asks for no vectors: for each of its n inputs a value, as JSON."""
+    """The answer to an entry whose operation returns no vectors: for each of its n inputs a value, as JSON."""
 
     request_id: str
     position: int
@@ -137,7 +136,7 @@ class Values(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The other answer: an error code of shared.errors and a message for the client."""
+    """The answer to an entry that failed: an error code of shared.errors and a message for the client."""
 
     request_id: str
     position: int
@@ -151,20 +150,19 @@ Reply = Result | Failure
 
 
 STANDBY, LOADING, READY, DRAINING = STATES = ("standby", "loading", "ready", "draining")
-"""What a worker may be: one on standby waits for a GPU that another holds."""
+"""The states of a worker: one on standby waits for a GPU that another worker holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a worker says of itself once a second.
+    """What a worker reports once a second.
 
-    `state` is one of STATES; `tokens_per_s` is the engine's measured rate (0 while unknown), and
-    `bulk_tokens_per_s` what interactive requests leave of it for bulk;
-    `holds` counts entries claimed and not committed, `begun` those whose run has begun. What the model is, as far as it
-    says: the format of its numbers, how it makes one vector of its tokens', and how many tokens an input may have; with
-    the bounds of a batch; and its `revision`, which is another if its vectors may be; and the `commit` of a
-    model that comes from the hub. These are 0 or empty while it
-    loads. `gpu` is what the driver calls it, where it tells of one, with its memory and the driver's version.
+    `state` is one of STATES; `tokens_per_s` is the engine's measured rate (0 while unknown), and `bulk_tokens_per_s`
+    the part that interactive requests leave for bulk; `holds` counts entries claimed and not committed, `begun` those
+    that run. The model's properties, as far as it reports them: the format of its numbers, the pooling of token
+    vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
+    vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
+    `gpu` is the driver's name of the GPU, if there is one, with its memory and the driver's version.
     """
 
     worker: str

@@ -1,4 +1,4 @@
-"""Settings that both sides must agree on for the contract in Redis to hold."""
+"""Settings that gateways and workers share, so that both sides keep the contract in Redis."""
 
 from __future__ import annotations
 
@@ -18,58 +18,62 @@ DEFAULT_MODEL = "minilm"
 
 
 def queue_slug(model: str) -> str:
-    """Returns the queue name of a model: what follows the last slash, in lower case, other characters as dashes.
+    """Returns the queue name of a model: the part after the last slash, in lower case, other characters as dashes.
 
-    All simulated models have one name, whatever their times.
+    All simulated models have the same name, independent of their times.
     """
     name = ("simulated" if model.startswith("simulated:") else model).rstrip("/").rsplit("/", 1)[-1].lower()
     return re.sub(r"[^a-z0-9._-]+", "-", name)[:64].strip("-") or "default"
 
 
 class QueueSettings(BaseSettings):
-    """What a gateway and a worker read in common. Each field is `REDBATCH_<NAME>` in the environment."""
+    """Settings common to gateways and workers. Each field is `REDBATCH_<NAME>` in the environment."""
 
     model_config = SettingsConfigDict(env_prefix="REDBATCH_", frozen=True, extra="ignore")
 
     redis_url: str = Field(
-        default="redis://127.0.0.1:6379/0", description="Redis of the cluster (redis://, rediss:// or unix://)."
+        default="redis://127.0.0.1:6379/0", description="URL of the cluster's Redis (redis://, rediss:// or unix://)."
     )
     redis_tls_ca: str | None = Field(
         default=None,
-        description="For rediss://: file with the authorities that Redis' certificate may come from (PEM); the "
-        "system's when not set. Files are read again for each new connection.",
+        description="For rediss://: file with the certificate authorities to trust (PEM). Default: the system's. "
+        "Files are read again for each new connection.",
     )
     redis_tls_cert: str | None = Field(
-        default=None, description="For rediss://: file with the certificate to show to Redis (PEM)."
+        default=None, description="For rediss://: file with the client certificate for Redis (PEM)."
     )
     redis_tls_key: str | None = Field(
-        default=None, validate_default=True, description="For rediss://: file with the key of that certificate (PEM)."
+        default=None,
+        validate_default=True,
+        description="For rediss://: file with the private key of the client certificate (PEM).",
     )
     redis_timeout_s: float = Field(
-        default=5.0, gt=0, le=60, description="Longest wait for one answer of Redis, and for a connection to it."
+        default=5.0, gt=0, le=60, description="Timeout of a call to Redis, and of a connection to it."
     )
     log_level: str = Field(
-        default="info", pattern=r"^(debug|info|warning|error)$", description="debug, info, warning or error."
+        default="info",
+        pattern=r"^(debug|info|warning|error)$",
+        description="Minimum level of logs: debug, info, warning or error.",
     )
     tracing: Literal["off", "otlp"] = Field(
         default="off",
-        description="Traces of requests: otlp sends them to a collector, as the OTEL_* variables say (extra: tracing).",
+        description="Traces of requests: otlp exports them to a collector, configured by OTEL_* (extra: tracing).",
     )
 
     @field_validator("redis_url")
     @classmethod
-    def _verifies(cls, value: str) -> str:
+    def _reject_ssl_options(cls, value: str) -> str:
         if any(name.startswith("ssl_") for name in parse_qs(urlsplit(value).query)):
-            raise ValueError("it takes no ssl_ options: there are the settings redis_tls_ca, _cert and _key")
+            raise ValueError("ssl_ options are not supported: use the settings redis_tls_ca, _cert and _key")
         return value
 
     @field_validator("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
     @classmethod
-    def _readable(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_readable(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return None
         if not info.data.get("redis_url", "rediss://").startswith("rediss://"):
-            raise ValueError("redis_url begins with something other than rediss://, so there is no TLS")
+            raise ValueError("redis_url does not begin with rediss://, so TLS is off")
         try:
             with open(value, "rb") as file:  # noqa: PTH123 - as OpenSSL will
                 file.read(1)
@@ -79,10 +83,10 @@ class QueueSettings(BaseSettings):
 
     @field_validator("redis_tls_key")
     @classmethod
-    def _belongs(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """Comes last, when the others are known to be readable."""
+    def _check_pair(cls, value: str | None, info: ValidationInfo) -> str | None:
+        """Runs last, when the other files are known to be readable."""
         if not {"redis_tls_ca", "redis_tls_cert"} <= info.data.keys():
-            return value  # one of them is refused already
+            return value  # one of them has been rejected already
         ca, cert = info.data["redis_tls_ca"], info.data["redis_tls_cert"]
         if (cert is None) != (value is None):
             raise ValueError("redis_tls_cert and redis_tls_key go together")
@@ -94,12 +98,12 @@ class QueueSettings(BaseSettings):
 
     @property
     def redis_tls(self) -> Tls:
-        """How to speak TLS to Redis, where the URL says so."""
+        """The TLS files for Redis; used if the URL begins with rediss://."""
         return Tls(self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
 
 
-def _check(tls: Tls, otherwise: str) -> None:
+def _check(tls: Tls, message: str) -> None:
     try:
         tls.context()
     except (OSError, ValueError):
-        raise ValueError(otherwise) from None
+        raise ValueError(message) from None

@@ -1,4 +1,4 @@
-"""TLS to Redis: whom to trust, and what to show when Redis asks who is there."""
+"""TLS to Redis: which authorities to trust, and which client certificate to send."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files. Without `ca` it is the system's authorities that are trusted."""
+    """Paths of PEM files. Without `ca` the system's authorities are trusted."""
 
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Reads the files, and returns what makes connections: the certificate and its host name are verified always.
+        """Reads the files and returns the context: it always verifies the certificate and its host name.
 
         Raises:
-            OSError: a file cannot be read, or is not what it should be (ssl.SSLError).
+            OSError: a file cannot be read, or has the wrong content (ssl.SSLError).
         """
         context = ssl.create_default_context(cafile=self.ca)
         if self.cert is not None:
@@ -28,19 +28,21 @@ class Tls:
 
 
 def _no_password() -> str:
-    """Without this, OpenSSL would ask on the terminal for that of a key which has one."""
+    """Without this, OpenSSL would prompt on the terminal for the password of an encrypted key."""
     return ""
 
 
 def describe_tls_error(error: BaseException) -> str | None:
-    """Returns what went wrong with TLS, where an error in connecting comes of that."""
+    """Returns what failed in TLS, or None if an error while connecting has another cause."""
     for each in _chain(error):
         if isinstance(each, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {each.verify_message}"
         if isinstance(each, ssl.SSLError):
             return f"TLS failed: {(each.reason or str(each)).replace('_', ' ').lower()}"
-    if any(isinstance(each, ConnectionResetError) for each in _chain(error)):  # which may overtake the alert
-        return "it hung up at once; if it asks for a certificate: certificate required"
+    if any(
+        isinstance(each, ConnectionResetError) for each in _chain(error)
+    ):  # the reset may arrive before the TLS alert
+        return "it closed the connection at once; if it requires a client certificate: certificate required"
     return None
 
 

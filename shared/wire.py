@@ -1,7 +1,7 @@
-"""The wire to Redis: commands out and their replies in, with no task and no stream between the socket and who waits.
+"""The wire to Redis: sends commands and reads replies, with no task and no stream between the socket and the caller.
 
-A reply wakes its caller in the turn of the event loop in which it came. Through a stream that takes one turn more, and
-half as much CPU again.
+A reply wakes its caller in the same iteration of the event loop in which it arrives. A stream takes one iteration more,
+and half as much CPU again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import hiredis
 
 Command = Sequence[str | bytes | int | float]
 
-_NOTHING = object()
+_INCOMPLETE = object()
 
 
 class Wire(asyncio.Protocol):
-    """Speaks over a connection that is open and has nothing on its way: commands and replies take turns.
+    """Speaks over a connection that is open and has no reply outstanding: commands and replies take turns.
 
     Args:
         transport: the connection; its protocol becomes this one.
@@ -27,72 +27,70 @@ class Wire(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._replies: list[Any] = []
-        self._awaited = 0
-        self._answered: asyncio.Future[list[Any]] | None = None
+        self._num_expected = 0
+        self._reply_future: asyncio.Future[list[Any]] | None = None
         transport.set_protocol(self)
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether the connection is known to be lost."""
         return self._transport.is_closing()
 
-    async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - as the command has it
+    async def exchange(self, command: Command, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
         """Sends a command and returns its reply. Raises as `exchange_all` does."""
         return (await self.exchange_all((command,), timeout_s))[0]
 
     async def exchange_all(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
         """Sends commands and returns their replies, each of which may be a hiredis.ReplyError.
 
-        After any error, a cancel too, some of the replies may still come: close the connection.
+        After any error, including a cancellation, some of the replies may still come: close the connection.
 
         Raises:
-            ConnectionError: the connection is lost, or what came over it is no reply.
+            ConnectionError: the connection is lost, or the data received is not a reply.
             TimeoutError: not all replies came in time.
         """
-        if self.lost:  # as early as while it was made, say: uvloop would raise RuntimeError
+        if self.is_lost:  # maybe while it was still being opened: uvloop would raise RuntimeError
             raise ConnectionError("not connected")
-        answered: asyncio.Future[list[Any]] = self._loop.create_future()
-        self._answered = answered
-        self._replies, self._awaited = [], len(commands)
-        timer = self._loop.call_later(timeout_s, self._end, TimeoutError("no reply in time"))
+        reply_future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._reply_future = reply_future
+        self._replies, self._num_expected = [], len(commands)
+        timer = self._loop.call_later(timeout_s, self._fail, TimeoutError("no reply in time"))
         try:
-            self._transport.write(b"".join([_packed(each) for each in commands]))
-            return await answered
+            self._transport.write(b"".join([_pack(each) for each in commands]))
+            return await reply_future
         finally:
             timer.cancel()
-            self._answered, self._replies, self._awaited = None, [], 0
-            del answered  # an error that it holds refers to this frame
+            self._reply_future, self._replies, self._num_expected = None, [], 0
+            del reply_future  # an exception in the future refers to this frame
 
     def data_received(self, data: bytes) -> None:
-        """Some of a reply has come."""
+        """Parses a part of a reply."""
         try:
             self._reader.feed(data)
-            while len(self._replies) < self._awaited:
+            while len(self._replies) < self._num_expected:
                 reply = self._reader.gets()
-                if reply is _NOTHING:
+                if reply is _INCOMPLETE:
                     return
                 self._replies.append(reply)
         except hiredis.ProtocolError:
-            self._end(ConnectionError("what came is no reply"))
+            self._fail(ConnectionError("the data received is no reply"))
             return
-        if (
-            self._answered is None or self._reader.has_data()
-        ):  # nobody asked, so nobody could tell whose the next one is
-            self._transport.abort()
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_result(self._replies)
+        if self._reply_future is None or self._reader.has_data():
+            self._transport.abort()  # an unrequested reply: the following replies could not be assigned to their calls
+        if self._reply_future is not None and not self._reply_future.done():
+            self._reply_future.set_result(self._replies)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
-        """Redis has hung up, or this side has."""
-        self._end(ConnectionError("the connection is lost"))
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
+        """Fails the pending exchange: Redis, or this side, has closed the connection."""
+        self._fail(ConnectionError("the connection is lost"))
 
-    def _end(self, error: Exception) -> None:
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(error)
+    def _fail(self, error: Exception) -> None:
+        if self._reply_future is not None and not self._reply_future.done():
+            self._reply_future.set_exception(error)
 
 
-def _packed(command: Command) -> bytes:
-    packed: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]  # its stub has a tuple of one item
+def _pack(command: Command) -> bytes:
+    packed: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]  # its stub declares a tuple of one item
     return packed

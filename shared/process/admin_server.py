@@ -1,6 +1,6 @@
-"""The admin port: metrics and health of one process, in a thread of its own.
+"""The admin port: metrics and health of one process, in a separate thread.
 
-It answers while the event loop is busy, and it is not the port that a load balancer shows to the world.
+It answers while the event loop is busy, and it is not the port that a load balancer exposes to the world.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 
 class PortTakenError(Exception):
-    """The admin port cannot be bound; the message says which, in one line."""
+    """The admin port cannot be bound; the message names it, in one line."""
 
 
 class AdminServer:
     """Serves GET /metrics, /livez and /readyz.
 
-    `ready` returns the names of what is missing (nothing missing: 200, else 503; see `without_excluded`); `live` says whether the
-    process is healthy. Both are called in a thread of this server, so they must only read. Port 0 takes a free one.
+    `ready` returns the names of the missing parts (none missing: 200, else 503; see `without_excluded`); `live` returns
+    whether the process is healthy. Both are called in a thread of this server, so they must only read. Port 0 picks a
+    free one.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class AdminServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on; before the start, the one it was asked to take."""
+        """The port it listens on; before the start, the configured one."""
         return self._server.server_port if self._server else self._address[1]
 
     def start(self) -> None:
@@ -55,13 +56,13 @@ class AdminServer:
         Raises:
             PortTakenError: the address cannot be bound.
         """
-        kind = _Server6 if ":" in self._address[0] else _Server
+        server_type = _Server6 if ":" in self._address[0] else _Server
         try:
-            self._server = kind(self._address, _QuietHandler)
+            self._server = server_type(self._address, _QuietHandler)
         except OSError as error:
             host, port = self._address
             raise PortTakenError(
-                f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another"
+                f"cannot listen on the admin port {host}:{port}: {error.strerror}; set another port"
             ) from error
         self._server.set_app(self._application)
         self._thread = threading.Thread(
@@ -85,7 +86,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     block_on_close = False
 
     def server_bind(self) -> None:
-        # HTTPServer.server_bind asks DNS for the name of the address, which can take seconds and is used nowhere.
+        # HTTPServer.server_bind queries DNS for the name of the address, which can take seconds and is not used.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
@@ -96,7 +97,7 @@ class _Server6(_Server):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    timeout = 10  # seconds; a client that sends nothing must not keep a thread
+    timeout = 10  # seconds; a client that sends nothing must not occupy a thread
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class'
         """Writes nothing: scrapes and probes come every second."""
@@ -120,9 +121,9 @@ def _application(ready: Callable[[], list[str]], live: Callable[[], bool], metri
 
 
 def without_excluded(missing: list[str], query: str) -> list[str]:
-    """Returns what is missing but for the names that a query excludes: GET /readyz?exclude=worker.
+    """Returns the missing parts except those that a query excludes: GET /readyz?exclude=worker.
 
-    As in Kubernetes' own API server; a probe asks in this way for what its own pod can be blamed for.
+    As in Kubernetes' own API server; a probe excludes the parts that its own pod is not responsible for.
     """
     excluded = parse_qs(query).get("exclude", [])
     return [name for name in missing if name not in excluded]

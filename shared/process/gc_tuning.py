@@ -1,17 +1,17 @@
-"""How often Python looks for garbage that refers to itself."""
+"""How often Python's garbage collector looks for reference cycles."""
 
 from __future__ import annotations
 
 import gc
 
 THRESHOLD = 50_000
-"""Python's default is 700 new objects, and has each request in flight looked at again and again."""
+"""Python's default is 700 new objects, which scans every request in flight again and again."""
 
 
 def collect_rarely() -> None:
-    """Makes collections rare, and spares them what is there already: call it when everything is imported.
+    """Makes collections rare, and excludes existing objects from them: call it when everything is imported.
 
-    So nothing that each request leaves behind may be a circle: at thousands a second these would fill the memory first.
+    Requests must therefore leave no reference cycles behind: at thousands a second these would fill the memory first.
     """
     gc.collect()
     gc.freeze()

@@ -9,7 +9,7 @@ import resource
 import socket
 
 BACKLOG = 4_096
-"""Connections that may wait to be accepted: as many as Linux allows by default."""
+"""Maximum connections that wait to be accepted: Linux' default limit."""
 
 PROBE_TIMEOUT_S = 5.0
 
@@ -17,13 +17,14 @@ WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
 
 class ListenError(RuntimeError):
-    """The address cannot be listened on; the message says what to do."""
+    """The process cannot listen on the address; the message says what to do."""
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Binds the port and listens. Raises ListenError.
 
-    One socket for all gateways: of two SO_REUSEPORT listeners, the one that closes loses the connections in its queue.
+    All gateways share one socket: of two SO_REUSEPORT listeners, the one that closes loses the connections in its
+    queue.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -33,15 +34,15 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ListenError(_advice(host, port, error)) from None
+        raise ListenError(_listen_error(host, port, error)) from None
     return listener
 
 
-def _advice(host: str, port: int, error: OSError) -> str:
+def _listen_error(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} is taken: stop what listens there, or choose another with --port (0 takes a free one)"
+        return f"port {port} is taken: stop what listens there, or choose another with --port (0 picks a free one)"
     if error.errno == errno.EACCES:
-        return f"port {port} needs more rights than you have: choose one from 1024 on with --port"
+        return f"port {port} needs more permissions: choose one from 1024 upwards with --port"
     return f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another with --host and --port"
 
 
@@ -50,12 +51,12 @@ def raise_open_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # macOS names no number; what there is must do
+    except (OSError, ValueError):  # macOS reports no number; the current limit stays
         return
 
 
 async def fetch_missing_parts(host: str, port: int) -> list[str] | None:
-    """Asks GET /readyz what is missing: [] when ready, None when no gateway answers yet."""
+    """Reads the missing parts from GET /readyz: [] when ready, None while no gateway answers."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(WILDCARDS.get(host, host), port)
@@ -66,10 +67,10 @@ async def fetch_missing_parts(host: str, port: int) -> list[str] | None:
                 writer.close()
     except (OSError, TimeoutError):
         return None
-    return _parsed(answer)
+    return _parse_readiness(answer)
 
 
-def _parsed(answer: bytes) -> list[str] | None:
+def _parse_readiness(answer: bytes) -> list[str] | None:
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
     if status == [b"200"]:

@@ -1,6 +1,6 @@
 """Logs: one JSON object a line on stdout, from structlog and from the standard library alike.
 
-Nobody hands a text or a vector to a logger. Tracebacks are plain, without the local variables that would hold them.
+No caller passes a text or a vector to a logger. Tracebacks are plain, without the local variables that would hold them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 STDOUT = 1
-FIRST = ("ts", "level", "msg", "service")
+LEADING_FIELDS = ("ts", "level", "msg", "service")
 
 
 def write_line(line: str) -> None:
-    """Writes a line to stdout, with no lock and no buffer: a signal handler may log in the midst of another line.
+    """Writes a line to stdout, without lock and buffer: a signal handler may log in the middle of another line.
 
-    Never raises. A reader of the log that is gone must not keep a process from draining.
+    Never raises. A log reader that is gone must not keep a process from draining.
     """
     data = f"{line}\n".encode(errors="backslashreplace")
     with contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def write_line(line: str) -> None:
 
 
 class StdoutLogger:
-    """What structlog hands finished lines to: a method for each level."""
+    """Receives finished lines from structlog: a method for each level."""
 
     def msg(self, message: str) -> None:
         """Writes one line."""
@@ -42,25 +42,25 @@ class StdoutLogger:
 
 
 class StdoutHandler(logging.Handler):
-    """What the standard library hands its records to."""
+    """Receives records from the standard library."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one line."""
         try:
             write_line(self.format(record))
-        except Exception:  # noqa: BLE001 - as every handler: a record that cannot be formatted is reported, not raised
+        except Exception:  # noqa: BLE001 - as in every handler: a record that cannot be formatted is reported, not raised
             self.handleError(record)
 
 
 def configure_logging(service: str, level: str) -> None:
     """Sends all logs of this process to stdout as JSON lines with ts (ISO, UTC), level, msg, service and the rest.
 
-    `level` is debug, info, warning or error. Calling it again replaces what was configured before.
+    `level` is debug, info, warning or error. A further call replaces the previous configuration.
     """
 
     def name_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         event.setdefault("service", service)
-        event.pop("color_message", None)  # uvicorn's message again, for terminals
+        event.pop("color_message", None)  # a copy of uvicorn's message, for terminals
         return event
 
     common: list[Processor] = [
@@ -72,20 +72,20 @@ def configure_logging(service: str, level: str) -> None:
     finish: list[Processor] = [
         structlog.processors.format_exc_info,
         structlog.processors.EventRenamer("msg"),
-        _first_things_first,
+        _order_fields,
         structlog.processors.JSONRenderer(serializer=_dumps),
     ]
-    number = logging.getLevelNamesMapping()[level.upper()]
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*common, *finish],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_names: StdoutLogger(),
         cache_logger_on_first_use=False,
     )
-    _route_standard_library(common, finish, number)
+    _route_standard_library(common, finish, threshold)
 
 
-def _route_standard_library(common: list[Processor], finish: list[Processor], number: int) -> None:
+def _route_standard_library(common: list[Processor], finish: list[Processor], threshold: int) -> None:
     handler = StdoutHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -95,19 +95,19 @@ def _route_standard_library(common: list[Processor], finish: list[Processor], nu
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(number)
+    root.setLevel(threshold)
     logging.captureWarnings(capture=True)
-    # Libraries that bring handlers of their own would write every line twice, once in another form.
+    # Libraries with their own handlers would write every line twice, once in another form.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
-    # It tells at length that it starts and stops, which the gateway says itself.
-    logging.getLogger("uvicorn").setLevel(number if number <= logging.DEBUG else max(number, logging.WARNING))
+    # uvicorn logs its start and stop in detail, which the gateway logs itself.
+    logging.getLogger("uvicorn").setLevel(threshold if threshold <= logging.DEBUG else max(threshold, logging.WARNING))
 
 
-def _first_things_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _order_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Puts time, level, message and service at the start of the line, where people look for them."""
-    first: EventDict = {key: event[key] for key in FIRST if key in event}
+    first: EventDict = {key: event[key] for key in LEADING_FIELDS if key in event}
     return {**first, **event}
 
 

@@ -1,9 +1,9 @@
 """Runs a command that the kernel ends when its parent dies, even by kill -9.
 
-Used as a script: `python -I -S die_with_parent.py SIGNAL PARENT COMMAND...`. A small program that becomes the command
-is safe to start from a process with threads, which `preexec_fn` is not. Without prctl it only runs the command.
+Used as a script: `python -I -S parent_death.py SIGNAL PARENT COMMAND...`. A small program that becomes the command is
+safe to start from a process with threads; `preexec_fn` is not. Without prctl it only runs the command.
 
-The kernel means the *thread* that started the child, so start it from one that lives as long as the process.
+The kernel watches the *thread* that started the child, so start it from one that lives as long as the process.
 """
 
 import ctypes
@@ -20,19 +20,19 @@ def wrap_command(command: list[str], ending: signal.Signals) -> list[str]:
 
 
 def die_with_parent(ending: signal.Signals) -> None:
-    """Asks the kernel to send this process a signal when its parent dies. Does nothing where that is unknown."""
+    """Has the kernel send this process a signal when its parent dies. Does nothing where prctl is missing."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, int(ending), 0, 0, 0)
 
 
 def main(arguments: list[str]) -> None:
-    """Becomes the command, or leaves when the parent is gone already."""
+    """Becomes the command, or exits if the parent is gone already."""
     ending, parent, *command = arguments
     die_with_parent(signal.Signals(int(ending)))
-    if os.getppid() != int(parent):  # it died before the line above
+    if os.getppid() != int(parent):  # the parent died before the line above
         sys.exit(1)
-    os.execvp(command[0], command)  # noqa: S606 - no shell is the point
+    os.execvp(command[0], command)  # noqa: S606 - a shell is not wanted
 
 
 if __name__ == "__main__":

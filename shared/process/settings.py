@@ -1,4 +1,4 @@
-"""What is wrong with a setting, in words that name the flag and the variable."""
+"""Reads settings, and reports invalid ones in lines that name the flag and the variable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
-EXIT_CONFIGURATION = 2  # also what a worker ends with when its model cannot be loaded: starting again will not help
+EXIT_CONFIGURATION = 2  # also the exit code of a worker that cannot load its model: a restart does not help
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
@@ -27,32 +27,32 @@ def flag_of(field: str) -> str:
 
 
 def describe_errors(error: ValidationError) -> list[str]:
-    """Returns one line for each setting that was refused."""
+    """Returns one line for each invalid setting."""
     lines: list[str] = []
     for detail in error.errors(include_url=False):
-        # A union reports a place for each of its branches; the first part of the place is the setting.
+        # A union reports a location for each of its branches; the first part of the location is the setting.
         field = str(detail["loc"][0]) if detail["loc"] else ""
         where = f"{flag_of(field)} ({variable_of(field)})" if field else "settings"
-        # The value of a URL stays unsaid: it may hold a password.
+        # The value of a URL is left out: it may hold a password.
         got = "" if field.endswith("_url") or not field else f", got {detail['input']!r}"
         lines.append(f"{where}: {detail['msg']}{got}")
     return lines
 
 
 def print_error(message: str) -> None:
-    """Tells the user, on stderr, why something does not work."""
+    """Writes a line to stderr that says why something failed."""
     sys.stderr.write(f"redbatch: {message}\n")
 
 
 def read_file_variables(environment: MutableMapping[str, str]) -> None:
-    """Sets each variable for which another, ending in _FILE, names a file: as secrets come to a container.
+    """Sets each variable for which another, ending in _FILE, names a file: containers receive secrets in this way.
 
-    Leaves the process with exit code 2 and a line on stderr when a file cannot be read, or both are set.
+    Exits the process with code 2 and a line on stderr if a file cannot be read, or both variables are set.
     """
     for name in [each for each in environment if each.startswith("REDBATCH_") and each.endswith("_FILE")]:
         plain = name.removesuffix("_FILE")
         if plain in environment:
-            print_error(f"{name}: {plain} is set too; take one of them")
+            print_error(f"{name}: {plain} is set too; use one of them")
             raise SystemExit(EXIT_CONFIGURATION)
         path = environment.pop(name)
         try:
@@ -62,15 +62,15 @@ def read_file_variables(environment: MutableMapping[str, str]) -> None:
             raise SystemExit(EXIT_CONFIGURATION) from None
 
 
-def read_settings(kind: type[SettingsT], given: Mapping[str, str] | None = None) -> SettingsT:
-    """Returns the settings: what was given on the command line, then the environment, then the defaults.
+def read_settings(settings_type: type[SettingsT], given: Mapping[str, str] | None = None) -> SettingsT:
+    """Returns the settings: values from the command line come first, then the environment, then the defaults.
 
-    Leaves the process with exit code 2 and one line for each problem on stderr when a value is refused.
+    Exits the process with code 2 and one line for each problem on stderr if a value is invalid.
     """
     read_file_variables(os.environ)
     values: dict[str, Any] = dict(given or {})
     try:
-        return kind(**values)
+        return settings_type(**values)
     except ValidationError as error:
         for line in describe_errors(error):
             print_error(line)

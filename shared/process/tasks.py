@@ -1,4 +1,4 @@
-"""Waiting and ending in asyncio, where the standard library has a trap."""
+"""Waiting and cancelling in asyncio, where the standard library has pitfalls."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-CANCEL_AGAIN_S = 0.1
+CANCEL_INTERVAL_S = 0.1
 
 
 async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
     """Waits for an event; returns whether it came in time.
 
-    `asyncio.wait_for` would do, but before Python 3.12 it may swallow a cancellation that comes with the event.
+    `asyncio.wait_for` before Python 3.12 may swallow a cancellation that comes together with the event.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -22,10 +22,10 @@ async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancels tasks until all have ended: a wait_for in a library within may swallow a cancellation."""
+    """Cancels tasks until all have ended: a wait_for in a library they call may swallow a cancellation."""
     everything = pending = set(tasks)
     while pending:
         for task in pending:
             task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_INTERVAL_S)
     await asyncio.gather(*everything, return_exceptions=True)

@@ -1,4 +1,11 @@
-"""Traces of requests, by OpenTelemetry, which is an extra: nothing of it is imported unless `tracing` is on."""
+"""Traces of requests with OpenTelemetry, which is an extra: it is imported only if `tracing` is on.
+
+Runs in gateways and workers.
+
+- harmless: an error in tracing costs only the spans.
+- provider: exports spans to a collector.
+- traceparent: the context of a span as text.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 STOP_S = 3.0
-"""A collector that does not answer must not keep a process from leaving."""
+"""A collector that does not answer must not keep a process from stopping."""
 
 MISSING = (
     f"{flag_of('tracing')} ({variable_of('tracing')}): otlp needs OpenTelemetry, and {{}} is not installed: "
@@ -22,23 +29,23 @@ MISSING = (
 
 
 class Tracing(NamedTuple):
-    """A process' own tracer; `provider` sends its spans to the collector."""
+    """The tracer of a process; `provider` sends its spans to the collector."""
 
     tracer: Tracer
     provider: TracerProvider
 
     def stop(self) -> None:
-        """Sends what is left, as far as that is possible within STOP_S."""
+        """Sends the remaining spans, as far as possible within STOP_S."""
         last = threading.Thread(target=self.provider.shutdown, name="last spans", daemon=True)
         last.start()
         last.join(STOP_S)
 
 
 def start_tracing(tracing: str, process: str) -> Tracing | None:
-    """Returns what a `process` (gateway, worker) makes its spans with; None if `tracing` is off.
+    """Returns the tracer of a `process` (gateway, worker); None if `tracing` is off.
 
-    Leaves the process with exit code 2 and a line on stderr when the extra is not installed, the sampler's OTEL_*
-    variables make no sense, or OpenTelemetry refuses another of them: it takes most, and warns in the log.
+    Exits the process with code 2 and a line on stderr if the extra is not installed, the sampler's OTEL_* variables are
+    invalid, or OpenTelemetry rejects another of them: it accepts most, and warns in the log.
     """
     if tracing == "off":
         return None
@@ -55,5 +62,5 @@ def start_tracing(tracing: str, process: str) -> Tracing | None:
 
 
 def create_tracing(provider: TracerProvider) -> Tracing:
-    """Returns what makes spans by a provider."""
+    """Returns the tracing of a provider."""
     return Tracing(provider.get_tracer("redbatch", __version__), provider)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong where spans are made costs the spans alone."""
+"""An error in the creation of spans costs only the spans."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ log = structlog.get_logger()
 P = ParamSpec("P")
 
 
-def harmless(part: Callable[P, None]) -> Callable[P, None]:
-    """Has a part of tracing raise nothing: the first error is told, with its traceback, and no other."""
-    told = False
+def harmless(function: Callable[P, None]) -> Callable[P, None]:
+    """Makes a function of tracing raise nothing: the first error is logged with its traceback, later ones are not."""
+    reported = False
 
-    @wraps(part)
+    @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-        nonlocal told
+        nonlocal reported
         try:
-            part(*args, **kwargs)
-        except Exception:  # whatever it is, requests are to be answered
-            if not told:
-                told = True
-                log.exception("spans are lost", part=part.__qualname__)
+            function(*args, **kwargs)
+        except Exception:  # whatever the error, requests must be answered
+            if not reported:
+                reported = True
+                log.exception("spans are lost", part=function.__qualname__)
 
     return guarded

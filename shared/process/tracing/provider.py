@@ -1,4 +1,4 @@
-"""Where spans go: to a collector, over OTLP, as the OTEL_* variables say."""
+"""The destination of spans: a collector, over OTLP, configured by the OTEL_* variables."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ SAMPLERS = tuple(
 
 
 class QuietExporter(SpanExporter):
-    """An exporter that tells once when it cannot send, and once when it can again."""
+    """An exporter that logs once when it cannot send, and once when it can again."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._heard = _Heard()
+        self._handler = _LastMessageHandler()
         self._lost = 0
 
-    def listen(self) -> None:
-        """Hears from now on what OpenTelemetry would write into the log."""
-        # It has something to say of every batch that is not sent, of every span without room, and of every
-        # request whose headers are not as W3C has them, which it quotes: anybody could write into the log.
+    def capture_messages(self) -> None:
+        """Captures, from now on, the messages that OpenTelemetry would write into the log."""
+        # OpenTelemetry logs every batch that is not sent, every span without room in the queue, and every request
+        # whose headers do not follow W3C, which it quotes: any client could write into the log.
         everything, sending = logging.getLogger("opentelemetry"), logging.getLogger("opentelemetry.exporter")
         everything.handlers[:], everything.propagate = [logging.NullHandler()], False
-        sending.handlers[:] = [self._heard]
+        sending.handlers[:] = [self._handler]
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Sends spans; those that cannot be sent are lost."""
         try:
             result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - its message may hold what is in the spans
-            result, self._heard.last = SpanExportResult.FAILURE, type(error).__qualname__
+        except Exception as error:  # noqa: BLE001 - its message may hold content of the spans
+            result, self._handler.last = SpanExportResult.FAILURE, type(error).__qualname__
         if result is SpanExportResult.SUCCESS:
             if self._lost:
                 log.info("traces are sent again", lost_spans=self._lost)
             self._lost = 0
         else:
             if not self._lost:
-                log.warning("traces cannot be sent", reason=self._heard.last)
+                log.warning("traces cannot be sent", reason=self._handler.last)
             self._lost += len(spans)
         return result
 
     def shutdown(self) -> None:
-        """Sends nothing more."""
+        """Stops sending."""
         self._exporter.shutdown()
 
 
-class _Heard(logging.Handler):
-    """Keeps the last thing that was said, and writes nothing."""
+class _LastMessageHandler(logging.Handler):
+    """Keeps the last message, and writes nothing."""
 
     last = ""
 
@@ -69,25 +69,25 @@ class _Heard(logging.Handler):
 
 
 def create_provider(process: str) -> TracerProvider:
-    """Returns what makes the spans of a gateway or a worker, and sends them. What has no room in its queue is lost.
+    """Returns the provider of a gateway or a worker, which sends its spans. Spans beyond its queue are lost.
 
     Raises:
-        ValueError: some OTEL_* variable makes no sense.
+        ValueError: an OTEL_* variable is invalid.
     """
     if process == "gateway":
         _check_sampler()
     provider = create_bare_provider(process)
     quiet = QuietExporter(OTLPSpanExporter())
     provider.add_span_processor(BatchSpanProcessor(quiet))
-    quiet.listen()  # now that it has read all variables, and warned of those that make no sense
+    quiet.capture_messages()  # after it has read all variables, and warned of invalid ones
     return provider
 
 
 def create_bare_provider(process: str) -> TracerProvider:
-    """Returns what makes the spans, and sends them nowhere. The OTEL_* variables win over what it is called here.
+    """Returns a provider that sends its spans nowhere. OTEL_* variables win over the names set here.
 
-    A worker has nothing to choose: it makes spans of what gateways have chosen alone, in traces of which the ids were
-    made here, and would say nothing to a sampler.
+    A worker makes no choice: it creates spans only for requests that gateways have sampled, in traces whose ids were
+    created here, which would mean nothing to a sampler.
     """
     own = Resource.create({"service.name": f"redbatch-{process}", "service.version": __version__})
     return TracerProvider(
@@ -98,14 +98,14 @@ def create_bare_provider(process: str) -> TracerProvider:
 
 
 def _check_sampler() -> None:
-    """Raises ValueError for what OpenTelemetry would warn of, and then have every request told."""
+    """Raises ValueError for values that OpenTelemetry would only warn of, and then sample every request."""
     name, ratio = os.environ.get("OTEL_TRACES_SAMPLER", "").lower(), os.environ.get("OTEL_TRACES_SAMPLER_ARG", "")
     if name and name not in SAMPLERS:
-        raise ValueError(f"OTEL_TRACES_SAMPLER has to be one of {', '.join(SAMPLERS)}")
+        raise ValueError(f"OTEL_TRACES_SAMPLER must be one of {', '.join(SAMPLERS)}")
     if name.endswith("traceidratio"):
         try:
             is_ratio = 0 <= float(ratio) <= 1
         except ValueError:
             is_ratio = False
         if not is_ratio:
-            raise ValueError("OTEL_TRACES_SAMPLER_ARG has to be a number from 0 to 1")
+            raise ValueError("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1")

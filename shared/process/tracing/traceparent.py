@@ -1,4 +1,4 @@
-"""The context of a span as text, as it travels with an entry: W3C's `traceparent`."""
+"""The context of a span as text, as an entry carries it: W3C's `traceparent`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-SHORTEST, LONGEST = 55, 128
-"""Characters of a `traceparent`: as it is today, and with room for what a later version may add to it."""
+MIN_LENGTH, MAX_LENGTH = 55, 128
+"""Characters of a `traceparent`: its length today, and with room for additions of later versions."""
 
 _W3C = TraceContextTextMapPropagator()
-_NOTHING = Context()
+_EMPTY = Context()
 
 
 def format_traceparent(span: Span) -> str:
-    """Returns what says of which span something is part; "" of one that is not sampled, as nobody will tell of it."""
+    """Returns the W3C `traceparent` of a span, or "" if the span is not sampled: it is then exported nowhere."""
     carrier: dict[str, str] = {}
     if span.get_span_context().trace_flags.sampled:
-        _W3C.inject(carrier, set_span_in_context(span, _NOTHING))
+        _W3C.inject(carrier, set_span_in_context(span, _EMPTY))
     return carrier.get("traceparent", "")
 
 
 def parse_parent(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> Context:
-    """Returns what the headers of these names say; nothing, if they are not what W3C has said, as of two parents."""
-    if len(traceparent) != 1 or not SHORTEST <= len(traceparent[0]) <= LONGEST:
-        return _NOTHING
-    return _W3C.extract({"traceparent": traceparent, "tracestate": tracestate}, _NOTHING)
+    """Returns the context in these headers; empty if they do not follow W3C, as with two parents."""
+    if len(traceparent) != 1 or not MIN_LENGTH <= len(traceparent[0]) <= MAX_LENGTH:
+        return _EMPTY
+    return _W3C.extract({"traceparent": traceparent, "tracestate": tracestate}, _EMPTY)
 
 
 def parse_span_context(traceparent: str) -> SpanContext | None:
-    """Returns the span that an entry names; None for text that names none, or one that is not sampled.
+    """Returns the span that an entry names; None if the text names no span, or one that is not sampled.
 
-    Anybody may write to Redis.
+    Any client of Redis may have written the text.
     """
     found = get_current_span(parse_parent([traceparent])).get_span_context()
     return found if found.trace_flags.sampled else None

@@ -22,7 +22,7 @@ from shared.keys import Keys
 from shared.producer import QueueBound
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker, request
-from tests.proxy import Fate, FaultProxy
+from tests.proxy import FaultProxy, ReplyAction
 from tests.servers import Server, Version
 from tests.users import users_are_on
 from tests.waiting import wait_until
@@ -135,7 +135,7 @@ async def test_a_lost_reply_is_unreachable_in_time(far: QueueConnections, proxy:
     """When a reply never comes the call ends by its timeout, and the next goes over a new connection."""
     connection = far.connection("calls")
     assert await connection.call("ECHO", "a") == b"a"
-    proxy.next_replies(Fate.DROP)
+    proxy.set_next_actions(ReplyAction.DROP)
     with pytest.raises(RedisUnreachableError):
         await connection.call("ECHO", "b")
     assert await connection.call("ECHO", "c") == b"c"
@@ -147,9 +147,9 @@ async def test_nothing_is_repeated_behind_the_callers_back(
     """A command whose reply was cut off was run once: whether to repeat it is the caller's choice."""
     connection = far.connection("calls")
     await connection.call("ECHO", "warm")
-    for fate in (Fate.CUT, Fate.DROP):
+    for fate in (ReplyAction.CUT, ReplyAction.DROP):
         before = int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0))
-        proxy.next_replies(fate)
+        proxy.set_next_actions(fate)
         with pytest.raises(RedisUnreachableError):
             await connection.call("HINCRBY", keys.backlog, "inputs", 1)
         assert int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0)) == before + 1
@@ -165,7 +165,7 @@ async def test_a_submit_whose_reply_is_lost_can_be_repeated(
     await connection.call("ECHO", "warm")
     for sequence in range(1, 9):
         asked = [request(), request()]
-        proxy.next_replies(Fate.CUT if sequence % 2 else Fate.DROP)
+        proxy.set_next_actions(ReplyAction.CUT if sequence % 2 else ReplyAction.DROP)
         with pytest.raises(RedisUnreachableError):
             await producer.submit(connection, far.keys, "g", sequence, QueueBound(100), asked)
         reply = await producer.submit(connection, far.keys, "g", sequence, QueueBound(100), asked)
@@ -183,7 +183,7 @@ async def test_a_claim_whose_reply_is_lost_is_recovered(
     await consumer.join(worker.connection, far.keys)
     refs = await gateway.add(*(request() for _ in range(3)))
     assert await worker.claim(entries=1)
-    proxy.next_replies(Fate.CUT)
+    proxy.set_next_actions(ReplyAction.CUT)
     with pytest.raises(RedisUnreachableError):
         await worker.claim()
     entries = await worker.reclaim(owner=worker.name)
@@ -200,7 +200,7 @@ async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
     assert await away.commit([]) == []  # Redis knows the script now
     await gateway.add(*(request() for _ in range(4)))
     entries = await worker.claim()
-    proxy.next_replies(Fate.CUT)
+    proxy.set_next_actions(ReplyAction.CUT)
     with pytest.raises(RedisUnreachableError):
         await away.commit(entries)
     assert await away.commit(entries) == [False] * 4
@@ -260,7 +260,7 @@ async def test_kill_with_a_wrong_identity_kills_nothing(
     one, other = queue.connection("l1"), queue.connection("l2", identified=True)
     for connection in (one, other):
         await connection.call("ECHO", "x")
-    other._left_behind.append({**other._identity, **wrong})
+    other._orphans.append({**other._identity, **wrong})
     await one.kill(other)
     assert sorted(each["name"] for each in await clients(raw, "test:l")) == ["test:l1", "test:l2"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared import keys as keys_module
-from shared.keys import LANES, Keys
+from shared.key_table import job_keys_table, keys_table
+from shared.keys import API_KEYS, KEY_DOCS, LANES, QUEUES, KeyDoc, Keys, PoolKeys
 from shared.settings import queue_slug
 
 QUEUE_NAMES = st.from_regex(r"[a-z0-9._-]{1,64}", fullmatch=True)
@@ -36,12 +37,45 @@ def test_no_two_keys_are_one(queue: str, name: str) -> None:
     assert len(set(found)) == len(found)
 
 
-def test_every_key_is_on_the_page() -> None:
-    """The table in the module's docstring names every key, with the placeholder it is made of."""
-    page = keys_module.__doc__ or ""
-    for key in all_keys(Keys("<queue>"), "<x>"):
-        shown = re.sub(rf"q:({'|'.join(LANES)})$", "q:<lane>", re.escape(key)).replace("<x>", r"<[a-z ]+>")
-        assert re.search(rf"\| {shown} +\|", page), key
+def test_each_key_is_documented_once() -> None:
+    """KEY_DOCS names each key of a queue, of a pool and of the cluster, and no other; placeholders are not compared."""
+    queue, pool = Keys("<queue>"), PoolKeys("<pool>")
+    lanes = [name.replace(f":{lane}", ":<lane>") for name, lane in zip(queue.lanes, LANES, strict=True)]
+    single = [queue.backlog, queue.epoch, queue.workers, queue.standby, queue.tenants, queue.dead, queue.results]
+    single += [
+        queue.jobs,
+        queue.all_jobs,
+        queue.owed,
+        *queue.cache,
+        pool.fence,
+        *pool.waiting(["<x>"]),
+        QUEUES,
+        API_KEYS,
+    ]
+    templates = (queue.reply, queue.bell, queue.submitted, queue.worker, queue.begun, queue.idempotency, queue.job)
+    named = [template("<x>") for template in (*templates, pool.slot, pool.wake)]
+    parts = [f"{queue.job('<x>')}:{part}" for part in ("in", "todo", "fed", "out", "failed")]
+    documented = [key for doc in KEY_DOCS for key in doc.keys]
+    assert sorted(re.sub(r"<(?!queue|pool|lane)[a-z ]+>", "<x>", key) for key in documented) == sorted(
+        {*lanes, *single, *named, *parts}
+    )
+
+
+@pytest.mark.parametrize("doc", KEY_DOCS, ids=lambda doc: doc.keys[0])
+def test_the_documents_show_each_key(doc: KeyDoc) -> None:
+    """Keys of jobs are in the table of jobs, others in the table of the architecture; those of leases by their suffix."""
+    table = job_keys_table() if doc.page == "jobs" else keys_table()
+    if doc.page == "leases":
+        assert re.sub(r"^.*}(:\w+)(:.*)?$", r"\1", doc.keys[0]) in table
+    else:
+        assert f"`{doc.keys[0]}`" in table
+        assert doc.holds in table
+
+
+def test_the_tables_have_one_width() -> None:
+    """Each row of a table has the number of cells of its head."""
+    for table, width in ((keys_table(), 4), (job_keys_table(), 3)):
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {width + 1}
 
 
 @given(st.text(max_size=200))

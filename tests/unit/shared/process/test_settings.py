@@ -48,7 +48,7 @@ def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Mon
         ({"REDBATCH_REDIS_URL_FILE": "/dev/null/none"}, "REDBATCH_REDIS_URL_FILE: /dev/null/none cannot be read"),
         (
             {"REDBATCH_REDIS_URL_FILE": "f", "REDBATCH_REDIS_URL": "u"},
-            "is set too; take one of them",
+            "is set too; use one of them",
         ),
     ],
 )

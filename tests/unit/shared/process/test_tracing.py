@@ -76,7 +76,7 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.parametrize("tracestate", ["a text of somebody's", "a=1,a=2", "a=" + "x" * 1000, "a=\xe9"])
 def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tracestate: str) -> None:
     """OpenTelemetry quotes what it cannot read."""
-    QuietExporter(Moody()).listen()
+    QuietExporter(Moody()).capture_messages()
     for traceparent in (TRACEPARENT, TRACEPARENT + "-" + "x" * 600):
         parse_parent([traceparent], [tracestate])
     assert caplog.records == []
@@ -119,7 +119,7 @@ def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture)
     """However often it is tried; with the reason, and what was lost when it is back."""
     moody = Moody()
     quiet = QuietExporter(moody)
-    quiet.listen()
+    quiet.capture_messages()
     spans = cast("list[ReadableSpan]", [None] * 3)
     with capture_logs() as logs:
         for _ in range(5):
@@ -140,7 +140,7 @@ def test_an_exporter_that_raises_is_told_once() -> None:
     moody = Moody()
     moody.to_raise = ValueError("a text")
     quiet = QuietExporter(moody)
-    quiet.listen()
+    quiet.capture_messages()
     with capture_logs() as logs:
         results = [quiet.export(cast("list[ReadableSpan]", [None])) for _ in range(3)]
     assert results == [SpanExportResult.FAILURE] * 3
@@ -178,8 +178,8 @@ def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPa
     ("variables", "expected"),
     [
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "max_export_batch_size"),
-        ({"OTEL_TRACES_SAMPLER": "ratio"}, "OTEL_TRACES_SAMPLER has to be one of always_on, "),
-        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, "OTEL_TRACES_SAMPLER_ARG has to be a number"),
+        ({"OTEL_TRACES_SAMPLER": "ratio"}, "OTEL_TRACES_SAMPLER must be one of always_on, "),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, "OTEL_TRACES_SAMPLER_ARG must be a number"),
         *(
             (
                 {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": each},
