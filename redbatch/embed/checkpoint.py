@@ -27,7 +27,7 @@ class TaskIdentity:
 
     @classmethod
     def of(cls, path: Path, url: str, column: str, model: str | None, slice_rows: int) -> TaskIdentity:
-        """Returns the identity for the current content of a file. `url` is a part: gateways may have different models."""
+        """Returns the identity for the current content of a file. It includes `url`: gateways may differ in model."""
         digest = hashlib.sha256(path.suffix.lower().encode())
         with path.open("rb") as file:
             while data := file.read(READ_BYTES):

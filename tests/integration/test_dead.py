@@ -1,4 +1,4 @@
-"""`redbatch dead`: what it shows, what it hides, and what it does with ids that are none."""
+"""`redbatch dead`: what it shows and hides, and how it handles unknown ids."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def give_up(redis_url: str, queue_name: str, texts: Sequence[str], number:
 
 @pytest.fixture
 def dead(redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> Dead:
-    """Runs `redbatch dead` with some arguments, on the test's queue."""
+    """Runs `redbatch dead` with arguments, on the queue of this test, which has three dead letters."""
     monkeypatch.setenv("REDBATCH_REDIS_URL", as_user(redis_url, "admin"))
     monkeypatch.setenv("REDBATCH_QUEUE", queue_name)
     monkeypatch.setenv("COLUMNS", "160")
@@ -51,25 +51,25 @@ def dead(redis_url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> De
     return lambda *arguments, **options: CliRunner().invoke(app, ["dead", *arguments], **options)
 
 
-def listed(dead: Dead) -> list[dict[str, object]]:
-    """The dead letters as JSON, newest first."""
+def list_letters(dead: Dead) -> list[dict[str, object]]:
+    """Returns the dead letters that `list --json` prints, newest first."""
     return [json.loads(line) for line in dead("list", "--json").output.splitlines()]
 
 
 def test_the_list_is_newest_first_and_says_why(dead: Dead) -> None:
-    """With the number of all, and how to see those that it leaves out."""
+    """The list shows the newest letters with their errors, the total, and how to show the others."""
     result = dead("list", "--most", "2")
     assert result.exit_code == 0
     for expected in ("3 dead letters", "gpu-1", "input_failed: it kills", "and 1 older", "--most 3"):
         assert expected in result.output
-    letters = listed(dead)
+    letters = list_letters(dead)
     assert [letter["request_id"] for letter in letters] == ["request-2", "request-1", "request-0"]
     assert {(letter["inputs"], letter["attempts"]) for letter in letters} == {(2, 3)}
 
 
-def test_the_text_is_hidden_unless_asked_for(dead: Dead) -> None:
-    """Length and digest tell texts apart; neither the list nor the JSON holds one by itself."""
-    letter_id = str(listed(dead)[0]["id"])
+def test_texts_are_hidden_by_default(dead: Dead) -> None:
+    """Without --show-text, no output contains a text: length and digest replace it."""
+    letter_id = str(list_letters(dead)[0]["id"])
     hidden = dead("show", letter_id)
     assert hidden.exit_code == 0
     assert "20 characters, SHA-256" in hidden.output
@@ -80,53 +80,53 @@ def test_the_text_is_hidden_unless_asked_for(dead: Dead) -> None:
         dead("show", letter_id, "--json").output,
     ]
     assert not any(text in output for text in TEXTS for output in outputs)
-    shown = dead("show", letter_id, "--show-text").output
-    assert all(text in shown for text in ("a secret of somebody", r"another one \x1b[31m"))
-    assert "\x1b[31m" not in shown
+    with_text = dead("show", letter_id, "--show-text").output
+    assert all(text in with_text for text in ("a secret of somebody", r"another one \x1b[31m"))
+    assert "\x1b[31m" not in with_text
     assert json.loads(dead("show", letter_id, "--show-text", "--json").output)["texts"] == list(TEXTS)
 
 
-def test_purge_asks_and_deletes_what_is_named(dead: Dead) -> None:
-    """A no deletes nothing; --yes does not ask; an id that is none is told, and the rest is deleted."""
-    newest, middle, oldest = (str(letter["id"]) for letter in listed(dead))
+def test_purge_confirms_and_deletes_the_given_ids(dead: Dead) -> None:
+    """The answer no deletes nothing; --yes skips the question; an unknown id is an error, the others are deleted."""
+    newest, middle, oldest = (str(letter["id"]) for letter in list_letters(dead))
     assert "nothing deleted" in dead("purge", newest, input="n\n").output
-    assert len(listed(dead)) == 3
+    assert len(list_letters(dead)) == 3
     assert dead("purge", newest, input="y\n").exit_code == 0
-    assert [letter["id"] for letter in listed(dead)] == [middle, oldest]
+    assert [letter["id"] for letter in list_letters(dead)] == [middle, oldest]
     result = dead("purge", middle, "7-7", "--yes")
-    assert (result.exit_code, [letter["id"] for letter in listed(dead)]) == (1, [oldest])
+    assert (result.exit_code, [letter["id"] for letter in list_letters(dead)]) == (1, [oldest])
     assert "deleted: 1" in result.output
     assert dead("purge", "--all", "--yes").exit_code == 0
     assert "0 dead letters" in dead("list").output
 
 
-def test_without_a_worker_requeue_says_that_nobody_answers(dead: Dead) -> None:
-    """It does not wait for ever, the letter stays, and an id that is none is told."""
-    letter_id = str(listed(dead)[0]["id"])
+def test_requeue_without_a_worker_times_out(dead: Dead) -> None:
+    """Without a worker, `requeue` ends after its timeout, the letter stays, and an unknown id is reported."""
+    letter_id = str(list_letters(dead)[0]["id"])
     result = dead("requeue", letter_id, "7-7", "--timeout-s", "0.2")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
         f"{letter_id}: no answer in time: check with `redbatch queue` that a worker is alive",
         "7-7: there is no such dead letter",
     ]
-    assert len(listed(dead)) == 3
+    assert len(list_letters(dead)) == 3
 
 
 @pytest.mark.parametrize("command", ["requeue", "purge"])
 @pytest.mark.parametrize("arguments", [[], ["1-1", "--all"]])
-def test_which_ones_must_be_clear(dead: Dead, command: str, arguments: list[str]) -> None:
-    """Some ids or --all, not both and not neither: exit code 2, and nothing is done."""
+def test_ids_and_all_exclude_each_other(dead: Dead, command: str, arguments: list[str]) -> None:
+    """Both ids and --all, or neither, end with exit code 2 and change nothing."""
     assert dead(command, *arguments).exit_code == 2
-    assert len(listed(dead)) == 3
+    assert len(list_letters(dead)) == 3
 
 
-def test_show_of_none_is_one_line(dead: Dead) -> None:
-    """Exit code 1."""
+def test_show_of_an_unknown_id_fails(dead: Dead) -> None:
+    """`show` of an unknown id ends with exit code 1 and an error line."""
     result = dead("show", "1-1")
     assert (result.exit_code, "no such dead letter" in result.output) == (1, True)
 
 
-def test_a_redis_out_of_reach_is_one_line(dead: Dead) -> None:
-    """Its password stays unsaid."""
+def test_an_unreachable_redis_fails(dead: Dead) -> None:
+    """If Redis is unreachable, the exit code is 1 and the output does not contain its password."""
     result = dead("list", "--redis-url", "redis://:secret@127.0.0.1:1/0")
     assert (result.exit_code, "secret" in result.output) == (1, False)

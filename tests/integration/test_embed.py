@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 import redis
 
-from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector, vector_bytes
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -27,18 +27,20 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def house(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
     """Gateways and workers of this test, on the queue of this test."""
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        yield House(processes, redis_url, queue_name)
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
-def command(gateway: Gateway, source: Path, out: Path, *options: str) -> list[str]:
+def command(gateway: GatewayProcess, source: Path, out: Path, *options: str) -> list[str]:
     """Returns the command line of `redbatch embed`."""
     return [sys.executable, "-m", "redbatch", "embed", str(source), "-o", str(out), "--url", gateway.url, *options]
 
 
-async def embed(gateway: Gateway, source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+async def embed(gateway: GatewayProcess, source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs `redbatch embed` to its end."""
     words = command(gateway, source, out, *options)
     return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False, timeout=100)
@@ -51,12 +53,12 @@ def check_rows(vectors: np.ndarray, texts: Sequence[str | None]) -> None:
         if text is None:
             assert np.isnan(row).all()
         else:
-            assert row.astype("<f4").tobytes() == digits_of(text)
+            assert row.astype("<f4").tobytes() == null_vector(text)
 
 
-async def test_a_file_of_lines(house: House, tmp_path: Path) -> None:
+async def test_a_file_of_lines(house: GatewayCluster, tmp_path: Path) -> None:
     """Rows keep their order over several jobs; an invalid line is an empty row and is listed in the errors."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker())
     texts: list[str | None] = [f"text {i} \u00e9" for i in range(1_000)]
     lines = [json.dumps(text if i % 2 else {"text": text, "id": i}) for i, text in enumerate(texts)]
     for at, line in (
@@ -84,9 +86,9 @@ async def test_a_file_of_lines(house: House, tmp_path: Path) -> None:
     ]
 
 
-async def test_every_format_is_read_and_written(house: House, tmp_path: Path) -> None:
+async def test_every_format_is_read_and_written(house: GatewayCluster, tmp_path: Path) -> None:
     """Text, CSV and Parquet files are read; JSON lines and Parquet files are written."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker())
     texts = [f"text, {i}\t\u4e16" for i in range(50)]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
     with (tmp_path / "b.csv").open("w", newline="") as file:
@@ -94,21 +96,24 @@ async def test_every_format_is_read_and_written(house: House, tmp_path: Path) ->
     pq.write_table(pa.table({"body": [*texts[:-1], None]}), tmp_path / "c.parquet")
     assert (await embed(gateway, tmp_path / "a.txt", tmp_path / "a.jsonl")).returncode == 0
     records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [digits(each["embedding"]) for each in records] == list(map(digits_of, texts))
+    assert [vector_bytes(each["embedding"]) for each in records] == list(map(null_vector, texts))
     assert (await embed(gateway, tmp_path / "b.csv", tmp_path / "b.parquet", "--column", "body")).returncode == 0
     table = pq.read_table(tmp_path / "b.parquet")
-    assert [digits(each) for each in table["embedding"].to_pylist()] == list(map(digits_of, texts))
+    assert [vector_bytes(each) for each in table["embedding"].to_pylist()] == list(map(null_vector, texts))
     assert (
         await embed(gateway, tmp_path / "c.parquet", tmp_path / "c.parquet.out.parquet", "--column", "body")
     ).returncode == 1
     table = pq.read_table(tmp_path / "c.parquet.out.parquet")
-    assert [each and digits(each) for each in table["embedding"].to_pylist()] == [*map(digits_of, texts[:-1]), None]
+    assert [each and vector_bytes(each) for each in table["embedding"].to_pylist()] == [
+        *map(null_vector, texts[:-1]),
+        None,
+    ]
     assert table["error"].to_pylist() == [*[None] * 49, "not a text"]
 
 
-async def test_a_killed_run_is_resumed(house: House, tmp_path: Path) -> None:
+async def test_a_killed_run_is_resumed(house: GatewayCluster, tmp_path: Path) -> None:
     """After a kill, finished slices are not requested again, and jobs in flight are found again."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=0,item_ms=2"))
+    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker("simulated:base_ms=0,item_ms=2"))
     texts = [f"text {i}" for i in range(1_500)]
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(texts))
@@ -130,10 +135,10 @@ async def test_a_killed_run_is_resumed(house: House, tmp_path: Path) -> None:
         assert client.zcard(house.keys.all_jobs) == 15
 
 
-async def test_an_expired_job_is_a_failure(house: House, tmp_path: Path) -> None:
+async def test_an_expired_job_is_a_failure(house: GatewayCluster, tmp_path: Path) -> None:
     """Texts of an expired job that never ran are listed in the errors, and their rows are empty."""
     gateway, _ = await asyncio.gather(
-        house.gateway(job_timeout_s=2), house.worker("simulated:base_ms=0,item_ms=20", max_batch_size=8)
+        house.start_gateway(job_timeout_s=2), house.start_worker("simulated:base_ms=0,item_ms=20", max_batch_size=8)
     )
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(f"text {i}" for i in range(600)))
@@ -145,9 +150,9 @@ async def test_an_expired_job_is_a_failure(house: House, tmp_path: Path) -> None
     assert [each["line"] - 1 for each in faults] == list(missing)
 
 
-async def test_a_gateway_that_restarts_is_retried(house: House, tmp_path: Path) -> None:
+async def test_a_gateway_that_restarts_is_retried(house: GatewayCluster, tmp_path: Path) -> None:
     """While the gateway is down, requests are retried until it answers."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=0,item_ms=2"))
+    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker("simulated:base_ms=0,item_ms=2"))
     texts = [f"text {i}" for i in range(1_000)]
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(texts))
@@ -155,7 +160,7 @@ async def test_a_gateway_that_restarts_is_retried(house: House, tmp_path: Path) 
     await asyncio.sleep(1.5)
     gateway.program.kill()
     await asyncio.sleep(0.5)
-    await house.gateway(port=gateway.port)
+    await house.start_gateway(port=gateway.port)
     done = await running
     assert done.returncode == 0, done.stderr
     check_rows(np.load(out), texts)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from redbatch.commands import app
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House, digits_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector
 from tests.processes import Processes
 from tests.users import as_user
 from tests.waiting import wait_until
@@ -30,38 +30,40 @@ EXAMPLE = Path(__file__).parents[2] / "docs/examples/consume_results.py"
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def house(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
     """Gateways and workers of this test, on the queue of this test."""
     async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        yield House(processes, redis_url, queue_name)
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
-def create_job(gateway: Gateway, texts: list[str]) -> str:
+def create_job(gateway: GatewayProcess, texts: list[str]) -> str:
     """Creates a job; returns its id."""
     answer = plain_http.post(f"{gateway.url}/jobs", json={"texts": texts})
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
 
 
-def status(gateway: Gateway, job: str) -> str:
+def status(gateway: GatewayProcess, job: str) -> str:
     """Returns the status of a job, once it has ended or after one second."""
     return str(plain_http.get(f"{gateway.url}/jobs/{job}?wait=1").json()["status"])
 
 
-async def command(house: House, *words: str) -> Result:
+async def command(house: GatewayCluster, *words: str) -> Result:
     """Runs `redbatch jobs` in a thread, because the command runs an event loop."""
     target = ["--redis-url", as_user(house.redis_url, "admin"), "--queue", house.queue]
     return await asyncio.to_thread(CliRunner().invoke, app, ["jobs", *words, *target])
 
 
-async def list_jobs(house: House) -> list[dict[str, Any]]:
+async def list_jobs(house: GatewayCluster) -> list[dict[str, Any]]:
     """Returns the jobs that `list --json` prints."""
     return [json.loads(line) for line in (await command(house, "list", "--json")).stdout.splitlines()]
 
 
-async def test_jobs_are_listed_shown_cancelled_and_written(house: House, tmp_path: Path) -> None:
+async def test_jobs_are_listed_shown_cancelled_and_written(house: GatewayCluster, tmp_path: Path) -> None:
     """Jobs are listed, shown and cancelled, and their results are written; impossible requests end with exit code 1."""
-    gateway = await house.gateway()
+    gateway = await house.start_gateway()
     assert "0 jobs" in (await command(house, "list")).stdout
     first, second = create_job(gateway, ["a", "", "b"]), create_job(gateway, ["c"] * 40)
     assert [(each["id"], each["status"], each["n"]) for each in await list_jobs(house)] == [
@@ -72,7 +74,7 @@ async def test_jobs_are_listed_shown_cancelled_and_written(house: House, tmp_pat
     assert "cancelled, 0 of 40" in (await command(house, "cancel", second)).stdout
     assert (await command(house, "cancel", second)).exit_code == 1
     assert (await command(house, "show", f"{house.queue}.{'0' * 32}")).exit_code == 1
-    await house.worker()
+    await house.start_worker()
     await wait_until(lambda: status(gateway, first) == "done", "the job is done")
     table = (await command(house, "list")).stdout
     assert "2 jobs" in table
@@ -85,14 +87,14 @@ async def test_jobs_are_listed_shown_cancelled_and_written(house: House, tmp_pat
     result = await command(house, "results", first, "-o", str(tmp_path / "v.npy"))
     assert "2 of 3 vectors of 384 numbers" in result.stdout
     vectors = np.load(tmp_path / "v.npy")
-    assert [vectors[0].tobytes(), vectors[2].tobytes()] == [digits_of("a"), digits_of("b")]
+    assert [vectors[0].tobytes(), vectors[2].tobytes()] == [null_vector("a"), null_vector("b")]
     assert np.isnan(vectors[1]).all()
 
 
 @pytest.mark.leaves_anything
-async def test_the_example_consumer_survives_a_kill(house: House, tmp_path: Path) -> None:
+async def test_the_example_consumer_survives_a_kill(house: GatewayCluster, tmp_path: Path) -> None:
     """After any number of kills, there is a complete file for each job that is done."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker("simulated:base_ms=5,item_ms=0"))
+    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker("simulated:base_ms=5,item_ms=0"))
     words = [sys.executable, str(EXAMPLE), "--redis", as_user(house.redis_url, "results"), "--queue", house.queue]
     words += ["--gateway", gateway.url, "--into", str(tmp_path)]
     jobs: dict[str, list[str]] = {}
@@ -113,6 +115,6 @@ async def test_the_example_consumer_survives_a_kill(house: House, tmp_path: Path
         consumer.kill()
         consumer.wait()
     for job, texts in jobs.items():
-        assert [row.tobytes() for row in np.load(tmp_path / f"{job}.npy")] == list(map(digits_of, texts))
+        assert [row.tobytes() for row in np.load(tmp_path / f"{job}.npy")] == list(map(null_vector, texts))
     with redis.Redis.from_url(house.redis_url, protocol=2) as client:
         assert client.xpending(house.keys.results, "downstream")["pending"] <= 10

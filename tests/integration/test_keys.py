@@ -1,4 +1,4 @@
-"""`redbatch keys`: a key is shown once, works, and can be revoked."""
+"""`redbatch keys`: an API key is shown once, and can be list_api_keys and revoked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `redbatch keys` with some arguments, where there are none yet."""
+    """Runs `redbatch keys` with arguments, in a Redis without API keys."""
     monkeypatch.setenv("REDBATCH_REDIS_URL", as_user(redis_url, "admin"))
     monkeypatch.setenv("COLUMNS", "160")
     with redis.Redis.from_url(redis_url, protocol=2) as client:
@@ -30,47 +30,53 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *arguments: CliRunner().invoke(app, ["keys", *arguments])
 
 
-def listed(run: Run) -> list[dict[str, Any]]:
-    """The keys as JSON."""
+def list_api_keys(run: Run) -> list[dict[str, Any]]:
+    """Returns the API keys that `list --json` prints."""
     return [json.loads(line) for line in run("list", "--json").stdout.splitlines()]
 
 
 def test_a_key_is_shown_once(run: Run, redis_url: str) -> None:
-    """Alone on stdout, for scripts; in Redis and in lists there is nothing that opens."""
-    made = run("create", "--name", "search", "--tenant", "web", "--expires", "90d")
-    assert made.exit_code == 0
-    key_id, _, secret = made.stdout.strip().partition(".")
-    assert "not shown again" in made.stderr
+    """A new key is the only output on stdout, for scripts; Redis and lists do not contain its secret."""
+    result = run("create", "--name", "search", "--tenant", "web", "--expires", "90d")
+    assert result.exit_code == 0
+    key_id, _, secret = result.stdout.strip().partition(".")
+    assert "not shown again" in result.stderr
     with redis.Redis.from_url(redis_url, protocol=2) as client:
         raw = client.hget(API_KEYS, key_id)
     assert isinstance(raw, bytes)
     assert json.loads(raw)["digest"] == digest_of(secret)
-    [found] = listed(run)
-    assert {"id": key_id, "name": "search", "tenant": "web", "scopes": ["embed"], "live": True}.items() <= found.items()
-    for shown in (raw.decode(), run("list").output, run("list", "--json").output):
-        assert key_id in shown
-        assert secret not in shown
+    [record] = list_api_keys(run)
+    assert {
+        "id": key_id,
+        "name": "search",
+        "tenant": "web",
+        "scopes": ["embed"],
+        "live": True,
+    }.items() <= record.items()
+    for output in (raw.decode(), run("list").output, run("list", "--json").output):
+        assert key_id in output
+        assert secret not in output
 
 
-def test_keys_are_listed_in_the_order_of_their_making_and_revoked(run: Run) -> None:
-    """A whole key is taken for its id; one that is not there is said to be."""
-    made = [json.loads(run("create", "--json", "--scope", "jobs", "--scope", "embed").stdout) for _ in range(3)]
-    assert {each["id"] for each in listed(run)} == {each["id"] for each in made}
-    assert made[0]["scopes"] == ["embed", "jobs"]
-    result = run("revoke", made[0]["key"], made[1]["id"], "nothing")
+def test_keys_are_listed_and_revoked(run: Run) -> None:
+    """`revoke` accepts a whole key or its id, and reports an unknown id with exit code 1."""
+    created = [json.loads(run("create", "--json", "--scope", "jobs", "--scope", "embed").stdout) for _ in range(3)]
+    assert {each["id"] for each in list_api_keys(run)} == {each["id"] for each in created}
+    assert created[0]["scopes"] == ["embed", "jobs"]
+    result = run("revoke", created[0]["key"], created[1]["id"], "nothing")
     assert (result.exit_code, result.output.count("revoked")) == (1, 2)
     assert "nothing: there is no such API key" in result.output
-    assert [each["id"] for each in listed(run)] == [made[2]["id"]]
+    assert [each["id"] for each in list_api_keys(run)] == [created[2]["id"]]
 
 
-def test_an_empty_list_says_what_to_do(run: Run) -> None:
-    """It is no error."""
+def test_an_empty_list_is_no_error(run: Run) -> None:
+    """Without API keys, `list` prints how to create one and exits with code 0."""
     result = run("list")
     assert (result.exit_code, "redbatch keys create" in result.output) == (0, True)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         ("--scope", "all"),
         ("--expires", "soon"),
@@ -81,18 +87,18 @@ def test_an_empty_list_says_what_to_do(run: Run) -> None:
         ("--burst-tokens", "99999999999999999999"),
     ],
 )
-def test_what_is_misused_makes_no_key(run: Run, wrong: tuple[str, str]) -> None:
-    """And says what there is."""
-    result = run("create", *wrong)
+def test_invalid_options_create_no_key(run: Run, invalid: tuple[str, str]) -> None:
+    """An invalid option ends with exit code 2 and a line that names it, and no key is created."""
+    result = run("create", *invalid)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert wrong[0] in result.stderr
-    assert listed(run) == []
+    assert invalid[0] in result.stderr
+    assert list_api_keys(run) == []
 
 
-def test_a_quota_is_kept_and_shown(run: Run) -> None:
-    """In words, and as JSON."""
+def test_a_quota_is_stored_and_shown(run: Run) -> None:
+    """A quota is listed as text and as JSON."""
     options = ("--tokens-per-s", "20.5", "--burst-tokens", "100", "--daily-tokens", "5000", "--weight", "2")
     assert run("create", "--tenant", "web", *options).exit_code == 0
-    [key] = listed(run)
+    [key] = list_api_keys(run)
     assert key["quota"] == {"tokens_per_s": 20.5, "burst_tokens": 100, "daily_tokens": 5000, "weight": 2.0}
     assert "20.5 tokens/s" in run("list").output

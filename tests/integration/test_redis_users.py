@@ -1,4 +1,4 @@
-"""The users of Redis, on a Redis: what each may do and may not, and passwords that change while all goes on."""
+"""The Redis users on a real Redis: their rights, and changes of passwords without an interruption."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from redbatch.redis_users.rules import USERS
 from shared import producer, scripts
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
-from tests.integration.gateway.gateway_cluster import Gateway as Serving
-from tests.integration.gateway.gateway_cluster import House, digits, digits_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, null_vector, vector_bytes
+from tests.integration.gateway.gateway_cluster import GatewayProcess as Serving
 from tests.integration.queue.actors import Gateway, request
 from tests.processes import Processes
 from tests.servers import Server
@@ -31,13 +31,13 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-Made = dict[str, dict[str, str]]
+Secrets = dict[str, dict[str, str]]
 
 Q = "rb:{minilm}:"
 LANE = f"{Q}q:interactive"
 READ_RO = f"EVAL_RO return('a') 1 {LANE}"
 
-MAY = {
+ALLOWED = {
     "gateway": [
         f"XADD {LANE} * a b",
         f"XDEL {LANE} 1-1",
@@ -120,7 +120,7 @@ DENIED_TO_ALL = [
     ),
 ]
 
-MAY_NOT = {
+DENIED = {
     "gateway": [
         "HSET rb:keys a b",
         "HDEL rb:keys a",
@@ -192,7 +192,7 @@ MAY_NOT = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A Redis with these users, whatever the suite runs under."""
+    """A Redis with the users of Redbatch, even if the suite runs without them."""
     with Server(users=True) as server:
         yield server
 
@@ -201,69 +201,73 @@ def server() -> Iterator[Server]:
 def users(
     server_version: tuple[int, ...], needs_redis: Callable[[str], None], request: pytest.FixtureRequest
 ) -> Server:
-    """The same, unless Redis is too old: it knows no keys that may only be read."""
+    """The same server; skips before Redis 7.0, which has no read-only keys."""
     needs_redis("7.0")
-    found: Server = request.getfixturevalue("server")
-    return found
+    server: Server = request.getfixturevalue("server")
+    return server
 
 
 @pytest.mark.parametrize("user", [user.name for user in USERS])
 def test_what_a_user_may_do(users: Server, user: str) -> None:
-    """As Redis judges it, of each thing that it does."""
+    """ACL DRYRUN allows every command that the user sends."""
     with redis.Redis.from_url(users.url, protocol=2) as observer:
-        said: dict[str, Any] = {each: observer.execute_command("ACL DRYRUN", user, *each.split()) for each in MAY[user]}
-    assert said == dict.fromkeys(MAY[user], b"OK")
+        replies: dict[str, Any] = {
+            command: observer.execute_command("ACL DRYRUN", user, *command.split()) for command in ALLOWED[user]
+        }
+    assert replies == dict.fromkeys(ALLOWED[user], b"OK")
 
 
 @pytest.mark.parametrize("user", [user.name for user in USERS])
 def test_what_a_user_may_not_do(users: Server, user: str) -> None:
-    """Neither what harms all, nor what another's part is, nor anything with keys that are not Redbatch's."""
-    denied = [*MAY_NOT[user], *DENIED_TO_ALL]
+    """ACL DRYRUN denies commands that harm the server, rights of other users, and foreign keys."""
+    denied = [*DENIED[user], *DENIED_TO_ALL]
     with redis.Redis.from_url(users.url, protocol=2) as observer:
-        said: dict[str, Any] = {each: observer.execute_command("ACL DRYRUN", user, *each.split()) for each in denied}
-    assert [each for each, answer in said.items() if b"no permissions" not in answer] == []
+        replies: dict[str, Any] = {
+            command: observer.execute_command("ACL DRYRUN", user, *command.split()) for command in denied
+        }
+    assert [command for command, answer in replies.items() if b"no permissions" not in answer] == []
 
 
-def test_of_what_blocks_a_gateway_has_what_it_needs(users: Server) -> None:
-    """WAITAOF comes with the category of what blocks; WAIT it has anyway, and nothing else of these."""
+def test_a_gateway_may_run_only_the_blocking_commands_it_needs(users: Server) -> None:
+    """Of the category @blocking, which includes WAITAOF, a gateway may run only BLPOP, WAITAOF and WAIT."""
     with redis.Redis.from_url(users.url, protocol=2) as observer:
         blocking: Any = observer.acl_cat("blocking")
         names = {each.lower() for each in blocking}
-        may = {
+        allowed = {
             name
-            for name in names - {"waitaof", "wait"}  # Redis 7.0 does not know the one, nor counts in the other
+            for name in names - {"waitaof", "wait"}  # Redis 7.0 lacks WAITAOF, and WAIT is not in its category
             if b"no permissions" not in observer.execute_command("ACL DRYRUN", "gateway", name, *_arguments(name))
         }
-    assert may == {"blpop"}
+    assert allowed == {"blpop"}
 
 
 def _arguments(command: str) -> list[str]:
-    """Returns arguments that make sense to a command, of keys that a gateway has."""
+    """Returns valid arguments of a command, with keys of a gateway."""
     key = f"{Q}reply:a"
     stream = ["STREAMS", LANE, ">"]
-    several = ["1", "1", key]
+    multiple_keys = ["1", "1", key]
     special = {
         "xread": stream,
         "xreadgroup": ["GROUP", "workers", "a", *stream],
         "blmove": [key, key, "LEFT", "LEFT", "1"],
         "brpoplpush": [key, key, "1"],
-        "blmpop": [*several, "LEFT"],
-        "bzmpop": [*several, "MIN"],
+        "blmpop": [*multiple_keys, "LEFT"],
+        "bzmpop": [*multiple_keys, "MIN"],
     }
     return special.get(command, [key, "1"])
 
 
-def test_who_has_no_name_gets_nothing(users: Server) -> None:
-    """Nor does a wrong password."""
-    nobody = f"redis://127.0.0.1:{users.port}/0"
-    wrong = f"redis://gateway:wrong@127.0.0.1:{users.port}/0"
-    for url in (nobody, wrong):
+def test_unauthenticated_clients_are_refused(users: Server) -> None:
+    """A client without a user, or with a wrong password, may not even send PING."""
+    without_user = f"redis://127.0.0.1:{users.port}/0"
+    wrong_password = f"redis://gateway:wrong@127.0.0.1:{users.port}/0"
+    for url in (without_user, wrong_password):
         with redis.Redis.from_url(url, protocol=2) as client, pytest.raises(redis.AuthenticationError):
             client.ping()
 
 
-async def test_what_was_written_survives_a_restart(needs_redis: Callable[[str], None], queue_name: str) -> None:
-    """With an append-only file: Redis itself, when it reads that, is refused nothing, and scripts had written it."""
+async def test_entries_survive_a_restart(needs_redis: Callable[[str], None], queue_name: str) -> None:
+    """With users, Redis replays an append-only file that scripts have written, without denials."""
     needs_redis("7.0")
     with Server(options=["--appendonly", "yes", "--appendfsync", "always"], users=True) as server:
         queue = QueueConnections(QueueSettings(redis_url=as_user(server.url, "gateway")), queue_name, "test")
@@ -272,14 +276,14 @@ async def test_what_was_written_survives_a_restart(needs_redis: Callable[[str], 
             os.kill(server.pid, signal.SIGKILL)
             await wait_until(lambda: not server.running(), "the server is dead")
             await asyncio.to_thread(server.start)
-            await wait_until(lambda: has_read_its_file(server), "Redis has read its file")
+            await wait_until(lambda: has_loaded_its_file(server), "Redis has loaded its file")
             assert await producer.cancel(queue.connection("cancel"), queue.keys, refs, ()) == 3
         finally:
             await queue.close()
 
 
-def has_read_its_file(server: Server) -> bool:
-    """Whether a Redis that was started has come as far as it answers."""
+def has_loaded_its_file(server: Server) -> bool:
+    """Returns whether a restarted Redis has loaded its file and answers."""
     try:
         with redis.Redis.from_url(server.url, protocol=2) as client:
             return bool(client.ping())
@@ -287,19 +291,19 @@ def has_read_its_file(server: Server) -> bool:
         return False
 
 
-def asked(url: str, *arguments: str) -> tuple[int, str]:
-    """Runs `redbatch` on a Redis; returns the exit code, and the one line that it complains in."""
+def run_redbatch(url: str, *arguments: str) -> tuple[int, str]:
+    """Runs `redbatch` on a Redis; returns the exit code and the error line."""
     result = CliRunner().invoke(app, [*arguments, "--redis-url", url])
     return result.exit_code, result.stderr.strip()
 
 
 def test_the_command_line_as_ops(users: Server) -> None:
-    """What only looks works, also before any gateway has come; what changes is refused in a line."""
+    """As ops, read-only commands work, even before any gateway has started; others fail with one line."""
     ops = as_user(users.url, "ops")
-    for words in (["queue"], ["dead", "list"], ["jobs", "list"], ["keys", "list"]):
-        assert asked(ops, *words) == (0, "")
-    for words in (["keys", "create"], ["dead", "purge", "1-1", "--yes"]):
-        code, line = asked(ops, *words)
+    for arguments in (["queue"], ["dead", "list"], ["jobs", "list"], ["keys", "list"]):
+        assert run_redbatch(ops, *arguments) == (0, "")
+    for arguments in (["keys", "create"], ["dead", "purge", "1-1", "--yes"]):
+        code, line = run_redbatch(ops, *arguments)
         assert (code, line.count("\n")) == (1, 0)
         assert line.startswith("redbatch: redis://ops:***@127.0.0.1")
         assert "NOPERM" in line
@@ -308,92 +312,98 @@ def test_the_command_line_as_ops(users: Server) -> None:
 
 
 def test_the_command_line_with_a_wrong_password(users: Server) -> None:
-    """It says what Redis says, without the password."""
-    code, line = asked(f"redis://admin:wrong@127.0.0.1:{users.port}/0", "keys", "list")
-    where = f"redis://admin:***@127.0.0.1:{users.port}/0"
-    assert (code, line) == (1, f"redbatch: {where}: Redis refuses the user or its password.")
+    """The error line has the reason of Redis, and not the password."""
+    code, line = run_redbatch(f"redis://admin:wrong@127.0.0.1:{users.port}/0", "keys", "list")
+    masked_url = f"redis://admin:***@127.0.0.1:{users.port}/0"
+    assert (code, line) == (1, f"redbatch: {masked_url}: Redis refuses the user or its password.")
 
 
-def made(*arguments: str) -> Made:
-    """Returns what `redbatch k8s secrets` prints, by the names of the secrets."""
+def create_secrets(*arguments: str) -> Secrets:
+    """Returns the output of `redbatch k8s secrets`, by the names of the secrets."""
     text = CliRunner().invoke(app, ["k8s", "secrets", *arguments]).stdout
     return {each["metadata"]["name"]: each.get("stringData", {}) for each in yaml.safe_load_all(text)}
 
 
-def there(server: Server, url: str) -> str:
-    """Returns a URL of a secret, for this server."""
+def url_at(server: Server, url: str) -> str:
+    """Returns the URL of a secret with the address of this server."""
     return re.sub(r"@.*", f"@127.0.0.1:{server.port}/0", url)
 
 
-def opens(server: Server, url: str) -> bool:
-    """Whether a URL of a secret gets somebody in."""
+def can_log_in(server: Server, url: str) -> bool:
+    """Returns whether the URL of a secret is accepted."""
     try:
-        with client_at(there(server, url)) as client:
+        with client_at(url_at(server, url)) as client:
             client.execute_command("TIME")
     except redis.AuthenticationError:
         return False
     return True
 
 
-def load(server: Server, made: Made, admin: str) -> None:
-    """Has Redis read a new file of users, as the admin of the URL."""
-    text = made["redis-users"]["users.acl"] + suite_acl().splitlines()[-1] + "\n"  # and who looks on
+def load_acl(server: Server, secrets: Secrets, admin: str) -> None:
+    """Loads a new ACL file into Redis, as the admin of the URL."""
+    text = secrets["redis-users"]["users.acl"] + suite_acl().splitlines()[-1] + "\n"  # with the observer
     (Path(str(server.directory)) / "users.acl").write_text(text, encoding="utf-8")
-    with client_at(there(server, admin)) as client:
+    with client_at(url_at(server, admin)) as client:
         assert client.acl_load()
 
 
 def client_at(url: str) -> redis.Redis:
-    """Returns a client that does not tell Redis which library it is: nobody may (CLIENT SETINFO, Redis 7.2)."""
+    """Returns a client that does not send CLIENT SETINFO (Redis 7.2), which no user may run."""
     return redis.Redis.from_url(url, protocol=2, driver_info=None)
 
 
 @asynccontextmanager
-async def answering(gateway: Serving) -> AsyncIterator[None]:
-    """Asks a gateway one thing after another meanwhile; each answer must be right."""
-    over = asyncio.Event()
-    right: list[bool] = []
+async def continuous_requests(gateway: Serving) -> AsyncIterator[None]:
+    """Sends requests one after another during the block; each answer must be correct."""
+    stop = asyncio.Event()
+    correct: list[bool] = []
 
-    async def ask() -> None:
-        while not over.is_set():
-            text = f"text {len(right)}"
+    async def send_requests() -> None:
+        while not stop.is_set():
+            text = f"text {len(correct)}"
             answer = await asyncio.to_thread(gateway.embed, {"text": text})
-            right.append(answer.status_code == 200 and digits(answer.json()["embedding"]) == digits_of(text))
+            correct.append(answer.status_code == 200 and vector_bytes(answer.json()["embedding"]) == null_vector(text))
 
-    asking = asyncio.create_task(ask())
-    await wait_until(lambda: len(right) > 2, "some are answered")
+    sender = asyncio.create_task(send_requests())
+    await wait_until(lambda: len(correct) > 2, "some requests are answered")
     yield
-    since = len(right)
-    await wait_until(lambda: len(right) > since + 5, "more are answered")
-    over.set()
-    await asking
-    assert all(right)
+    num_before = len(correct)
+    await wait_until(lambda: len(correct) > num_before + 5, "more requests are answered")
+    stop.set()
+    await sender
+    assert all(correct)
 
 
-async def test_passwords_change_without_a_pause(
+async def test_passwords_change_without_an_interruption(
     needs_redis: Callable[[str], None], tmp_path: Path, queue_name: str
 ) -> None:
-    """New ones beside the old, then without: each time Redis takes the file while it runs, and no request fails."""
+    """New passwords are added, then old ones removed, by loading ACL files into a running Redis; no request fails."""
     needs_redis("7.0")
     with Server(users=True) as server:
-        old, opened = tmp_path / "old.acl", ("gateway-redis", "worker-redis", "ops-redis", "admin-redis")
-        first = made()
-        load(server, first, as_user(server.url, "admin"))
+        old, secret_names = tmp_path / "old.acl", ("gateway-redis", "worker-redis", "ops-redis", "admin-redis")
+        first = create_secrets()
+        load_acl(server, first, as_user(server.url, "admin"))
         async with Processes(tmp_path) as processes:
-            house = House(processes, server.url, queue_name)
-            urls = [there(server, first[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
-            gateway, _ = await asyncio.gather(house.gateway(redis_url=urls[0]), house.worker(redis_url=urls[1]))
+            house = GatewayCluster(processes, server.url, queue_name)
+            urls = [url_at(server, first[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
+            gateway, _ = await asyncio.gather(
+                house.start_gateway(redis_url=urls[0]), house.start_worker(redis_url=urls[1])
+            )
             await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
-            async with answering(gateway):
+            async with continuous_requests(gateway):
                 old.write_text(first["redis-users"]["users.acl"], encoding="utf-8")
-                second = made("--keep", str(old))
-                load(server, second, first["admin-redis"]["url"])
-            assert [opens(server, each[name]["url"]) for name in opened for each in (first, second)] == [True] * 8
-            urls = [there(server, second[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
-            later, _ = await asyncio.gather(house.gateway(redis_url=urls[0]), house.worker(redis_url=urls[1]))
+                second = create_secrets("--keep", str(old))
+                load_acl(server, second, first["admin-redis"]["url"])
+            assert [can_log_in(server, each[name]["url"]) for name in secret_names for each in (first, second)] == [
+                True
+            ] * 8
+            urls = [url_at(server, second[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
+            later, _ = await asyncio.gather(
+                house.start_gateway(redis_url=urls[0]), house.start_worker(redis_url=urls[1])
+            )
             await wait_until(lambda: later.missing() == [], "the new gateway sees a worker")
-            async with answering(later):
+            async with continuous_requests(later):
                 old.write_text(second["redis-users"]["users.acl"], encoding="utf-8")
-                load(server, made("--drop-old", str(old)), second["admin-redis"]["url"])
-            assert not any(opens(server, first[name]["url"]) for name in opened)
-            assert all(opens(server, second[name]["url"]) for name in opened)
+                load_acl(server, create_secrets("--drop-old", str(old)), second["admin-redis"]["url"])
+            assert not any(can_log_in(server, first[name]["url"]) for name in secret_names)
+            assert all(can_log_in(server, second[name]["url"]) for name in secret_names)

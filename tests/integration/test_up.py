@@ -1,4 +1,4 @@
-"""`redbatch up` as a user has it: a real process with its own Redis, gateways and workers, and the null model."""
+"""`redbatch up` as a real process, with a private Redis, gateways and workers, and the null model."""
 
 from __future__ import annotations
 
@@ -37,43 +37,43 @@ class Up:
     process: subprocess.Popen[bytes]
     log: Path
     folder: Path
-    seen: list[psutil.Process] = field(default_factory=list)
+    descendants: list[psutil.Process] = field(default_factory=list)
 
     @property
     def output(self) -> str:
-        """All that it has printed."""
+        """All output so far."""
         return self.log.read_text()
 
     def fact(self, label: str) -> str:
-        """What stands behind a label where it says how to use it; "" before it is ready."""
+        """Returns the printed value for a label, or "" before the cluster is ready."""
         lines = (line.strip() for line in self.output.splitlines())
         return next((line.removeprefix(label).strip() for line in lines if line.startswith(f"{label}  ")), "")
 
     def children(self, title: str = "") -> list[psutil.Process]:
-        """Its direct children whose process title begins so."""
-        found = running(psutil.Process(self.process.pid).children())
-        return [child for child in found if title_of(child).startswith(title)]
+        """Returns its direct children whose process title starts with `title`."""
+        processes = running(psutil.Process(self.process.pid).children())
+        return [child for child in processes if title_of(child).startswith(title)]
 
-    def family(self) -> list[psutil.Process]:
-        """All processes that came of it."""
-        self.seen += psutil.Process(self.process.pid).children(recursive=True)
-        return self.seen
+    def all_descendants(self) -> list[psutil.Process]:
+        """Returns all of its descendants, with those found by earlier calls."""
+        self.descendants += psutil.Process(self.process.pid).children(recursive=True)
+        return self.descendants
 
-    async def ready(self) -> Up:
-        """Waits until it says how to use it."""
+    async def wait_until_ready(self) -> Up:
+        """Waits until the cluster is ready; fails with its output otherwise."""
         try:
-            await wait_until(lambda: bool(self.fact("stop")), "it is ready", timeout_s=START_S)
+            await wait_until(lambda: bool(self.fact("stop")), "the cluster is ready", timeout_s=START_S)
         except AssertionError:
-            pytest.fail(f"it is not ready:\n{self.output}")
+            pytest.fail(f"the cluster is not ready:\n{self.output}")
         return self
 
-    async def ended(self) -> int:
-        """Waits until it has ended and returns its exit code."""
-        await wait_until(lambda: self.process.poll() is not None, "it has ended", timeout_s=START_S)
+    async def wait_until_ended(self) -> int:
+        """Waits until the process has ended and returns its exit code."""
+        await wait_until(lambda: self.process.poll() is not None, "the process has ended", timeout_s=START_S)
         return self.process.returncode
 
     async def embed(self) -> list[float]:
-        """Sends what the printed curl line would send, and returns the vector."""
+        """Sends the request of the printed curl line, and returns the vector."""
         words = shlex.split(self.fact("try it"))
         headers = dict(words[i + 1].split(": ") for i, word in enumerate(words) if word == "-H")
         async with plain_http.client() as client:
@@ -88,7 +88,7 @@ Start = Callable[..., Up]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder that the user stands in."""
+    """The current folder of the user."""
     path = tmp_path / "folder"
     path.mkdir()
     return path
@@ -96,8 +96,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, folder: Path) -> Iterator[Start]:
-    """Starts `redbatch up` in an empty folder, on the suite's Redis server. Whatever a failing test leaves is ended."""
-    started: list[Up] = []
+    """Starts `redbatch up` in an empty folder with the Redis server of the suite. Ends leftovers of a failing test."""
+    ups: list[Up] = []
     servers, temporary = tmp_path / "servers", tmp_path / "temporary"
     servers.mkdir()
     temporary.mkdir()
@@ -106,7 +106,7 @@ def start(tmp_path: Path, folder: Path) -> Iterator[Start]:
     variables |= {"PATH": f"{servers}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
 
     def start(*arguments: str, **environment: str) -> Up:
-        log = tmp_path / f"log-{len(started)}"
+        log = tmp_path / f"log-{len(ups)}"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "redbatch", "up", "--port", "0", "--model", "null", *arguments],
@@ -116,32 +116,32 @@ def start(tmp_path: Path, folder: Path) -> Iterator[Start]:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        started.append(Up(process, log, temporary))
-        return started[-1]
+        ups.append(Up(process, log, temporary))
+        return ups[-1]
 
     yield start
-    for up in started:
+    for up in ups:
         end(up)
 
 
 def end(up: Up) -> None:
-    """Kills what still runs."""
+    """Kills all processes that still run."""
     if up.process.poll() is None:
-        up.family()
+        up.all_descendants()
         up.process.kill()
         up.process.wait()
-    for each in running(up.seen):
+    for each in running(up.descendants):
         with suppress(psutil.NoSuchProcess):
             each.kill()
 
 
 def vector(text: str) -> list[float]:
-    """What the null model makes of a text: the bytes of its SHA-256, each divided by 255, twelve times over."""
+    """Returns the vector of the null model for a text: the bytes of its SHA-256, divided by 255, repeated 12 times."""
     return [byte / 255 for byte in hashlib.sha256(text.encode()).digest()] * 12
 
 
 def title_of(process: psutil.Process) -> str:
-    """What `ps` shows of a process; "" when it has just ended."""
+    """Returns the title of a process in `ps`; "" if it has just ended."""
     try:
         return " ".join(process.cmdline()).strip()
     except psutil.Error:
@@ -149,41 +149,41 @@ def title_of(process: psutil.Process) -> str:
 
 
 def running(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended; one that nobody has waited for yet has."""
-    found: list[psutil.Process] = []
+    """Returns the processes that have not ended; a zombie has ended."""
+    result: list[psutil.Process] = []
     for each in processes:
         with suppress(psutil.NoSuchProcess):
             if each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-    return found
+                result.append(each)
+    return result
 
 
 async def test_it_serves_and_leaves_nothing(start: Start) -> None:
-    """The printed request works, `ps` shows what runs, Ctrl-C ends it with 0, and no process or folder is left."""
-    up = await start("--gateways", "2", "--workers", "2").ready()
+    """The printed request works, `ps` shows process titles, Ctrl-C ends with code 0 and leaves no process or folder."""
+    up = await start("--gateways", "2", "--workers", "2").wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     await wait_until(lambda: [len(up.children(title)) for title in TITLES] == [2, 2], "all have their titles")
-    family = up.family()
+    processes = up.all_descendants()
     up.process.send_signal(signal.SIGINT)
-    assert await up.ended() == 0
-    assert running(family) == []
+    assert await up.wait_until_ended() == 0
+    assert running(processes) == []
     assert list(up.folder.iterdir()) == []
 
 
-async def test_where_keys_are_asked_for_it_makes_one(start: Start) -> None:
-    """In the Redis of its own, in which nobody else could have; the printed request has it."""
-    up = await start("--auth", "on").ready()
+async def test_with_auth_it_creates_an_api_key(start: Start) -> None:
+    """With --auth on, `up` creates an API key in its private Redis, and the printed request contains it."""
+    up = await start("--auth", "on").wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     assert up.fact("key") in up.fact("try it")
     url = up.fact("API").split(" ")[0]
     assert plain_http.post(f"{url}/embed", json={"text": "a"}).status_code == 401
     up.process.send_signal(signal.SIGINT)
-    assert await up.ended() == 0
+    assert await up.wait_until_ended() == 0
 
 
 async def test_the_printed_redis_line_shows_the_queue(start: Start) -> None:
-    """Pasted into a shell, with its quotes, it asks the stream's length; nothing waits."""
-    up = await start().ready()
+    """The printed command, with its quotes, returns the length of the stream, which is zero."""
+    up = await start().wait_until_ready()
     words = shlex.split(up.fact("queue"))
     assert words[1:3] == ["-u", up.fact("Redis")]
     assert words[3:] == ["XLEN", "rb:{null}:q:interactive"]
@@ -191,9 +191,9 @@ async def test_the_printed_redis_line_shows_the_queue(start: Start) -> None:
         assert client.execute_command(*words[3:]) == 0
 
 
-async def test_redbatch_queue_finds_it(start: Start) -> None:
+async def test_redbatch_queue_finds_the_running_up(start: Start) -> None:
     """Without a URL, `redbatch queue` shows the workers of this user's `up`."""
-    up = await start("--workers", "2").ready()
+    up = await start("--workers", "2").wait_until_ready()
     environment = {**os.environ, "TMPDIR": str(up.folder)}
     environment.pop("XDG_RUNTIME_DIR", None)
 
@@ -211,50 +211,50 @@ async def test_redbatch_queue_finds_it(start: Start) -> None:
 
 
 @pytest.mark.parametrize("title", ["redbatch worker", "redbatch gateway", ""])
-async def test_what_dies_is_started_again(title: str, start: Start) -> None:
-    """A killed worker, gateway or Redis (no title of ours: its own) has a successor, and requests are served again."""
-    up = await start().ready()
+async def test_a_killed_child_is_restarted(title: str, start: Start) -> None:
+    """A killed worker, gateway or Redis (title "") has a successor, and requests are served again."""
+    up = await start().wait_until_ready()
     children = up.children(title) if title else [each for each in up.children() if each not in up.children("redbatch")]
     (victim,) = children
     before = {each.pid for each in up.children()}
     victim.kill()
-    await wait_until(lambda: len({each.pid for each in up.children()} - before) == 1, "it has a successor")
-    await wait_until(lambda: again(up), "it serves again", timeout_s=START_S)
+    await wait_until(lambda: len({each.pid for each in up.children()} - before) == 1, "the child has a successor")
+    await wait_until(lambda: serves(up), "requests are served again", timeout_s=START_S)
 
 
-async def again(up: Up) -> bool:
-    """Says whether a request is served."""
+async def serves(up: Up) -> bool:
+    """Returns whether a request gets its vector."""
     try:
         return await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     except (httpx.TransportError, AssertionError):
         return False
 
 
-async def test_a_killed_up_takes_its_children_along(start: Start) -> None:
-    """The kernel ends what a supervisor ended by kill -9 can no longer stop."""
-    up = await start("--workers", "2").ready()
-    family = up.family()
+async def test_the_children_of_a_killed_up_end(start: Start) -> None:
+    """After kill -9 of `up`, which can no longer stop its children, the kernel ends them."""
+    up = await start("--workers", "2").wait_until_ready()
+    processes = up.all_descendants()
     up.process.kill()
     up.process.wait()
-    await wait_until(lambda: running(family) == [], "all of its processes are gone", timeout_s=START_S)
+    await wait_until(lambda: running(processes) == [], "all of its processes are gone", timeout_s=START_S)
 
 
 async def test_a_second_ctrl_c_kills(start: Start) -> None:
-    """Who cannot wait for the drain presses Ctrl-C again; nothing is left all the same."""
-    up = await start("--drain-delay-s", "60").ready()
-    family = up.family()
+    """A second Ctrl-C ends the drain with code 130 and leaves no process or folder."""
+    up = await start("--drain-delay-s", "60").wait_until_ready()
+    processes = up.all_descendants()
     up.process.send_signal(signal.SIGINT)
-    await wait_until(lambda: "Ctrl-C again" in up.output, "it drains")
+    await wait_until(lambda: "Ctrl-C again" in up.output, "the cluster drains")
     up.process.send_signal(signal.SIGINT)
-    assert await up.ended() == 130
-    assert running(family) == []
+    assert await up.wait_until_ended() == 130
+    assert running(processes) == []
     assert list(up.folder.iterdir()) == []
 
 
-async def test_a_model_that_cannot_be_loaded_ends_it(start: Start) -> None:
-    """No endless restarts: the reason, once, as the last line, and exit code 1."""
+async def test_a_model_that_cannot_be_loaded_ends_up(start: Start) -> None:
+    """A model that cannot be loaded ends `up` with exit code 1 and the reason as the last line, without restarts."""
     up = start("--model", "/nowhere/model")
-    assert await up.ended() == 1
+    assert await up.wait_until_ended() == 1
     last = up.output.splitlines()[-1]
     assert last.startswith("redbatch: worker-1 cannot run: ")
     assert "/nowhere/model" in last
@@ -262,29 +262,31 @@ async def test_a_model_that_cannot_be_loaded_ends_it(start: Start) -> None:
     assert list(up.folder.iterdir()) == []
 
 
-async def test_a_taken_port_is_one_line(start: Start) -> None:
-    """It says what to do, and exits with 1 before anything is started."""
+async def test_a_port_in_use_is_one_error_line(start: Start) -> None:
+    """A port in use ends `up` with exit code 1 and one line that names --port, before any process is started."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         up = start("--port", str(other.getsockname()[1]))
-        assert await up.ended() == 1
+        assert await up.wait_until_ended() == 1
     (line,) = up.output.splitlines()
     assert "--port" in line
 
 
 @pytest.mark.parametrize("environment", [{}, {"PYTHONPATH": "."}])
-async def test_the_callers_packages_do_not_win(environment: dict[str, str], folder: Path, start: Start) -> None:
-    """Somebody's own api, gpuworker and shared in the folder where they start it are left alone by every process."""
+async def test_packages_in_the_current_folder_are_ignored(
+    environment: dict[str, str], folder: Path, start: Start
+) -> None:
+    """No process imports packages named api, gpuworker or shared from the current folder."""
     for name in ("api", "gpuworker", "shared"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise SystemExit('imported from the current folder')")
-    up = await start(**environment).ready()
+    up = await start(**environment).wait_until_ready()
     assert await up.embed() == pytest.approx(vector("hello"), abs=1e-6)
     assert "imported from the current folder" not in up.output
 
 
 async def test_every_setting_is_a_flag(start: Start) -> None:
-    """A flag of `up` reaches the process that it is for."""
-    up = await start("--max-input-chars", "3", "--max-batch-wait-ms", "1").ready()
+    """A flag of `up` reaches the process to which the setting belongs."""
+    up = await start("--max-input-chars", "3", "--max-batch-wait-ms", "1").wait_until_ready()
     async with plain_http.client() as client:
         answer = await client.post(f"{up.fact('API').split()[0]}/embed", json={"text": "four"})
     assert answer.status_code == 413

@@ -1,4 +1,4 @@
-"""The command line as a user meets it, without a cluster."""
+"""The command line as separate processes, without a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAVY = ("torch", "transformers", "sentence_transformers", "fastapi", "uvicorn",
 
 
 def redbatch(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a folder and an environment that hold nothing else."""
+    """Runs the command in a folder with a minimal environment."""
     return subprocess.run(
         [sys.executable, "-m", "redbatch", *arguments],
         cwd=cwd,
@@ -32,8 +32,8 @@ def test_version(tmp_path: Path) -> None:
     assert redbatch("--version", cwd=tmp_path).stdout == f"redbatch {__version__}\n"
 
 
-def test_without_arguments_it_teaches(tmp_path: Path) -> None:
-    """The first thing to type is in the help, and so are all commands."""
+def test_without_arguments_it_prints_help(tmp_path: Path) -> None:
+    """The help shows how to start, and all commands."""
     result = redbatch(cwd=tmp_path)
     for expected in ("redbatch up", "curl", "gateway", "worker", "queue", "settings"):
         assert expected in result.stdout
@@ -51,7 +51,7 @@ def test_without_arguments_it_teaches(tmp_path: Path) -> None:
     ],
 )
 def test_each_command_explains_itself(command: str, flags: tuple[str, ...], tmp_path: Path) -> None:
-    """Flags and an example are in the help of the command."""
+    """The help of a command contains its flags and an example, but no hidden flag."""
     text = redbatch(command, "--help", cwd=tmp_path).stdout
     assert f"redbatch {command}" in text
     for flag in flags:
@@ -60,8 +60,8 @@ def test_each_command_explains_itself(command: str, flags: tuple[str, ...], tmp_
 
 
 @pytest.mark.parametrize("command", ["up", "gateway", "worker"])
-def test_a_wrong_setting_is_a_line_and_exit_code_2(command: str, tmp_path: Path) -> None:
-    """No traceback: the flag, the variable and what is wrong."""
+def test_an_invalid_setting_is_one_line_and_exit_code_2(command: str, tmp_path: Path) -> None:
+    """An invalid setting gives one line with its flag and variable, no traceback, and exit code 2."""
     result = redbatch(command, cwd=tmp_path, environment={"REDBATCH_LOG_LEVEL": "loud"})
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
@@ -69,8 +69,8 @@ def test_a_wrong_setting_is_a_line_and_exit_code_2(command: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("module", ["api", "gpuworker"])
-def test_the_containers_way_says_the_same(module: str, tmp_path: Path) -> None:
-    """`python -m api` and `python -m gpuworker` read the environment and refuse in the same words."""
+def test_modules_validate_settings_in_the_same_way(module: str, tmp_path: Path) -> None:
+    """`python -m api` and `python -m gpuworker`, as in containers, report an invalid setting in the same words."""
     result = subprocess.run(
         [sys.executable, "-P", "-m", module],
         cwd=tmp_path,
@@ -85,14 +85,14 @@ def test_the_containers_way_says_the_same(module: str, tmp_path: Path) -> None:
 
 
 def test_settings_as_json(tmp_path: Path) -> None:
-    """A script can read the settings of one process."""
+    """`settings PROCESS --json` prints the settings of that process only."""
     result = redbatch("settings", "worker", "--json", cwd=tmp_path, environment={"REDBATCH_MODEL": "null"})
     by_name = {entry["name"]: entry for entry in json.loads(result.stdout)}
     assert by_name["model"]["value"] == "null"
     assert "port" not in by_name
 
 
-def test_the_command_line_is_light(tmp_path: Path) -> None:
+def test_the_command_line_imports_no_heavy_library(tmp_path: Path) -> None:
     """Neither torch nor FastAPI is imported for a help text, for `up`, or for `queue`."""
     program = (
         "import sys, redbatch.commands, redbatch.up.command, redbatch.queue.command; "
@@ -105,12 +105,12 @@ def test_the_command_line_is_light(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "never"),
+    ("module", "forbidden"),
     [("api", ("torch", "transformers")), ("gpuworker", ("torch", "transformers", "fastapi", "uvicorn"))],
 )
-def test_processes_import_only_their_own(module: str, never: tuple[str, ...], tmp_path: Path) -> None:
-    """A gateway never imports torch; a worker, beside its engine, neither torch nor FastAPI."""
-    program = f"import sys, {module}.__main__; print([name for name in {never!r} if name in sys.modules])"
+def test_processes_import_only_their_libraries(module: str, forbidden: tuple[str, ...], tmp_path: Path) -> None:
+    """A gateway never imports torch; a worker, outside of its engine, imports neither torch nor FastAPI."""
+    program = f"import sys, {module}.__main__; print([name for name in {forbidden!r} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
@@ -118,8 +118,8 @@ def test_processes_import_only_their_own(module: str, never: tuple[str, ...], tm
 
 
 @pytest.mark.parametrize("environment", [{}, {"PYTHONPATH": "."}])
-def test_the_callers_packages_do_not_win(environment: dict[str, str], tmp_path: Path) -> None:
-    """Somebody's own api, gpuworker and shared in the current folder are left alone."""
+def test_packages_in_the_current_folder_are_ignored(environment: dict[str, str], tmp_path: Path) -> None:
+    """Packages named api, gpuworker and shared in the current folder are not imported."""
     for name in ("api", "gpuworker", "shared"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported from the current folder')")
@@ -127,8 +127,8 @@ def test_the_callers_packages_do_not_win(environment: dict[str, str], tmp_path: 
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_an_extra_that_is_missing_is_named(tmp_path: Path) -> None:
-    """Without the gateway's libraries the message says which extra brings them."""
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    """Without the gateway's libraries, the message names the extra to install."""
     program = (
         "import sys; sys.modules['fastapi'] = None\n"
         "from redbatch.single import run_gateway; sys.exit(run_gateway({}, None))"

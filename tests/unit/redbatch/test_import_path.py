@@ -1,4 +1,4 @@
-"""Code of the caller's folder stays out of the imports."""
+"""The current folder stays out of the import path."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 from redbatch.import_path import PACKAGE_ROOT, child_environment, exclude_caller_folder
 
 
-def test_entries_that_mean_the_callers_folder_go(tmp_path: Path) -> None:
-    """Empty, relative and the folder itself go; absolute paths elsewhere stay in their order."""
+def test_entries_for_the_current_folder_are_removed(tmp_path: Path) -> None:
+    """Empty and relative entries and the folder itself are removed; other absolute paths keep their order."""
     entries = ["", ".", "src", "..", str(tmp_path), "/usr/lib/python3", "/opt/mine"]
     assert exclude_caller_folder(entries, tmp_path) == ["/usr/lib/python3", "/opt/mine"]
 
 
 def test_the_root_of_the_package_stays(tmp_path: Path) -> None:
-    """A checkout runs from its own folder, which is then named by its absolute path."""
+    """The root of the package stays, as an absolute path, even if it is the current folder."""
     assert exclude_caller_folder(["", "/usr/lib/python3"], tmp_path, root=tmp_path) == [
         str(tmp_path),
         "/usr/lib/python3",
     ]
 
 
-def test_children_import_nothing_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children, and their children, get a safe path and a PYTHONPATH without this folder, but with the package."""
+def test_children_import_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children get PYTHONSAFEPATH and a PYTHONPATH without the current folder, but with the package."""
     monkeypatch.chdir(tmp_path)
     environment = child_environment({"PYTHONPATH": f".:{tmp_path}:/opt/mine", "OTHER": "kept"})
     assert environment["PYTHONSAFEPATH"] == "1"

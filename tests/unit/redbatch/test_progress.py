@@ -1,10 +1,10 @@
-"""What all progress displays share."""
+"""Common parts of the progress displays."""
 
 from __future__ import annotations
 
 from redbatch.progress import format_duration
 
 
-def test_durations_read_as_people_say_them() -> None:
-    """Minutes from one minute on."""
+def test_durations_are_readable() -> None:
+    """Durations are in seconds, and from one minute on in minutes and seconds."""
     assert [format_duration(seconds) for seconds in (59.2, 60, 725)] == ["59 s", "1 min 00 s", "12 min 05 s"]

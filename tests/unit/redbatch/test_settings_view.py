@@ -1,4 +1,4 @@
-"""The table of the settings."""
+"""The table of settings."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.settings_view import as_json, as_markdown, print_table, setting_rows
 
-KINDS: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
+SETTINGS_CLASSES: dict[str, type[BaseSettings]] = {"gateway": GatewaySettings, "worker": WorkerSettings}
 
 
-def test_every_setting_of_both_is_there_once() -> None:
-    """What both share comes first and once; what differs in meaning comes for each."""
-    found = setting_rows(KINDS)
-    names = {row.setting.name for row in found}
+def test_every_setting_appears_once() -> None:
+    """A setting that both processes share appears once, first; one that differs in meaning appears for each."""
+    rows = setting_rows(SETTINGS_CLASSES)
+    names = {row.setting.name for row in rows}
     assert names == set(GatewaySettings.model_fields) | set(WorkerSettings.model_fields)
-    assert [row.process for row in found if row.setting.name == "redis_url"] == ["both"]
-    assert sorted(row.process for row in found if row.setting.name == "queue") == ["gateway", "worker"]
-    processes = [row.process for row in found]
+    assert [row.process for row in rows if row.setting.name == "redis_url"] == ["both"]
+    assert sorted(row.process for row in rows if row.setting.name == "queue") == ["gateway", "worker"]
+    processes = [row.process for row in rows]
     assert processes.index("gateway") == processes.count("both")
 
 
 def test_values_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Default and value stand side by side; a password is masked."""
+    """A row has the default and the value of the environment, with its password masked."""
     monkeypatch.setenv("REDBATCH_MAX_BATCH_SIZE", "7")
     monkeypatch.setenv("REDBATCH_REDIS_URL", "redis://:secret@host/0")
     by_name = {entry["name"]: entry for entry in json.loads(as_json(setting_rows({"worker": WorkerSettings})))}
@@ -39,22 +39,22 @@ def test_values_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert by_name["max_batch_tokens"]["value"] is None
 
 
-def test_the_table_shows_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables can be copied whole, also from a narrow terminal."""
+def test_the_table_shows_every_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variable names are complete, even on a narrow terminal, and passwords are masked."""
     monkeypatch.setenv("REDBATCH_REDIS_URL", "redis://:secret@host/0")
     output = io.StringIO()
-    print_table(setting_rows(KINDS), Console(file=output, width=80))
+    print_table(setting_rows(SETTINGS_CLASSES), Console(file=output, width=80))
     text = output.getvalue()
     assert "secret" not in text
-    for row in setting_rows(KINDS):
+    for row in setting_rows(SETTINGS_CLASSES):
         assert row.setting.variable in text
 
 
-def test_markdown_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The documentation's table has no values of this environment."""
-    before = as_markdown(setting_rows(KINDS, with_values=False))
+def test_markdown_does_not_depend_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Markdown table has no values of this environment."""
+    before = as_markdown(setting_rows(SETTINGS_CLASSES, with_values=False))
     monkeypatch.setenv("REDBATCH_MAX_BATCH_SIZE", "7")
-    assert as_markdown(setting_rows(KINDS, with_values=False)) == before
+    assert as_markdown(setting_rows(SETTINGS_CLASSES, with_values=False)) == before
     meaning = WorkerSettings.model_fields["max_batch_size"].description
     assert f"| `--max-batch-size` | `REDBATCH_MAX_BATCH_SIZE` | worker | `64` | {meaning} |" in before
     assert all(line.count("|") - line.count("\\|") == 6 for line in before.splitlines())

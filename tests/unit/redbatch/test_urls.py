@@ -1,4 +1,4 @@
-"""Addresses as people see them."""
+"""URLs and command lines to print."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
     ],
 )
 def test_passwords_are_masked(url: str, masked: str) -> None:
-    """A password is never shown, wherever it stands; everything else is."""
+    """A password is masked wherever it appears in the URL; the rest stays unchanged."""
     assert mask_password(url) == masked
 
 
@@ -32,30 +32,30 @@ def test_passwords_are_masked(url: str, masked: str) -> None:
     ("host", "url"),
     [
         ("127.0.0.1", "http://127.0.0.1:8080"),
-        ("0.0.0.0", "http://127.0.0.1:8080"),  # noqa: S104 - it is only written out
+        ("0.0.0.0", "http://127.0.0.1:8080"),  # noqa: S104 - it is only printed
         ("::", "http://[::1]:8080"),
         ("gpu-1", "http://gpu-1:8080"),
     ],
 )
 def test_url_can_be_reached_from_here(host: str, url: str) -> None:
-    """A wildcard is no address to connect to, and IPv6 needs brackets."""
+    """A wildcard becomes a loopback address, and an IPv6 address gets brackets."""
     assert http_url(host, 8080) == url
 
 
 def test_curl_line_is_one_request() -> None:
-    """Pasted into a shell, the line is curl with the URL, the content type and a JSON body."""
+    """The line is curl with the URL, the content type, a JSON body and, if there is one, the API key."""
     words = shlex.split(curl_line("http://127.0.0.1:8080"))
     assert words[0] == "curl"
     assert "http://127.0.0.1:8080/embed" in words
     assert words[words.index("-H") + 1] == "Content-Type: application/json"
     assert json.loads(words[words.index("-d") + 1]) == {"text": "hello"}
-    with_key = shlex.split(curl_line("http://127.0.0.1:8080", "a.b"))
-    assert "Authorization: Bearer a.b" in with_key
-    assert [each for each in with_key if each not in words] == ["Authorization: Bearer a.b"]
+    with_api_key = shlex.split(curl_line("http://127.0.0.1:8080", "a.b"))
+    assert "Authorization: Bearer a.b" in with_api_key
+    assert [each for each in with_api_key if each not in words] == ["Authorization: Bearer a.b"]
 
 
 def test_redis_cli_line_keeps_the_braces() -> None:
-    """The key's braces reach redis-cli whole; a socket has a flag of its own."""
+    """The braces of a Redis key are quoted for the shell; a socket has a separate flag."""
     key = "rb:{minilm}:q:interactive"
     words = shlex.split(redis_cli_line("redis-cli", "redis://127.0.0.1:1/0", "XLEN", key))
     assert words == ["redis-cli", "-u", "redis://127.0.0.1:1/0", "XLEN", key]

@@ -1,4 +1,4 @@
-"""The queue at a glance."""
+"""The state of a queue as text and JSON."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ BUSY = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500)
 EMPTY = QueueStats(100_000, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
 
 
-def text_of(state: QueueStats) -> str:
-    """The state as a terminal shows it."""
+def text_of(stats: QueueStats) -> str:
+    """Returns the state as a terminal shows it."""
     output = io.StringIO()
-    Console(file=output, width=120).print(as_text("minilm", state))
+    Console(file=output, width=120).print(as_text("minilm", stats))
     return output.getvalue()
 
 
-def test_json_has_everything_with_units() -> None:
-    """One line, numbers as numbers, ages and durations with their unit in the name."""
+def test_json_has_all_values_with_units() -> None:
+    """JSON is one line, with numbers as numbers, and with units in the names of ages and durations."""
     line = as_json("minilm", BUSY)
     assert "\n" not in line
     state = json.loads(line)
@@ -53,7 +53,7 @@ def test_json_has_everything_with_units() -> None:
 
 
 def test_text_shows_numbers_and_workers() -> None:
-    """Waiting, in flight, the oldest's age, and what each worker holds."""
+    """The text shows waiting entries, entries in flight, the oldest age, and the entries of each worker."""
     text = text_of(BUSY)
     for expected in (
         "44 entries",
@@ -70,7 +70,7 @@ def test_text_shows_numbers_and_workers() -> None:
 
 
 def test_an_empty_queue_without_workers_says_so() -> None:
-    """Nothing waits, and the user reads how to start a worker."""
+    """Without entries and workers, the text says so, and how to start a worker."""
     text = text_of(EMPTY)
     assert "no entries" in text
     assert "redbatch worker" in text
@@ -78,7 +78,7 @@ def test_an_empty_queue_without_workers_says_so() -> None:
 
 @pytest.mark.parametrize("in_json", [True, False])
 def test_without_a_terminal_states_follow_each_other(in_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Piped, each look is printed below the last."""
+    """Without a terminal, each state is printed below the previous one."""
     with stats_printer(Console(), "minilm", in_json=in_json) as show:
         show(EMPTY)
         show(BUSY)
@@ -95,7 +95,7 @@ def test_the_running_up_is_found(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without a URL the queue of this user's `up` is shown, from a real Redis."""
+    """Without a URL, the queue of this user's `up` is shown, from a real Redis."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     write_run_file(RunFile(os.getpid(), "http://127.0.0.1:1", as_user(redis_url, "ops"), queue_name))
     assert show_queue(None, None, in_json=True, watch=False) == 0
@@ -103,18 +103,18 @@ def test_the_running_up_is_found(
     assert (state["queue"], state["waiting_entries"], state["workers"]) == (queue_name, 0, [])
 
 
-def test_without_anything_to_look_at_it_says_what_to_do(
+def test_without_up_and_url_the_error_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No running `up` and no URL: exit code 1 and one line."""
+    """Without a running `up` and a URL, the exit code is 1 and the error line names --redis-url."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert show_queue(None, None, in_json=False, watch=False) == 1
     assert "--redis-url" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "http://:secret@host"])
-def test_a_redis_out_of_reach_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The URL is named, without its password."""
+def test_an_unreachable_redis_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """If Redis is unreachable, the error is one line without the password of the URL."""
     assert show_queue(url, "minilm", in_json=False, watch=False) == 1
     error = capsys.readouterr().err
     assert "secret" not in error
