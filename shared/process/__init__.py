@@ -1,4 +1,4 @@
-"""What every process of Redbatch needs to run, independent of the queue. Runs in gateways, workers and the command line.
+"""What every process of Redbatch needs to run, independent of the queue. Runs in all processes.
 
 - admin_server: the admin port with metrics and health.
 - backoff: growing pauses between attempts.

@@ -63,7 +63,7 @@ def test_each_key_is_documented_once() -> None:
 
 @pytest.mark.parametrize("doc", KEY_DOCS, ids=lambda doc: doc.keys[0])
 def test_the_documents_show_each_key(doc: KeyDoc) -> None:
-    """Keys of jobs are in the table of jobs, others in the table of the architecture; those of leases by their suffix."""
+    """The table of jobs has the keys of jobs, that of the architecture the others, those of leases by suffix."""
     table = job_keys_table() if doc.page == "jobs" else keys_table()
     if doc.page == "leases":
         assert re.sub(r"^.*}(:\w+)(:.*)?$", r"\1", doc.keys[0]) in table

@@ -77,7 +77,7 @@ def declared_rows(text: str) -> list[tuple[str, list[str]]]:
 
 
 def read_rows(code: str) -> list[list[str]]:
-    """The names that a script gives to the arguments it unpacks; each unpack reads as many arguments as it has names."""
+    """The names that a script gives to the arguments it unpacks; each unpack has one name for each argument."""
     found = []
     for names, start, end in re.findall(r"^ *local ([\w,\s]+?) = unpack\(ARGV, (\w+), ([\w +]+)\)", code, re.MULTILINE):
         fields = re.split(r",\s*", names)
