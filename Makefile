@@ -18,7 +18,7 @@ JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
+.PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
 help: ## List what can be made (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
@@ -36,6 +36,9 @@ run: $(READY) ## Start a whole cluster in this terminal (Ctrl-C stops it)
 test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environment
 	@echo 'Running the tests ...'
 	@$(PYTEST) $(ARGS)
+
+docs: $(READY) ## Write the generated parts of the documents: tables of keys, settings and pure modules, OpenAPI
+	@$(BIN)/python -m tools.documents
 
 manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, and no cluster
 	@{ printf '# Rendered by `make manifests` from k8s/overlays/gpu: change it there.\n'; \

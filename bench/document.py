@@ -6,7 +6,6 @@ that no table is lost.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from bench import plots, results, tables
 from bench.machine import ROOT, describe_run
+from tools import blocks
 
 PATH = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
@@ -35,21 +35,9 @@ TABLES: Mapping[str, tuple[str, Callable[[Mapping[str, tables.Rows]], str]]] = {
 """By name of the block in the document: the part with the results, and the function that formats the table."""
 
 
-class MissingBlockError(LookupError):
-    """The document has no block of this name."""
-
-
 def replace_block(text: str, name: str, block: str) -> str:
-    """Returns a document with the text between `<!-- bench:NAME -->` and `<!-- end -->` replaced.
-
-    Raises MissingBlockError.
-    """
-    marked = re.compile(rf"(<!-- bench:{re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if marked.search(text) is None:
-        raise MissingBlockError(
-            f"the document has no block <!-- bench:{name} --> ... <!-- end -->: add it where the text belongs"
-        )
-    return marked.sub(lambda match: f"{match[1]}\n{block}\n\n{match[2]}", text)
+    """Returns a document with the text of a block of the benchmarks replaced. Raises MissingBlockError."""
+    return blocks.replace_block(text, f"bench:{name}", block)
 
 
 def fill_tables(text: str, measured: results.Results) -> str:

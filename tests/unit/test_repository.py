@@ -1,16 +1,19 @@
-"""What holds for the repository as a whole: sizes, and documents that are generated."""
+"""Rules for the repository as a whole: sizes, generated documents, maps of packages."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tools import documents
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("api", "bench", "gpuworker", "shared", "redbatch", "tests")
+PACKAGES = ("api", "bench", "gpuworker", "shared", "redbatch", "tests", "tools")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MAX_LINES = {"tests": 500}
 MAX_FUNCTION_LINES = 40
@@ -26,15 +29,42 @@ def test_modules_and_functions_are_small(path: Path) -> None:
     assert long == set()
 
 
-def test_the_openapi_description_is_what_the_command_prints() -> None:
-    """docs/openapi.json is that of today's routes."""
-    command = [sys.executable, "-P", "-m", "redbatch", "openapi"]
-    printed = subprocess.run(command, check=True, capture_output=True).stdout
-    assert printed == (ROOT / "docs" / "openapi.json").read_bytes()
+@pytest.mark.parametrize("path", documents.render(), ids=lambda path: path.name)
+def test_generated_documents_are_current(path: Path) -> None:
+    """The tables of keys, settings and pure modules, and the OpenAPI description, are those that `make docs` writes."""
+    assert path.read_text(encoding="utf-8") == documents.render()[path]
 
 
-def test_the_settings_page_is_what_the_command_prints() -> None:
-    """docs/settings.md holds the table that `redbatch settings --markdown` prints, with the defaults."""
-    command = [sys.executable, "-P", "-m", "redbatch", "settings", "--markdown"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, env={"PATH": ""}).stdout
-    assert printed.strip() in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("command", "document"),
+    [(["openapi"], "openapi.json"), (["settings", "--markdown"], "settings.md")],
+    ids=["openapi", "settings"],
+)
+def test_commands_print_the_documents(command: list[str], document: str) -> None:
+    """`redbatch openapi` and `redbatch settings --markdown` print what the documents contain."""
+    printed = subprocess.run(
+        [sys.executable, "-P", "-m", "redbatch", *command], check=True, capture_output=True, text=True, env={"PATH": ""}
+    ).stdout
+    assert printed.strip() in (ROOT / "docs" / document).read_text(encoding="utf-8")
+
+
+def test_pure_modules_are_in_the_import_contract() -> None:
+    """The modules whose docstrings begin with a paragraph that says Pure are those of the import contract `pure`."""
+    says_pure = {
+        str(path.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
+        for path in MODULES
+        if re.search(r"\bPure\b", (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""))
+    }
+    assert says_pure == set(documents.pure_modules())
+
+
+@pytest.mark.parametrize("package", ["api", "gpuworker", "shared", "redbatch"])
+def test_the_map_of_a_package_lists_its_modules(package: str) -> None:
+    """Each `__init__.py` has a line `- name: ...` for each module and package beside it, and for nothing that is gone."""
+    for init in (ROOT / package).rglob("__init__.py"):
+        modules = {path.stem for path in init.parent.glob("*.py")} - {"__init__", "__main__"}
+        packages = {path.parent.name for path in init.parent.glob("*/__init__.py")}
+        docstring = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+        listed = set(re.findall(r"^- `?(\w+)`?: ", docstring, re.MULTILINE))
+        assert modules | packages <= listed, init
+        assert all((init.parent / name).is_dir() or name in modules | {"__main__"} for name in listed), init

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench import document
-from bench.document import MissingBlockError, fill_tables, machine_line, replace_block
+from bench.document import fill_tables, machine_line, replace_block
 from bench.results import MissingResultsError
+from tools.blocks import MissingBlockError
 
 TEXT = "# Title\n\n<!-- bench:a -->\nold\n<!-- end -->\n\nprose\n\n<!-- bench:b -->\n<!-- end -->\n"
 FACTS = ("cpu", "cores", "memory_gb", "system", "python", "torch", "sentence_transformers", "redis", "redbatch")

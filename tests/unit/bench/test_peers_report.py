@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.document import MissingBlockError
 from bench.machine import ROOT
 from bench.peers.comparison import ONE_GATEWAY, REDBATCH, TWO_GATEWAYS, Failure, Run
 from bench.peers.report import as_json, document, failure_list, rate_table, ratio_table, tables, trial_table, write
+from tools.blocks import MissingBlockError
 
 
 def run(number: int, server: str, configuration: str, cell: str, *figures: float) -> Run:

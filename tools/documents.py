@@ -1,0 +1,90 @@
+"""Writes the generated parts of the documents: `make docs`. A test checks that they are current."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from api.app import description
+from api.settings import GatewaySettings
+from gpuworker.settings import WorkerSettings
+from redbatch.settings_view import as_markdown, setting_rows
+from shared.key_table import job_keys_table, keys_table
+from tools.blocks import replace_block
+
+ROOT = Path(__file__).parents[1]
+
+
+def openapi() -> str:
+    """Returns docs/openapi.json: the description of all routes of a gateway."""
+    return orjson.dumps(description(), option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def settings_table() -> str:
+    """Returns the table of all settings with their defaults: environment variables of this process do not count."""
+    return as_markdown(setting_rows({"gateway": GatewaySettings, "worker": WorkerSettings}, with_values=False))
+
+
+def pure_modules() -> list[str]:
+    """Returns the modules that the import contract `pure` names, packages with all their modules, in its order."""
+    settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = (each for each in settings["tool"]["importlinter"]["contracts"] if each["id"] == "pure")
+    return [module for name in contract["source_modules"] for module in _expand(name)]
+
+
+def pure_table() -> str:
+    """Returns the pure modules with the first sentence of each docstring."""
+    rows = [f"| `{path}` | {_summary(path)} |" for path in map(_path_of, pure_modules())]
+    return "\n".join(["| module | content |", "|---|---|", *rows])
+
+
+BLOCKS: Mapping[tuple[str, str], Callable[[], str]] = {
+    ("docs/architecture.md", "pure"): pure_table,
+    ("docs/architecture.md", "keys"): keys_table,
+    ("docs/jobs.md", "job-keys"): job_keys_table,
+    ("docs/settings.md", "settings"): settings_table,
+}
+"""By document and block: the function that writes it."""
+
+
+def render() -> dict[Path, str]:
+    """Returns each generated document as it should be."""
+    documents = {ROOT / "docs" / "openapi.json": openapi()}
+    for (name, block), write in BLOCKS.items():
+        path = ROOT / name
+        text = documents.get(path) or path.read_text(encoding="utf-8")
+        documents[path] = replace_block(text, f"generated:{block}", write())
+    return documents
+
+
+def _expand(name: str) -> Iterator[str]:
+    folder = ROOT / name.replace(".", "/")
+    if folder.is_dir():
+        yield from (f"{name}.{path.stem}" for path in sorted(folder.glob("*.py")) if path.stem != "__init__")
+    else:
+        yield name
+
+
+def _path_of(module: str) -> str:
+    return f"{module.replace('.', '/')}.py"
+
+
+def _summary(path: str) -> str:
+    """The first sentence of a module's docstring, without its full stop and without the word that names the list."""
+    docstring = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].removesuffix(".")
+
+
+def main() -> None:
+    """Writes all generated documents."""
+    for path, text in render().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
