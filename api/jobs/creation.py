@@ -1,4 +1,4 @@
-"""Reads what a client asks to be done later, and makes a job of it."""
+"""Parses a request for a job, and creates the job."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from api.dialects.request import (
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.handler import yield_as_long
 from api.http.protocol import QUEUE
-from api.jobs.inputs import JobInputs, checked
+from api.jobs.inputs import JobInput, check_text
 from api.jobs.ndjson import NdjsonReader
-from api.jobs.schema import LINES, JobBody
+from api.jobs.schema import NDJSON_TYPES, JobBody
 from api.jobs.upload import JobRequest, JobUpload
 from shared.errors import (
     BodyTimeoutError,
@@ -45,86 +45,94 @@ if TYPE_CHECKING:
     from api.tenants import Tenant
 
 IDEMPOTENCY_HEADER = "idempotency-key"
-_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 MAX_UPLOADS = 64
-"""So many bodies of lines come in at a time: each has up to a portion in memory."""
+"""Maximum bodies of lines that are received at a time: each holds up to a portion in memory."""
 
 UPLOADS_RETRY_S = 1.0
-PART = 1_024
-"""Texts that are made entries of at a time: it leaves the event loop to others in between."""
+CHUNK_TEXTS = 1_024
+"""Texts that are checked and split into entries at a time: in between, other tasks of the event loop run."""
 
 
-async def take(request: Request, state: State, tenant: Tenant) -> tuple[ServedQueue, str]:
-    """Returns the queue and the id of the job that a request asks for.
+async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[ServedQueue, str]:
+    """Creates the job that a request describes; returns its queue and its id.
 
     Raises:
-        BodyUnreadError: its body was not read to the end.
-        RedbatchError: it is malformed, too large, or cannot be taken now.
+        BodyUnreadError: the request was refused before its body was read to the end.
+        RedbatchError: the request is malformed or too large, or cannot be accepted now.
     """
     headers = {name.lower(): value for name, value in request.headers.items()}
-    key = headers.get(IDEMPOTENCY_HEADER, "")
-    if key and not _KEY.fullmatch(key):
+    idempotency_key = headers.get(IDEMPOTENCY_HEADER, "")
+    if idempotency_key and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
         raise BodyUnreadError(InvalidRequestError("Idempotency-Key: send up to 255 visible ASCII characters."))
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in LINES:
-        return await _take_lines(request, state, headers, tenant, key)
-    body = await _read(request, state, headers)
-    texts = _texts_of(body, state.settings)
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type in NDJSON_TYPES:
+        return await _create_from_lines(request, state, headers, tenant, idempotency_key)
+    body = await _parse_body(request, state, headers)
+    texts = _body_texts(body, state.settings)
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = _queue_of(request, state, body.model or headers.get(MODEL_HEADER))
-    upload = JobUpload(queue.job_store, state.settings, _wanted(queue, tenant, lane, key, state.settings))
-    return queue, await _finish(upload, _parts(texts, state.settings.max_input_chars), queue)
+    upload = JobUpload(
+        queue.job_store, state.settings, _job_request(queue, tenant, lane, idempotency_key, state.settings)
+    )
+    return queue, await _upload_and_create(upload, _check_in_chunks(texts, state.settings.max_input_chars), queue)
 
 
-async def _take_lines(
-    request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, key: str
+async def _create_from_lines(
+    request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str
 ) -> tuple[ServedQueue, str]:
     settings = state.settings
     if state.uploads >= MAX_UPLOADS:
-        full = TooManyBodiesError("Too many jobs come in: try again soon.", retry_after_s=UPLOADS_RETRY_S)
-        raise BodyUnreadError(full)
+        error = TooManyBodiesError("Too many jobs are being received: try again soon.", retry_after_s=UPLOADS_RETRY_S)
+        raise BodyUnreadError(error)
     state.uploads += 1
     try:
         lane = parse_lane(headers.get(PRIORITY_HEADER), BULK)
         queue = _queue_of(request, state, headers.get(MODEL_HEADER))
-        upload = JobUpload(queue.job_store, settings, _wanted(queue, tenant, lane, key, settings))
-        lines = NdjsonReader(settings.max_job_inputs, settings.max_input_chars)
-        return queue, await _finish(upload, _texts_in(request, headers, lines, settings), queue)
+        upload = JobUpload(queue.job_store, settings, _job_request(queue, tenant, lane, idempotency_key, settings))
+        reader = NdjsonReader(settings.max_job_inputs, settings.max_input_chars)
+        return queue, await _upload_and_create(upload, _read_lines(request, headers, reader, settings), queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
         state.uploads -= 1
 
 
-def _wanted(queue: ServedQueue, tenant: Tenant, lane: int, key: str, settings: GatewaySettings) -> JobRequest:
+def _job_request(
+    queue: ServedQueue, tenant: Tenant, lane: int, idempotency_key: str, settings: GatewaySettings
+) -> JobRequest:
     limits = queue.dispatcher.monitor.limits(tenant, settings.job_timeout_s)
-    return JobRequest(tenant.name, lane, key, limits)
+    return JobRequest(tenant.name, lane, idempotency_key, limits)
 
 
-async def _finish(upload: JobUpload, given: AsyncIterator[list[JobInputs]], queue: ServedQueue) -> str:
+async def _upload_and_create(upload: JobUpload, chunks: AsyncIterator[list[JobInput]], queue: ServedQueue) -> str:
     try:
-        async for some in given:
+        async for chunk in chunks:
             queue.check_memory()
-            await upload.add(some)
+            await upload.add(chunk)
         spans = queue.dispatcher.spans
         with nullcontext("") if spans is None else spans.job(upload.lane) as traceparent:
-            return await upload.make(queue.workers(), traceparent)
+            return await upload.create(queue.workers(), traceparent)
     except BaseException:
-        await upload.forget()
+        await upload.discard()
         raise
 
 
 def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
-    """Returns the queue of a model. No worker need live now; Redis has to. Raises Unavailable, or ModelNotFound."""
+    """Returns the queue of a model. Redis must be reachable, but no worker need be alive.
+
+    Raises:
+        UnavailableError: Redis is out of reach, or no worker has been seen yet.
+        ModelNotFoundError: no queue serves the model.
+    """
     queue = state.queues.of_model(model)
     request.scope["state"][QUEUE] = queue.name
-    cluster = queue.dispatcher.monitor.cluster()
-    if cluster.redis_down_s > 0:
+    if queue.dispatcher.monitor.cluster().redis_down_s > 0:
         raise RedisUnreachableError("Redis is out of reach: try again.", retry_after_s=1.0)
     return queue
 
 
-async def _read(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
+async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
     settings = state.settings
     pieces = await read_body(
         request, headers, BodyLimits(settings.max_v1_body_bytes, settings.body_timeout_s, state.body_budget)
@@ -139,43 +147,48 @@ async def _read(request: Request, state: State, headers: Mapping[str, str]) -> J
         state.body_budget.release(size)
 
 
-def _texts_of(body: JobBody, settings: GatewaySettings) -> list[str]:
+def _body_texts(body: JobBody, settings: GatewaySettings) -> list[str]:
     texts = texts_of(body.text, body.texts)
     if len(texts) > settings.max_job_inputs:
         raise too_many_inputs_error(len(texts), settings.max_job_inputs)
     return texts
 
 
-async def _parts(texts: list[str], max_chars: int) -> AsyncIterator[list[JobInputs]]:
-    for start in range(0, len(texts), PART):
-        yield [checked(text, max_chars) for text in texts[start : start + PART]]
+async def _check_in_chunks(texts: list[str], max_chars: int) -> AsyncIterator[list[JobInput]]:
+    for start in range(0, len(texts), CHUNK_TEXTS):
+        yield [check_text(text, max_chars) for text in texts[start : start + CHUNK_TEXTS]]
         await asyncio.sleep(0)
 
 
-async def _texts_in(
-    request: Request, headers: Mapping[str, str], lines: NdjsonReader, settings: GatewaySettings
-) -> AsyncIterator[list[JobInputs]]:
-    """Yields the texts of a body of lines as they come. Its sender may take long, but not be silent for long."""
-    most = settings.max_job_body_bytes
-    announced = headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > most:
-        raise _too_large(most)
-    size, more = 0, True
-    while more:
+async def _read_lines(
+    request: Request, headers: Mapping[str, str], reader: NdjsonReader, settings: GatewaySettings
+) -> AsyncIterator[list[JobInput]]:
+    """Yields the texts of a body of lines as they arrive.
+
+    The whole body may take any time, but each pause between two pieces is limited to `body_timeout_s`.
+    """
+    max_bytes = settings.max_job_body_bytes
+    content_length = headers.get("content-length", "0")
+    if content_length.isdigit() and int(content_length) > max_bytes:
+        raise _too_large(max_bytes)
+    size, more_body = 0, True
+    while more_body:
         try:
             async with asyncio.timeout(settings.body_timeout_s):
                 message = await request.receive()
         except TimeoutError:
-            raise BodyTimeoutError(f"Nothing came for {settings.body_timeout_s:g} s: send on.") from None
+            raise BodyTimeoutError(
+                f"No data arrived for {settings.body_timeout_s:g} s: send the body without long pauses."
+            ) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        piece, more = message.get("body", b""), message.get("more_body", False)
+        piece, more_body = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
-        if size > most:
-            raise _too_large(most)
-        yield lines.feed(piece)
-    yield lines.end()
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        yield reader.feed(piece)
+    yield reader.end()
 
 
-def _too_large(most: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"The body is over the limit of {most} bytes: make several jobs of it.")
+def _too_large(max_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body is over the limit of {max_bytes} bytes: split it into several jobs.")

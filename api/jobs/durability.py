@@ -1,4 +1,4 @@
-"""Waits until Redis has made sure of what it was given."""
+"""Waits until Redis has made its writes durable."""
 
 from __future__ import annotations
 
@@ -16,79 +16,82 @@ if TYPE_CHECKING:
 
 Level = Literal["none", "aof", "replicas"]
 MARGIN_S = 1.0
+"""How much longer the gateway waits for an answer than Redis waits for durability."""
 
 
 class Durability:
-    """Tells when all that Redis had been given has become durable: one question for all who ask at a time.
+    """Waits until all earlier writes to Redis are durable; concurrent callers share one check.
 
-    Redis waits for what came over the connection that asks, and for nothing over one that is new. So each question goes
-    out together with a write, which stands behind everything that was answered before.
+    WAIT and WAITAOF cover the writes of the connection that sends them, and nothing if it is new. So each check sends
+    a write with the command: that write comes after all writes that were answered before.
 
     Args:
-        connection: for nothing else; it may wait long.
-        keys: of the queue.
+        connection: used only for these checks; it may block for long.
+        keys: Redis keys of the queue.
     """
 
     def __init__(self, connection: RedisConnection, keys: Keys) -> None:
         self._connection = connection
         self._keys = keys
         self._numbers = itertools.count()
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def confirm(self, level: Level, timeout_s: float) -> None:
-        """Returns when all that was written before has reached a level; that may take a question before its own, too.
+        """Returns when all earlier writes have reached a level; a check that is under way must end first.
 
         Raises:
-            NotDurableError: it has not, in time, or cannot.
-            RedisUnreachable: nobody knows.
+            NotDurableError: the writes did not reach the level in time, or this Redis cannot confirm it.
+            RedisUnreachableError: it is unknown whether the writes reached the level.
         """
         if level == "none":
             return
         if self._next is None:
-            self._next = asyncio.create_task(self._ask(level, timeout_s))
+            self._next = asyncio.create_task(self._check(level, timeout_s))
             self._tasks.add(self._next)
-            self._next.add_done_callback(self._asked)
+            self._next.add_done_callback(self._on_done)
         await asyncio.shield(self._next)
 
     async def stop(self) -> None:
-        """Asks no more."""
+        """Ends all checks."""
         await cancel_and_wait(self._tasks)
 
-    def _asked(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # it is taken notice of, also when nobody waits any more
+            task.exception()  # retrieved even if no caller waits any more, so that asyncio does not warn
 
-    async def _ask(self, level: Level, timeout_s: float) -> None:
-        async with self._asking:
-            self._next = None  # whoever comes from now on may have written something since
-            await (self._replicas(timeout_s) if level == "replicas" else self._file(timeout_s))
+    async def _check(self, level: Level, timeout_s: float) -> None:
+        async with self._lock:
+            self._next = None  # callers from now on may have written since: they need the next check
+            await (self._wait_for_replicas(timeout_s) if level == "replicas" else self._wait_for_file(timeout_s))
 
-    async def _replicas(self, timeout_s: float) -> None:
-        if await self._after_a_write("WAIT", 1, int(timeout_s * 1000), timeout_s=timeout_s) < 1:
-            raise NotDurableError("No replica of Redis has taken the job in time: try again.")
+    async def _wait_for_replicas(self, timeout_s: float) -> None:
+        if await self._call_after_write("WAIT", 1, int(timeout_s * 1000), timeout_s=timeout_s) < 1:
+            raise NotDurableError("No replica of Redis has acknowledged the job in time: try again.")
 
-    async def _file(self, timeout_s: float) -> None:
+    async def _wait_for_file(self, timeout_s: float) -> None:
         if b"aof_enabled:1" not in await self._connection.call("INFO", "persistence"):
-            raise NotDurableError("Redis has no append-only file: no job can be promised to survive.")
+            raise NotDurableError(
+                "Redis has no append-only file, so it cannot make jobs durable: enable it, or lower job_durability."
+            )
         try:
-            local, _ = await self._after_a_write("WAITAOF", 1, 0, int(timeout_s * 1000), timeout_s=timeout_s)
-        except CommandUnknownError:  # before 7.2; with `appendfsync always` each answer comes after the write to disk
+            local, _ = await self._call_after_write("WAITAOF", 1, 0, int(timeout_s * 1000), timeout_s=timeout_s)
+        except CommandUnknownError:  # before 7.2; with `appendfsync always`, Redis answers after the write to disk
             try:
                 _, fsync = await self._connection.call("CONFIG", "GET", "appendfsync")
-            except NotPermittedError:  # the user gateway may not: passwords are among what this tells
+            except NotPermittedError:  # the Redis user of gateways lacks the right: CONFIG also returns passwords
                 fsync = b""
             if fsync != b"always":
                 raise NotDurableError(
-                    "This Redis cannot say when it has written to disk: set appendfsync always, or use 7.2."
+                    "This Redis cannot confirm writes to disk: set appendfsync always, or use Redis 7.2 or newer."
                 ) from None
         else:
             if local < 1:
                 raise NotDurableError("Redis has not written the job to disk in time: try again.")
 
-    async def _after_a_write(self, *command: str | int, timeout_s: float) -> Any:  # noqa: ANN401 - as the command has it
-        """Sends a write and a command at once, over one connection; returns the command's reply."""
+    async def _call_after_write(self, *command: str | int, timeout_s: float) -> Any:  # noqa: ANN401 - depends on the command
+        """Sends a write and a command together over one connection; returns the command's reply."""
         write = ("HSET", self._keys.owed, "asked", next(self._numbers))
         return (await self._connection.call_all([write, command], timeout_s=timeout_s + MARGIN_S))[1]

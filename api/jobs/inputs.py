@@ -1,15 +1,15 @@
-"""The inputs of a job: those that cannot be run fail alone, and say so with its result. Pure."""
+"""The inputs of a job: an invalid input fails alone, and its error is part of the job's result. Pure."""
 
 from __future__ import annotations
 
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 
-JobInputs = str | RequestError
-"""A text, or what is wrong with it."""
+JobInput = str | RequestError
+"""A text, or the error of an invalid one."""
 
 
-def checked(text: str, max_chars: int) -> JobInputs:
-    """Returns a text, or what is wrong with it."""
+def check_text(text: str, max_chars: int) -> JobInput:
+    """Returns the text, or its error if it is empty, longer than `max_chars` characters, or not valid Unicode."""
     if not text:
         return InvalidRequestError("The text is empty.")
     if len(text) > max_chars:
@@ -17,5 +17,5 @@ def checked(text: str, max_chars: int) -> JobInputs:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return InvalidRequestError("The text holds a lone surrogate, which is no character.")
+        return InvalidRequestError("The text holds a lone surrogate, which is not a character.")
     return text

@@ -1,66 +1,70 @@
-"""Texts that come as lines of JSON, piece by piece. Pure."""
+"""Parses texts in lines of JSON, from a body that arrives in pieces. Pure."""
 
 from __future__ import annotations
 
 import orjson
 
-from api.jobs.inputs import JobInputs, checked
+from api.jobs.inputs import JobInput, check_text
 from shared.errors import InvalidRequestError, TooLargeError
 
 BYTES_PER_CHAR = 12
-"""Of JSON at most, as in \\ud83d\\ude00."""
+"""Maximum bytes of JSON per character, as in \\ud83d\\ude00."""
 
-AROUND_BYTES = 4_096
+MAX_FRAMING_BYTES = 4_096
+"""Maximum bytes of a line beside its text."""
 
 
 class NdjsonReader:
-    """Reads lines, each a text: a string, or an object with a field `text`. Empty lines are passed over.
+    """Parses lines, each a text: a string, or an object with a field `text`. Empty lines are skipped.
 
     Args:
-        max_inputs: how many there may be.
-        max_chars: how long each may be.
+        max_inputs: maximum number of texts.
+        max_chars: maximum length of a text, in characters.
+
+    Attributes:
+        inputs: number of texts so far.
     """
 
     def __init__(self, max_inputs: int, max_chars: int) -> None:
         self._max_inputs = max_inputs
         self._max_chars = max_chars
-        self._max_bytes = max_chars * BYTES_PER_CHAR + AROUND_BYTES
+        self._max_bytes = max_chars * BYTES_PER_CHAR + MAX_FRAMING_BYTES
         self._rest = b""
         self._line = 0
         self.inputs = 0
 
-    def feed(self, piece: bytes) -> list[JobInputs]:
-        """Returns the texts of the lines that this piece completes, or what is wrong with them.
+    def feed(self, piece: bytes) -> list[JobInput]:
+        """Returns the texts, or their errors, of the lines that this piece completes.
 
         Raises:
-            InvalidRequestError: a line is no text, and the message says which.
-            TooLargeError: these are too many, or a line is far too long.
+            InvalidRequestError: a line is not a text; the message names the line.
+            TooLargeError: there are too many texts, or a line is longer than any valid text.
         """
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > self._max_bytes:
             raise TooLargeError(
-                f"Line {self._line + len(lines) + 1} is too long: a text has {self._max_chars} characters."
+                f"Line {self._line + len(lines) + 1} is too long: a text has at most {self._max_chars} characters."
             )
-        return [given for line in lines if (given := self._text(line)) is not None]
+        return [value for line in lines if (value := self._parse_line(line)) is not None]
 
-    def end(self) -> list[JobInputs]:
-        """Returns the text of the last line, if it is not empty. Raises as `feed` does."""
+    def end(self) -> list[JobInput]:
+        """Returns the text of the last line, unless the line is empty. Raises what `feed` raises."""
         line, self._rest = self._rest, b""
-        given = self._text(line)
-        return [] if given is None else [given]
+        value = self._parse_line(line)
+        return [] if value is None else [value]
 
-    def _text(self, line: bytes) -> JobInputs | None:
+    def _parse_line(self, line: bytes) -> JobInput | None:
         self._line += 1
         if not line.strip():
             return None
         try:
-            found = orjson.loads(line)
+            value = orjson.loads(line)
         except orjson.JSONDecodeError:
             raise InvalidRequestError(f"Line {self._line} is not valid JSON.") from None
-        text = found.get("text") if isinstance(found, dict) else found
+        text = value.get("text") if isinstance(value, dict) else value
         if not isinstance(text, str):
             raise InvalidRequestError(f'Line {self._line}: send "..." or {{"text": "..."}}.')
         self.inputs += 1
         if self.inputs > self._max_inputs:
-            raise TooLargeError(f"There are over {self._max_inputs} texts: make several jobs of them.")
-        return checked(text, self._max_chars)
+            raise TooLargeError(f"There are over {self._max_inputs} texts: split them into several jobs.")
+        return check_text(text, self._max_chars)

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from api.dialects.openapi import Answers, Schema, body_schema, error_answers, request_of
 from api.dialects.responses import InputFailure, Vector
-from api.jobs.schema import LINES, JobBody
+from api.jobs.schema import NDJSON_TYPES, JobBody
 
 
 class AcceptedJob(BaseModel):
@@ -87,7 +87,7 @@ def _operation(
 
 _LINE = {"type": "string", "description": 'A text, or {"text": ...}, on each line.'}
 _JOB_BODY = request_of(body_schema(JobBody))
-_JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in LINES}
+_JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in NDJSON_TYPES}
 _JOB_BODY["parameters"] = [*(each for each in _JOB_BODY["parameters"] if each["name"] != "X-Timeout-Ms"), _IDEMPOTENCY]
 _NO_JOB = {404: "The job does not exist, or belongs to another tenant"}
 _JOB_STATUSES = (400, 401, 403, 404, 429, 500, 503)

@@ -1,4 +1,4 @@
-"""How a job looks over HTTP."""
+"""Jobs and their failures as JSON objects."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
     from shared.messages import Reply
 
 MAX_ERRORS = 100
-"""So many of the inputs that failed are named with the status; all of them, with the result."""
+"""Maximum number of failed inputs in the status of a job; its result holds all of them."""
 
 
-def public_id(queue: str, job_id: str) -> str:
-    """Returns the name under which clients know a job: that of its queue, and 128 random bits."""
+def format_public_id(queue: str, job_id: str) -> str:
+    """Returns the id of a job for clients: the name of its queue, and 128 random bits."""
     return f"{queue}.{job_id}"
 
 
-def parts_of(public: str) -> tuple[str, str]:
-    """Returns the queue and the id of a job that a client names."""
-    queue, _, job_id = public.rpartition(".")
+def split_public_id(public_id: str) -> tuple[str, str]:
+    """Returns the queue and the job id of a public id."""
+    queue, _, job_id = public_id.rpartition(".")
     return queue, job_id
 
 
-def status_url(public: str) -> str:
-    """Returns where the job is."""
-    return f"/jobs/{public}"
+def status_url(public_id: str) -> str:
+    """Returns the path of a job."""
+    return f"/jobs/{public_id}"
 
 
-def result_url(public: str, offset: int = 0, limit: int | None = None) -> str:
-    """Returns where its vectors are, from `offset` on."""
-    asked = f"?offset={offset}" + (f"&limit={limit}" if limit is not None else "")
-    return f"/jobs/{public}/result" + (asked if offset or limit is not None else "")
+def result_url(public_id: str, offset: int = 0, limit: int | None = None) -> str:
+    """Returns the path of a job's vectors, from `offset` on."""
+    query = f"?offset={offset}" + (f"&limit={limit}" if limit is not None else "")
+    return f"/jobs/{public_id}/result" + (query if offset or limit is not None else "")
 
 
-def accepted(public: str, status: str) -> dict[str, object]:
-    """Returns what is told of a job that was taken."""
-    return {"id": public, "status": status, "status_url": status_url(public), "result_url": result_url(public)}
+def accepted_document(public_id: str, status: str) -> dict[str, object]:
+    """Returns the answer for an accepted job."""
+    return {"id": public_id, "status": status, "status_url": status_url(public_id), "result_url": result_url(public_id)}
 
 
-def described(public: str, job: Job, failures: Sequence[Failure]) -> dict[str, object]:
-    """Returns what is told of a job: how far it is, when what happened (seconds of the epoch), what failed."""
+def job_document(public_id: str, job: Job, failures: Sequence[Failure]) -> dict[str, object]:
+    """Returns the status of a job: progress, times (seconds since the epoch), and up to MAX_ERRORS failed inputs."""
     kept = None if job.finished_ms is None else job.finished_ms + job.ttl_ms
     return {
-        **accepted(public, job.status),
+        **accepted_document(public_id, job.status),
         "n": job.n,
         "done": job.done,
         "failed": job.failed,
@@ -66,26 +66,31 @@ def described(public: str, job: Job, failures: Sequence[Failure]) -> dict[str, o
 
 
 def errors_of(failure: Failure) -> list[dict[str, object]]:
-    """Returns what is said of the inputs of a failure, one by one."""
+    """Returns one error for each input of a failure."""
     indexes = range(failure.position, failure.position + failure.n)
     return [{"index": index, "code": failure.code, "message": failure.message} for index in indexes]
 
 
-class Rows:
-    """The vectors of a job from `start` up to `stop`, and what has failed of them.
+class JobRows:
+    """The vectors of a job's inputs from `start` up to `stop`, and the errors of the failed ones.
 
     Args:
-        replies: in order, as far as there are any; the first and the last may reach beyond.
+        replies: in order, as far as there are any; the first and the last may extend beyond the bounds.
         start: index of the first input.
-        stop: index after the last.
-        expired: whether some may never have run.
+        stop: index after the last input.
+        expired: whether the job has expired, so that some inputs may never have run.
+
+    Attributes:
+        vectors: a vector for each input, or None if it failed.
+        errors: those of the failed inputs.
+        dim: dimension of the vectors; 0 if there are none.
 
     Raises:
-        JobNotFoundError: some are missing, and should be there: they are not kept any more.
+        JobNotFoundError: a result is missing although the job has not expired: Redis no longer keeps it.
     """
 
     def __init__(self, replies: Sequence[Reply], start: int, stop: int, *, expired: bool) -> None:
-        self.found: list[NDArray[np.float32] | None] = [None] * (stop - start)
+        self.vectors: list[NDArray[np.float32] | None] = [None] * (stop - start)
         self.errors: list[dict[str, object]] = []
         self.dim = 0
         for reply in replies:
@@ -95,21 +100,21 @@ class Rows:
                 self.dim = reply.dim
                 vectors = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
                 for at in range(max(start, reply.position), min(stop, reply.position + reply.n)):
-                    self.found[at - start] = vectors[at - reply.position]
-        named = {each["index"] for each in self.errors}
+                    self.vectors[at - start] = vectors[at - reply.position]
+        failed_indexes = {each["index"] for each in self.errors}
         for index in range(start, stop):
-            if self.found[index - start] is None and index not in named:
+            if self.vectors[index - start] is None and index not in failed_indexes:
                 if not expired:
-                    raise JobNotFoundError("Results of this job are not kept any more.")
-                late = "The job expired before this input had run."
-                self.errors.append({"index": index, "code": "deadline_exceeded", "message": late})
+                    raise JobNotFoundError("Redis no longer keeps the results of this job: submit it again.")
+                message = "The job expired before this input had run."
+                self.errors.append({"index": index, "code": "deadline_exceeded", "message": message})
 
     def array(self, dim: int) -> NDArray[np.float32]:
-        """Returns the vectors as an array of shape (stop - start, dim): NaN for what failed."""
-        nothing = np.full(dim, np.nan, dtype="<f4")
-        if not self.found:
+        """Returns the vectors as an array of shape (stop - start, dim), with NaN for failed inputs."""
+        nan_row = np.full(dim, np.nan, dtype="<f4")
+        if not self.vectors:
             return np.empty((0, dim), dtype="<f4")
-        return np.stack([nothing if each is None else each for each in self.found])
+        return np.stack([nan_row if each is None else each for each in self.vectors])
 
 
 def _seconds(ms: int | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The routes of jobs."""
+"""The HTTP routes of jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from api.http.handler import answer_errors, client_address, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
 from api.jobs.openapi import OPERATIONS
-from api.jobs.representation import MAX_ERRORS, accepted, described, parts_of, public_id
+from api.jobs.representation import MAX_ERRORS, accepted_document, format_public_id, job_document, split_public_id
 from shared import jobs
 from shared.errors import (
     InvalidRequestError,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 NATIVE = Native()
 MAX_WAIT_S = 60.0
-LOOK_UP_S = 1.0
-"""Who waits looks up so often: whether the gateway drains, and whether the key still opens."""
+RECHECK_INTERVAL_S = 1.0
+"""Interval at which a waiting client's API key is checked again, and whether the gateway drains."""
 
 UNFINISHED_RETRY_S = 1.0
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -50,14 +50,14 @@ _WHOLE = re.compile(r"[0-9]{1,10}")
 
 Route = Callable[[Request], Awaitable[Response]]
 
-JOB, RESULT = "/jobs/{id}", "/jobs/{id}/result"
-"""What stands for `id` is read from the path by hand: an argument would have FastAPI document a shape of its own."""
+JOB_PATH, RESULT_PATH = "/jobs/{id}", "/jobs/{id}/result"
+"""`id` is read from the path by hand: as an argument, FastAPI would add a validation error to the description."""
 
 router = APIRouter()
 
 
-def _answering(route: Route) -> Route:
-    """Has errors told as they are on /embed."""
+def _with_error_answers(route: Route) -> Route:
+    """Answers errors in the native format, and counts the answer."""
 
     @wraps(route)
     async def answer(request: Request) -> Response:
@@ -71,100 +71,104 @@ def _answering(route: Route) -> Route:
 
 
 @router.post("/jobs", status_code=202, summary=OPERATIONS["make"].summary, **OPERATIONS["make"].options)
-@_answering
+@_with_error_answers
 async def make(request: Request) -> Response:
-    """Takes a job."""
+    """Accepts a job."""
     state: State = request.app.state.redbatch
     try:
         tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
-    queue, job_id = await creation.take(request, state, tenant)
-    public = public_id(queue.name, job_id)
+    queue, job_id = await creation.create_job(request, state, tenant)
+    public_id = format_public_id(queue.name, job_id)
     status = "queued"
-    with suppress(RedisUnreachableError):  # it is taken, whether its status can be told or not
+    with suppress(RedisUnreachableError):  # the job is accepted, even if its status cannot be read
         job = await queue.job_store.find(job_id)
         if job is None:
-            raise UnavailableError("Redis has lost the job as soon as it was made: send it again.")
+            raise UnavailableError("Redis has lost the job right after its creation: send it again.")
         status = job.status
-    return _json(accepted(public, status), 202)
+    return _json(accepted_document(public_id, status), 202)
 
 
-@router.get(JOB, summary=OPERATIONS["show"].summary, **OPERATIONS["show"].options)
-@_answering
+@router.get(JOB_PATH, summary=OPERATIONS["show"].summary, **OPERATIONS["show"].options)
+@_with_error_answers
 async def show(request: Request) -> Response:
-    """Tells how far a job is; with `wait`, as soon as it has ended."""
-    wait_s = _number(request, "wait", 0, MAX_WAIT_S)
-    job_store, job, public = await _found(request)
+    """Returns the status of a job; with `wait`, as soon as the job has ended."""
+    wait_s = _query_number(request, "wait", 0, MAX_WAIT_S)
+    job_store, job, public_id = await _find_job(request)
     state: State = request.app.state.redbatch
-    ends = time.monotonic() + wait_s
-    while not job.ended and not state.draining and (left := ends - time.monotonic()) > 0:
-        await job_store.ended(job.job_id, min(left, LOOK_UP_S))
-        job_store, job, public = await _found(request)
-    return await _described(job_store, job, public)
+    deadline = time.monotonic() + wait_s
+    while not job.ended and not state.draining and (left_s := deadline - time.monotonic()) > 0:
+        await job_store.wait_until_ended(job.job_id, min(left_s, RECHECK_INTERVAL_S))
+        job_store, job, public_id = await _find_job(request)
+    return await _job_response(job_store, job, public_id)
 
 
-@router.delete(JOB, summary=OPERATIONS["cancel"].summary, **OPERATIONS["cancel"].options)
-@_answering
+@router.delete(JOB_PATH, summary=OPERATIONS["cancel"].summary, **OPERATIONS["cancel"].options)
+@_with_error_answers
 async def cancel(request: Request) -> Response:
-    """Ends a job, if it has not ended."""
-    job_store, job, public = await _found(request)
-    await jobs.cancel(job_store.reading, job_store.keys, job.job_id)
-    job_store, job, public = await _found(request)
-    return await _described(job_store, job, public)
+    """Cancels a job, unless it has ended."""
+    job_store, job, public_id = await _find_job(request)
+    await jobs.cancel(job_store.connection, job_store.keys, job.job_id)
+    job_store, job, public_id = await _find_job(request)
+    return await _job_response(job_store, job, public_id)
 
 
-@router.get(RESULT, summary=OPERATIONS["result"].summary, **OPERATIONS["result"].options)
-@_answering
+@router.get(RESULT_PATH, summary=OPERATIONS["result"].summary, **OPERATIONS["result"].options)
+@_with_error_answers
 async def result(request: Request) -> Response:
-    """Gives the vectors of a job that has ended."""
-    job_store, job, public = await _found(request)
+    """Returns the vectors of a job that has ended."""
+    job_store, job, public_id = await _find_job(request)
     if job.status == "cancelled":
         raise JobGoneError("This job was cancelled, so it has no result.")
     if not job.ended:
         raise JobUnfinishedError(
-            f"This job is {job.status}: ask again when it has ended.", retry_after_s=UNFINISHED_RETRY_S
+            f"This job is {job.status}: try again when it has ended.", retry_after_s=UNFINISHED_RETRY_S
         )
-    offset = min(job.n, int(_number(request, "offset", 0, float(job.n))))
+    offset = min(job.n, int(_query_number(request, "offset", 0, float(job.n))))
     if results.NPY in request.headers.get("accept", ""):
-        stop = min(job.n, offset + int(_number(request, "limit", job.n, float(job.n))))
+        stop = min(job.n, offset + int(_query_number(request, "limit", job.n, float(job.n))))
         dim = await results.dim_of(job_store, job)
-        size = len(results.npy_head(stop - offset, dim)) + (stop - offset) * dim * 4
+        size = len(results.npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
-        return StreamingResponse(results.npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
-    limit = max(1, int(_number(request, "limit", results.MAX_IN_A_PAGE, results.MAX_IN_A_PAGE)))
-    return Response(await results.page(job_store, job, public, offset, limit), media_type=JSON)
+        return StreamingResponse(results.iter_npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
+    limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_VECTORS, results.MAX_PAGE_VECTORS)))
+    return Response(await results.json_page(job_store, job, public_id, offset, limit), media_type=JSON)
 
 
-async def _found(request: Request) -> tuple[JobStore, Job, str]:
-    """Returns the job that a request is about, if it is that of who asks. Raises JobNotFoundError."""
+async def _find_job(request: Request) -> tuple[JobStore, Job, str]:
+    """Returns the job that a request names, with its store and public id.
+
+    Raises:
+        JobNotFoundError: it does not exist, or belongs to another tenant.
+    """
     state: State = request.app.state.redbatch
     tenant = await state.authenticate(request.headers, client_address(request.scope), "jobs")
-    public = request.path_params["id"]
-    queue_name, job_id = parts_of(public)
+    public_id = request.path_params["id"]
+    queue_name, job_id = split_public_id(public_id)
     queue = state.queues.of_name(queue_name)
     if queue is not None:
         request.scope["state"][QUEUE] = queue.name
     job = await queue.job_store.find(job_id) if queue is not None and _JOB_ID.fullmatch(job_id) else None
     if queue is None or job is None or job.owner != tenant.name:
-        raise JobNotFoundError("There is no such job: it never was, or it was too long ago.")
-    return queue.job_store, job, public
+        raise JobNotFoundError("This job does not exist: check its id; ended jobs are deleted after a while.")
+    return queue.job_store, job, public_id
 
 
-async def _described(job_store: JobStore, job: Job, public: str) -> Response:
-    failures = await jobs.failures(job_store.reading, job_store.keys, job.job_id, MAX_ERRORS) if job.failed else []
-    return _json(described(public, job, failures), 200)
+async def _job_response(job_store: JobStore, job: Job, public_id: str) -> Response:
+    failures = await jobs.failures(job_store.connection, job_store.keys, job.job_id, MAX_ERRORS) if job.failed else []
+    return _json(job_document(public_id, job, failures), 200)
 
 
-def _number(request: Request, name: str, default: float, most: float) -> float:
-    """Returns a whole number of the query, at most so large. Raises InvalidRequestError: it is none."""
-    given = request.query_params.get(name)
-    if given is None:
+def _query_number(request: Request, name: str, default: float, maximum: float) -> float:
+    """Returns a whole number of the query, limited to `maximum`. Raises InvalidRequestError: it is not one."""
+    value = request.query_params.get(name)
+    if value is None:
         return default
-    if not _WHOLE.fullmatch(given):
+    if not _WHOLE.fullmatch(value):
         raise InvalidRequestError(f"{name}: send a whole number.", param=name)
-    return min(most, float(given))
+    return min(maximum, float(value))
 
 
-def _json(told: dict[str, object], status: int) -> Response:
-    return Response(orjson.dumps(told), status, media_type=JSON)
+def _json(document: dict[str, object], status: int) -> Response:
+    return Response(orjson.dumps(document), status, media_type=JSON)

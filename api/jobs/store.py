@@ -1,4 +1,4 @@
-"""The jobs of one queue, as a gateway sees them."""
+"""The jobs of one queue: a gateway reads them, and waits for their end."""
 
 from __future__ import annotations
 
@@ -16,70 +16,72 @@ if TYPE_CHECKING:
     from shared.connection import QueueConnections, RedisConnection
     from shared.jobs import Job
 
-EVERY_S = 0.1
-"""How often it is asked whether jobs have ended for which somebody waits: once for all of them."""
+POLL_INTERVAL_S = 0.1
+"""Interval of the polls for the end of jobs; one poll covers all jobs that clients wait for."""
 
 
 class JobStore:
-    """Reads jobs, and tells who waits for one that it has ended.
+    """Reads jobs, and wakes those who wait for the end of one.
 
-    Whoever waits holds no connection: all of them are one question.
+    A wait holds no connection: one poll covers all waits.
 
     Attributes:
-        reading: a connection for what is short.
-        writing: another, for uploads, which may take long.
-        durability: waits until they are durable.
+        keys: Redis keys of the queue.
+        connection: for short commands.
+        upload_connection: for uploads, which may take long.
+        durability: waits until jobs are durable.
     """
 
     def __init__(self, queue: QueueConnections) -> None:
         self.keys = queue.keys
-        self.reading: RedisConnection = queue.connection("jobs")
-        self.writing: RedisConnection = queue.connection("upload")
+        self.connection: RedisConnection = queue.connection("jobs")
+        self.upload_connection: RedisConnection = queue.connection("upload")
         self.durability = Durability(queue.connection("durable"), queue.keys)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
 
     async def find(self, job_id: str) -> Job | None:
-        """Returns a job; None if there is none. Raises RedisUnreachableError."""
-        return await jobs.find(self.reading, self.keys, job_id)
+        """Returns a job, or None if it does not exist. Raises RedisUnreachableError."""
+        return await jobs.find(self.connection, self.keys, job_id)
 
     async def has_jobs(self) -> bool:
-        """Whether there are jobs that have not ended, or whose results are kept. Raises RedisUnreachableError."""
-        return bool(await jobs.latest(self.reading, self.keys, 1))
+        """Whether any job has not ended, or has results that are kept. Raises RedisUnreachableError."""
+        return bool(await jobs.latest(self.connection, self.keys, 1))
 
-    async def ended(self, job_id: str, timeout_s: float) -> None:
-        """Returns when a job has ended or is gone, or when the time is over."""
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(job_id, set()).add(told)
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask())
+    async def wait_until_ended(self, job_id: str, timeout_s: float) -> None:
+        """Waits until a job has ended or does not exist, for `timeout_s` seconds at most."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(job_id, set()).add(future)
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll())
         try:
             async with asyncio.timeout(timeout_s):
-                await told
+                await future
         except TimeoutError:
             return
         finally:
-            waiting = self._waiting.get(job_id, set())
-            waiting.discard(told)
-            if not waiting:
+            futures = self._waiting.get(job_id, set())
+            futures.discard(future)
+            if not futures:
                 self._waiting.pop(job_id, None)
 
     async def stop(self) -> None:
-        """Asks no more."""
+        """Stops polling."""
         await self.durability.stop()
-        if self._asking is not None:
-            await cancel_and_wait([self._asking])
+        if self._poll_task is not None:
+            await cancel_and_wait([self._poll_task])
 
-    async def _ask(self) -> None:
+    async def _poll(self) -> None:
         while self._waiting:
-            asked = list(self._waiting)
+            job_ids = list(self._waiting)
             with suppress(RedisUnreachableError):
-                for job_id, status in zip(asked, await jobs.statuses(self.reading, self.keys, asked), strict=True):
+                statuses = await jobs.statuses(self.connection, self.keys, job_ids)
+                for job_id, status in zip(job_ids, statuses, strict=True):
                     if status in ("", *FINAL_STATUSES):
-                        self._tell(job_id)
-            await asyncio.sleep(EVERY_S)
+                        self._wake(job_id)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
-    def _tell(self, job_id: str) -> None:
-        for told in self._waiting.pop(job_id, ()):
-            if not told.done():
-                told.set_result(None)
+    def _wake(self, job_id: str) -> None:
+        for future in self._waiting.pop(job_id, ()):
+            if not future.done():
+                future.set_result(None)

@@ -1,4 +1,4 @@
-"""Brings a job into Redis, portion by portion, and makes it."""
+"""Uploads a job's inputs to Redis in portions, and creates the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from api.dispatch.admission import rate_limited_error
 from api.dispatch.splitting import estimate_tokens
-from api.jobs.inputs import JobInputs
+from api.jobs.inputs import JobInput
 from shared import jobs
 from shared.codec import encode_body
 from shared.errors import (
@@ -34,24 +34,28 @@ if TYPE_CHECKING:
     from shared.messages import Heartbeat
     from shared.tenants import Limits
 
-PORTION_BYTES = 2**20
-PORTION_ENTRIES = 256
-PORTION_S = 30.0
-"""Of who sends slowly something goes to Redis so often: what is there is forgotten after jobs.UPLOAD_TTL_MS."""
+FLUSH_BYTES = 2**20
+FLUSH_ENTRIES = 256
+"""Bounds of one portion: bytes of its bodies, and number of its entries and failures."""
+
+FLUSH_INTERVAL_S = 30.0
+"""Flush interval of slow uploads; shorter than jobs.UPLOAD_TTL_MS, after which Redis drops a partial job."""
 
 UNKNOWN_DIM = 1_024
+"""Assumed dimension of the vectors while no worker is known."""
+
 REPLY_BYTES = 64
-"""What a result takes beside its vector, about."""
+"""Approximate bytes of a result beside its vector."""
 
 FULL_RETRY_S = 10.0
-MAKE_TRIES = 3
-MAKE_PAUSE_S = 0.3
+CREATE_ATTEMPTS = 3
+CREATE_PAUSE_S = 0.3
 
 
 class JobRequest(NamedTuple):
-    """How a job is to be made, but for its inputs.
+    """The attributes of a job, without its inputs.
 
-    `tenant` owns it, and is held to its `limits`. `idempotency` is the client's key, if it sent one.
+    `tenant` owns the job, and `limits` apply to it. `idempotency` is the client's idempotency key, or "".
     """
 
     tenant: str
@@ -61,148 +65,160 @@ class JobRequest(NamedTuple):
 
 
 class JobUpload:
-    """One job on its way into Redis.
+    """Uploads one job.
 
     Args:
-        desk: of its queue.
-        settings: have the bounds.
-        wanted: how it is to be made.
+        job_store: of the job's queue.
+        settings: with the bounds of jobs.
+        request: the attributes of the job.
+
+    Attributes:
+        job_id: 128 random bits.
+        lane: index of keys.LANES.
     """
 
-    def __init__(self, job_store: JobStore, settings: GatewaySettings, wanted: JobRequest) -> None:
-        self._desk = job_store
+    def __init__(self, job_store: JobStore, settings: GatewaySettings, request: JobRequest) -> None:
+        self._job_store = job_store
         self._settings = settings
-        self._wanted = wanted
-        self._given: list[JobInputs] = []
-        self._drafts: list[NewEntry] = []
+        self._request = request
+        self._buffer: list[JobInput] = []
+        self._new_entries: list[NewEntry] = []
         self._failures: list[Failure] = []
         self._bytes = 0
-        self._entries = 0
-        self._failed = 0
-        self._inputs = 0
+        self._num_entries = 0
+        self._num_failed = 0
+        self._num_inputs = 0
         self._cost = 0
-        self._put_at = time.monotonic()
-        self._digest = hashlib.sha256(f"{wanted.lane}".encode())
+        self._flushed_at = time.monotonic()
+        self._digest = hashlib.sha256(f"{request.lane}".encode())
         self.job_id = secrets.token_hex(16)
-        self.lane = wanted.lane
+        self.lane = request.lane
 
-    async def add(self, given: Sequence[JobInputs]) -> None:
-        """Takes in texts, and brings them to Redis a portion at a time. Raises Unavailable: Redis is away, or full."""
-        self._given += given
-        size = self._settings.inputs_per_entry
-        start = 0
-        while len(self._given) - start >= size:
-            self._new_entry(self._given[start : start + size])
-            start += size
-            if self._bytes >= PORTION_BYTES or len(self._drafts) + len(self._failures) >= PORTION_ENTRIES:
-                await self._put()
-        del self._given[:start]
-        if time.monotonic() - self._put_at > PORTION_S:
-            await self._put()
-
-    async def make(self, workers: Sequence[Heartbeat], traceparent: str = "") -> str:
-        """Makes the job, and returns its id: that of an earlier one, if the same was asked for with the same key.
-
-        Its entries carry `traceparent`.
+    async def add(self, inputs: Sequence[JobInput]) -> None:
+        """Adds inputs, and uploads each full portion.
 
         Raises:
-            InvalidRequestError: it has no texts.
-            KeyReusedError: the key stands for something else.
-            JobsFullError: too much is asked for already.
-            RateLimited: its tenant has had what it may have for now.
-            NotDurableError: it has not become as durable as it is to be. Without an idempotency key, it was cancelled.
-            Unavailable: Redis is away, or full. With an idempotency key, it is safe to ask again.
+            UnavailableError: Redis is out of reach, or full.
         """
-        self._new_entry(self._given)
-        self._given = []
-        if not self._inputs:
+        self._buffer += inputs
+        size = self._settings.inputs_per_entry
+        start = 0
+        while len(self._buffer) - start >= size:
+            self._add_inputs(self._buffer[start : start + size])
+            start += size
+            if self._bytes >= FLUSH_BYTES or len(self._new_entries) + len(self._failures) >= FLUSH_ENTRIES:
+                await self._flush()
+        del self._buffer[:start]
+        if time.monotonic() - self._flushed_at > FLUSH_INTERVAL_S:
+            await self._flush()
+
+    async def create(self, workers: Sequence[Heartbeat], traceparent: str = "") -> str:
+        """Creates the job, and returns its id, or that of an earlier job with the same content and idempotency key.
+
+        The job's entries carry `traceparent`.
+
+        Raises:
+            InvalidRequestError: the job has no texts.
+            KeyReusedError: the idempotency key belongs to another job.
+            JobsFullError: the inputs that jobs still have to run, or Redis' memory, have reached their bound.
+            RateLimitedError: the tenant's rate limit is exceeded.
+            NotDurableError: the job did not become durable in time. Without an idempotency key, it was cancelled.
+            UnavailableError: Redis is out of reach, or full. With an idempotency key, it is safe to send the job again.
+        """
+        self._add_inputs(self._buffer)
+        self._buffer = []
+        if not self._num_inputs:
             raise InvalidRequestError("There is no text: send at least one.")
-        await self._put()
+        await self._flush()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
         settings = self._settings
-        room = JobCapacity(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio)
-        made = await self._made(self._making(traceparent), room)
-        if made.status == "different":
-            raise KeyReusedError("This Idempotency-Key stands for another job already: send another key.")
-        if made.status == "lost":
-            raise UnavailableError("Redis has lost what came before: send the job again.")
-        if made.status == "limited":
-            raise rate_limited_error(made.wait_ms, random.random())  # noqa: S311 - spreads clients
-        if made.status == "full":
-            raise JobsFullError("There is no room for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
+        capacity = JobCapacity(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio)
+        result = await self._create(self._job_spec(traceparent), capacity)
+        if result.status == "different":
+            raise KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
+        if result.status == "lost":
+            raise UnavailableError("Redis has lost the inputs uploaded so far: send the job again.")
+        if result.status == "limited":
+            raise rate_limited_error(result.wait_ms, random.random())  # noqa: S311 - spreads clients
+        if result.status == "full":
+            raise JobsFullError("There is no capacity for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
-            await self._desk.durability.confirm(settings.job_durability, settings.job_durable_s)
+            await self._job_store.durability.confirm(settings.job_durability, settings.job_durable_s)
         except (NotDurableError, RedisUnreachableError):
-            if made.status == "ok" and not self._wanted.idempotency:  # with a key, somebody else may count on it
+            if (
+                result.status == "ok" and not self._request.idempotency
+            ):  # with a key, another request may have got its id
                 with suppress(RedisUnreachableError):
-                    await jobs.cancel(self._desk.writing, self._desk.keys, made.job_id)
+                    await jobs.cancel(self._job_store.upload_connection, self._job_store.keys, result.job_id)
             raise
-        return made.job_id
+        return result.job_id
 
-    async def forget(self) -> None:
-        """Removes what was put, as far as that can be done now; the rest goes by itself."""
+    async def discard(self) -> None:
+        """Removes the uploaded inputs if Redis answers; otherwise they expire after jobs.UPLOAD_TTL_MS."""
         with suppress(RedbatchError):
-            await jobs.discard_upload(self._desk.writing, self._desk.keys, self.job_id)
+            await jobs.discard_upload(self._job_store.upload_connection, self._job_store.keys, self.job_id)
 
-    async def _made(self, making: JobSpec, room: JobCapacity) -> jobs.CreateResult:
-        """Repeats a call whose answer was lost, which makes nothing twice."""
-        for _ in range(MAKE_TRIES - 1):
+    async def _create(self, spec: JobSpec, capacity: JobCapacity) -> jobs.CreateResult:
+        """Creates the job; repeats the call if its answer was lost, which creates no second job."""
+        for _ in range(CREATE_ATTEMPTS - 1):
             try:
-                return await jobs.create(self._desk.writing, self._desk.keys, making, room)
+                return await jobs.create(self._job_store.upload_connection, self._job_store.keys, spec, capacity)
             except RedisUnreachableError:
-                await asyncio.sleep(MAKE_PAUSE_S)
-        return await jobs.create(self._desk.writing, self._desk.keys, making, room)
+                await asyncio.sleep(CREATE_PAUSE_S)
+        return await jobs.create(self._job_store.upload_connection, self._job_store.keys, spec, capacity)
 
-    def _making(self, traceparent: str) -> JobSpec:
-        tenant, settings = self._wanted.tenant, self._settings
+    def _job_spec(self, traceparent: str) -> JobSpec:
+        tenant, settings = self._request.tenant, self._settings
         return JobSpec(
             job_id=self.job_id,
-            entries=self._entries,
-            failed=self._failed,
-            inputs=self._inputs,
+            entries=self._num_entries,
+            failed=self._num_failed,
+            inputs=self._num_inputs,
             per_entry=settings.inputs_per_entry,
             owner=tenant,
             tenant=tenant,
-            lane=self._wanted.lane,
+            lane=self._request.lane,
             timeout_ms=int(settings.job_timeout_s * 1000),
             ttl_ms=int(settings.job_ttl_s * 1000),
-            idempotency=_digest(f"{tenant}\0{self._wanted.idempotency}") if self._wanted.idempotency else "",
+            idempotency=_digest(f"{tenant}\0{self._request.idempotency}") if self._request.idempotency else "",
             digest=self._digest.hexdigest(),
             cost=self._cost,
-            limits=self._wanted.limits,
+            limits=self._request.limits,
             traceparent=traceparent,
         )
 
-    def _new_entry(self, given: Sequence[JobInputs]) -> None:
-        """Makes entries of some inputs: one, or more where some of them cannot be run."""
-        run: list[str] = []
-        for each in [*given, None]:
+    def _add_inputs(self, inputs: Sequence[JobInput]) -> None:
+        """Turns inputs into one entry, or into several around inputs that are invalid, which become failures."""
+        texts: list[str] = []
+        for each in [*inputs, None]:
             if isinstance(each, str):
-                run.append(each)
+                texts.append(each)
                 continue
-            if run:
-                self._draft_texts(run)
-                run = []
+            if texts:
+                self._add_entry(texts)
+                texts = []
             if each is not None:
                 self._digest.update(each.code.encode())
-                self._failures.append(Failure(self.job_id, self._inputs, 1, each.code, each.message))
-                self._inputs += 1
+                self._failures.append(Failure(self.job_id, self._num_inputs, 1, each.code, each.message))
+                self._num_inputs += 1
 
-    def _draft_texts(self, texts: Sequence[str]) -> None:
+    def _add_entry(self, texts: Sequence[str]) -> None:
         body = encode_body(Body(EMBED, tuple(texts)))
         self._digest.update(body)
         cost = sum(map(estimate_tokens, texts))
-        self._drafts.append(NewEntry(self._inputs, len(texts), cost, body))
-        self._inputs += len(texts)
+        self._new_entries.append(NewEntry(self._num_inputs, len(texts), cost, body))
+        self._num_inputs += len(texts)
         self._cost += cost
         self._bytes += len(body)
 
-    async def _put(self) -> None:
-        if self._drafts or self._failures:
-            self._entries += len(self._drafts)
-            self._failed += len(self._failures)
-            await jobs.upload(self._desk.writing, self._desk.keys, self.job_id, self._drafts, self._failures)
-            self._drafts, self._failures, self._bytes, self._put_at = [], [], 0, time.monotonic()
+    async def _flush(self) -> None:
+        if self._new_entries or self._failures:
+            self._num_entries += len(self._new_entries)
+            self._num_failed += len(self._failures)
+            await jobs.upload(
+                self._job_store.upload_connection, self._job_store.keys, self.job_id, self._new_entries, self._failures
+            )
+            self._new_entries, self._failures, self._bytes, self._flushed_at = [], [], 0, time.monotonic()
 
 
 def _digest(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Texts that come as lines of JSON."""
+"""Texts in lines of JSON."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.jobs.inputs import JobInputs
+from api.jobs.inputs import JobInput
 from api.jobs.ndjson import NdjsonReader
 from shared.errors import InvalidRequestError, TooLargeError
 
 
-def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 50) -> list[JobInputs]:
-    """Returns the texts of a body that comes in pieces."""
+def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 50) -> list[JobInput]:
+    """Returns the texts of a body that arrives in pieces, cut at these offsets."""
     lines = NdjsonReader(max_inputs, max_chars)
     marks = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
-    found = [text for start, stop in pairwise(marks) for text in lines.feed(body[start:stop])]
-    found += lines.end()
-    assert lines.inputs == len(found)
-    return found
+    texts = [text for start, stop in pairwise(marks) for text in lines.feed(body[start:stop])]
+    texts += lines.end()
+    assert lines.inputs == len(texts)
+    return texts
 
 
 @given(
@@ -33,14 +33,14 @@ def read(body: bytes, cuts: list[int], max_inputs: int = 100, max_chars: int = 5
 def test_texts_are_the_same_however_the_body_is_cut(
     texts: list[str], cuts: list[int], wrapped: bool, ending: bytes
 ) -> None:
-    """As strings or objects, with a last line that ends or not."""
+    """The texts do not depend on the cuts, on strings or objects, or on an end of the last line."""
     lines = [json.dumps({"id": 7, "text": text} if wrapped else text).encode() for text in texts]
     assert read(ending.join(lines), cuts) == texts
     assert read(b"".join(line + ending for line in lines), cuts) == texts
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b"{", "Line 3 is not valid JSON"),
         (b"12", "Line 3: send"),
@@ -49,16 +49,16 @@ def test_texts_are_the_same_however_the_body_is_cut(
         (b"[" * 100_000, "Line 3"),
     ],
 )
-def test_a_line_that_is_no_text_is_named(line: bytes, said: str) -> None:
-    """With what may be sent instead; never with the line itself."""
-    with pytest.raises((InvalidRequestError, TooLargeError), match=said):
+def test_the_error_names_a_line_that_is_not_a_text(line: bytes, message: str) -> None:
+    """The message says what a line may be, and does not repeat the line."""
+    with pytest.raises((InvalidRequestError, TooLargeError), match=message):
         read(b'"a"\n\n' + line + b'\n"b"\n', [])
 
 
-def test_a_text_that_cannot_be_run_fails_alone() -> None:
-    """Empty, too long, or no text that UTF-8 can carry: the others go on."""
-    found = read(b'"a"\n"' + b"b" * 51 + b'"\n""\n"c"\n', [])
-    assert [each if isinstance(each, str) else each.code for each in found] == [
+def test_an_invalid_text_fails_alone() -> None:
+    """A text that is empty, too long or not valid Unicode becomes an error, and the other texts are kept."""
+    texts = read(b'"a"\n"' + b"b" * 51 + b'"\n""\n"c"\n', [])
+    assert [each if isinstance(each, str) else each.code for each in texts] == [
         "a",
         "too_large",
         "invalid_request",
@@ -66,15 +66,15 @@ def test_a_text_that_cannot_be_run_fails_alone() -> None:
     ]
 
 
-def test_a_line_that_is_far_too_long_is_named() -> None:
-    """While it is still coming: it is not held."""
+def test_the_error_names_a_line_that_is_far_too_long() -> None:
+    """The line is refused before its end has arrived, so that it is not held in memory."""
     lines = NdjsonReader(10, 50)
     with pytest.raises(TooLargeError, match="Line 2 is too long"):
         lines.feed(b'"a"\n"' + b"b" * 10_000)
 
 
-def test_too_many_texts() -> None:
-    """Are told at the first that is too many."""
+def test_the_number_of_texts_is_limited() -> None:
+    """The first text over the limit raises the error."""
     assert len(read(b'"a"\n' * 5, [], max_inputs=5)) == 5
     with pytest.raises(TooLargeError, match="over 5 texts"):
         read(b'"a"\n' * 6, [], max_inputs=5)
