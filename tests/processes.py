@@ -24,7 +24,7 @@ from shared.keys import Keys
 from shared.messages import Heartbeat
 from shared.process.parent_death import wrap_command
 from shared.producer import queue_stats
-from tests.users import in_its_role
+from tests.users import with_role_user
 from tests.waiting import wait_until
 
 STOP_S = 15.0
@@ -68,7 +68,7 @@ class Program:
         """All that it and its descendants have written."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def logged(self, message: str) -> list[dict[str, Any]]:
+    def log_records(self, message: str) -> list[dict[str, Any]]:
         """Returns the log lines with this message, as they were logged; lines that are no JSON are passed over."""
         found = []
         for line in self.output.splitlines():
@@ -100,7 +100,7 @@ class Program:
         self._popen.kill()
         self._popen.wait(STOP_S)
 
-    async def exit(self, timeout_s: float = STOP_S) -> int:
+    async def wait_until_ended(self, timeout_s: float = STOP_S) -> int:
         """Waits for its end and returns the exit code."""
         await wait_until(lambda: not self.running, f"{self.name} has ended", timeout_s=timeout_s)
         return self._popen.wait()
@@ -109,9 +109,9 @@ class Program:
         """Ends it with SIGTERM and returns the exit code; one that has ended already keeps its own."""
         if self.running:
             self.signal(signal.SIGTERM)
-        return await self.exit(timeout_s)
+        return await self.wait_until_ended(timeout_s)
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of its log, for the message of a failed test."""
         return "\n".join([f"--- {self.name}", *self.output.splitlines()[-LAST_LINES:]])
 
@@ -129,14 +129,14 @@ class Processes:
 
     async def start(self, name: str, module: str, env: Mapping[str, str], ready: Ready | None = None) -> Program:
         """Starts `python -m module` with the given environment and waits until it is ready."""
-        env = in_its_role(module, env)
+        env = with_role_user(module, env)
         program = Program(name, module, env, self._folder / f"{len(self._all)}-{name}.log")
         self._all.append(program)
         if ready is not None:
-            await self.until_ready(program, ready)
+            await self.wait_until_ready(program, ready)
         return program
 
-    async def until_ready(self, program: Program, ready: Ready, timeout_s: float = START_S) -> None:
+    async def wait_until_ready(self, program: Program, ready: Ready, timeout_s: float = START_S) -> None:
         """Waits until a program is ready; fails with its last words when it ends instead."""
 
         async def ready_or_gone() -> bool:
@@ -146,8 +146,8 @@ class Processes:
         try:
             await wait_until(ready_or_gone, f"{program.name} is ready", timeout_s=timeout_s, poll_s=0.02)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{program.last_words()}") from None
-        assert program.running, f"{program.name} ended\n{program.last_words()}"
+            raise AssertionError(f"{error}\n{program.log_tail()}") from None
+        assert program.running, f"{program.name} ended\n{program.log_tail()}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,12 +159,12 @@ class Processes:
                 program.signal(signal.SIGTERM)
         for program in self._all:
             try:
-                await program.exit()
+                await program.wait_until_ended()
             except AssertionError:
                 slow.append(program.name)
                 program.kill()
         left = self._remove_what_is_left()
-        sys.stdout.write("\n".join(program.last_words() for program in self._all))  # shown when the test fails
+        sys.stdout.write("\n".join(program.log_tail() for program in self._all))  # shown when the test fails
         assert (slow, left) == ([], []), "programs that did not stop, and processes that they left"
 
     def _remove_what_is_left(self) -> list[str]:
@@ -180,7 +180,7 @@ class Processes:
         return named
 
 
-def worker_ready(connection: RedisConnection, keys: Keys) -> Ready:
+def heartbeat_is_ready(connection: RedisConnection, keys: Keys) -> Ready:
     """Returns what tells that a worker has said in its heartbeat that it is ready."""
 
     async def ready(program: Program) -> bool:

@@ -19,7 +19,7 @@ CHUNK_BYTES = 65_536
 SETNAME = re.compile(rb"SETNAME\r\n\$\d+\r\n([^\r]+)\r\n")
 
 
-class Fate(Enum):
+class ReplyAction(Enum):
     """What becomes of a reply."""
 
     PASS = "pass"
@@ -55,10 +55,10 @@ class FaultProxy:
         self._user = f"{where.username}:{where.password}@" if where.username else ""
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
-        self._fates: list[Fate] = []
+        self._fates: list[ReplyAction] = []
         self.delay_s: Callable[[], float] = lambda: 0.0
-        self.fate_of: Callable[[str], Fate] = lambda _name: Fate.PASS
-        self.cut_before: Callable[[str], bool] = lambda _name: False
+        self.reply_action: Callable[[str], ReplyAction] = lambda _name: ReplyAction.PASS
+        self.should_cut: Callable[[str], bool] = lambda _name: False
         self.silent = False
         self.replies = 0
 
@@ -68,7 +68,7 @@ class FaultProxy:
         assert self._server is not None
         return f"redis://{self._user}127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
 
-    def next_replies(self, *fates: Fate) -> None:
+    def set_next_actions(self, *fates: ReplyAction) -> None:
         """Decides over the replies to come, in order; those after them pass."""
         self._fates = list(fates)
 
@@ -109,7 +109,7 @@ class FaultProxy:
             while chunk := await reader.read(CHUNK_BYTES):
                 if found := SETNAME.search(chunk):
                     pair.name = found[1].decode()
-                elif pair.name and self.cut_before(pair.name):
+                elif pair.name and self.should_cut(pair.name):
                     self._cut(pair, orphan=False)
                     return
                 if not self.silent:
@@ -127,19 +127,19 @@ class FaultProxy:
                 if delay > 0:
                     await asyncio.sleep(delay)
                 self.replies += 1
-                if fate in (Fate.CUT, Fate.ORPHAN):
-                    self._cut(pair, orphan=fate is Fate.ORPHAN)
-                elif fate is Fate.PASS and not self.silent and not pair.client.transport.is_closing():
+                if fate in (ReplyAction.CUT, ReplyAction.ORPHAN):
+                    self._cut(pair, orphan=fate is ReplyAction.ORPHAN)
+                elif fate is ReplyAction.PASS and not self.silent and not pair.client.transport.is_closing():
                     pair.client.write(reply)
             pair.client.close()
             pair.server.close()
             self._pairs.discard(pair)
 
-    def _fate(self, name: str) -> Fate:
+    def _fate(self, name: str) -> ReplyAction:
         """What comes before a connection has said its name passes: that its user may log in."""
         if not name:
-            return Fate.PASS
-        return self._fates.pop(0) if self._fates else self.fate_of(name)
+            return ReplyAction.PASS
+        return self._fates.pop(0) if self._fates else self.reply_action(name)
 
     @staticmethod
     async def _whole_reply(reader: asyncio.StreamReader) -> bytes:

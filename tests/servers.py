@@ -83,7 +83,7 @@ def require(version: str, running: Version) -> None:
         skip(f"needs Redis {version}, and this is {'.'.join(map(str, running))}")
 
 
-def tool(name: str, why: str) -> str:
+def require_tool(name: str, why: str) -> str:
     """Returns where a command is; skips the test where there is none (and fails it where that is forbidden)."""
     return shutil.which(name) or skip(f"there is no {name}: {why}")
 

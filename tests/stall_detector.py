@@ -9,7 +9,7 @@ from typing import Self
 STEP_S = 0.01
 
 
-class Stillness:
+class StallDetector:
     """Watches while its block runs; `longest_s` is how much later than asked for a sleep has ended at most."""
 
     def __init__(self) -> None:

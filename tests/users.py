@@ -55,7 +55,7 @@ def as_user(url: str, user: str) -> str:
     return where._replace(netloc=f"{user}:{password_of(user)}@{where.hostname}:{where.port}").geturl()
 
 
-def in_its_role(module: str, env: Mapping[str, str]) -> dict[str, str]:
+def with_role_user(module: str, env: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a program, with Redis' URL for the user that it is."""
     role, url = ROLES.get(env.get("SHIFTED", module)), env.get("REDBATCH_REDIS_URL", "")
     if role is None or urlsplit(url).username != OBSERVER:

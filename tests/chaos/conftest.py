@@ -10,7 +10,7 @@ import redis.asyncio
 
 from tests.chaos.report import FAULT
 from tests.chaos.scenario import Figures, Scenario
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.servers import Server
@@ -31,13 +31,13 @@ def rows(request: pytest.FixtureRequest) -> Iterator[list[Figures]]:
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     redis_url: str, queue_name: str, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+) -> AsyncIterator[GatewayCluster]:
     """Yields processes for this test only, on its queue; they end before the proxy that some of them use."""
     assert proxy.url
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        yield House(processes, redis_url, queue_name)
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
 def may_leave_keys(request: pytest.FixtureRequest) -> bool:
@@ -47,10 +47,14 @@ def may_leave_keys(request: pytest.FixtureRequest) -> bool:
 
 @pytest_asyncio.fixture
 async def scenario(
-    house: House, raw: redis.asyncio.Redis, thorough: bool, rows: list[Figures], request: pytest.FixtureRequest
+    cluster: GatewayCluster,
+    raw: redis.asyncio.Redis,
+    thorough: bool,
+    rows: list[Figures],
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[Scenario]:
     """Yields a cluster on the session's Redis."""
-    scenario = Scenario(house, raw, thorough, rows)
+    scenario = Scenario(cluster, raw, thorough, rows)
     yield scenario
     if not may_leave_keys(request):
         assert not scenario.crash_logs()
@@ -84,14 +88,14 @@ async def own_scenario(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Scenario]:
     """Yields a cluster on `own_redis`, which must be empty at the end."""
-    house_url = own_redis.url
-    async with redis.asyncio.Redis.from_url(house_url, protocol=2) as raw:
+    url = own_redis.url
+    async with redis.asyncio.Redis.from_url(url, protocol=2) as raw:
         async with Processes(tmp_path_factory.mktemp("own")) as processes:
-            house = House(processes, house_url, queue_name)
-            scenario = Scenario(house, raw, thorough, rows)
+            cluster = GatewayCluster(processes, url, queue_name)
+            scenario = Scenario(cluster, raw, thorough, rows)
             yield scenario
             if not may_leave_keys(request):
                 assert not scenario.crash_logs()
                 await scenario.wait_until_drained()
         if not may_leave_keys(request):
-            house.check()
+            cluster.check_leaks()

@@ -15,7 +15,7 @@ import httpx
 
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, Call
-from tests.integration.gateway.gateway_cluster import digits, digits_of
+from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 
 TIMEOUT_S = 60.0
 """A job that has not ended after this time hangs."""
@@ -91,7 +91,7 @@ class Client:
             return "no result"
         if page.status_code == httpx.codes.NOT_FOUND:
             return self._lost(accepted_at)
-        same = list(map(digits, page.json()["embeddings"])) == list(map(digits_of, texts))
+        same = list(map(vector_bytes, page.json()["embeddings"])) == list(map(null_vector, texts))
         return OK if same else FOREIGN
 
     def _lost(self, accepted_at: float) -> str:

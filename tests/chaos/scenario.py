@@ -19,7 +19,13 @@ from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import Call, Verdict, judge
 from tests.chaos.load import load
-from tests.integration.gateway.gateway_cluster import Gateway, House, lines_of, metrics_url, value_in
+from tests.integration.gateway.gateway_cluster import (
+    GatewayCluster,
+    GatewayProcess,
+    log_lines,
+    metric_value,
+    metrics_url,
+)
 from tests.processes import Program
 from tests.waiting import wait_until
 
@@ -46,13 +52,13 @@ Figures = dict[str, object]
 
 def worker_name(worker: Program) -> str:
     """Returns the name of a worker in the consumer group."""
-    return str(next(line["worker"] for line in lines_of(worker) if line["msg"] == "worker starts"))
+    return str(next(line["worker"] for line in log_lines(worker) if line["msg"] == "worker starts"))
 
 
 async def metric(program: Program, name: str) -> float:
     """Returns the sum of a metric over its labels, from the program's admin port."""
     async with plain_http.client() as client:
-        return value_in((await client.get(metrics_url(program))).text, name)
+        return metric_value((await client.get(metrics_url(program))).text, name)
 
 
 @dataclass
@@ -64,11 +70,11 @@ class Scenario:
         rows: figures of the test's scenarios, for the table at the end.
     """
 
-    house: House
+    cluster: GatewayCluster
     raw: redis.asyncio.Redis
     thorough: bool
     rows: list[Figures]
-    gateways: list[Gateway] = field(default_factory=list)
+    gateways: list[GatewayProcess] = field(default_factory=list)
     workers: list[Program] = field(default_factory=list)
     rng: random.Random = field(default_factory=lambda: random.Random(22))
 
@@ -84,7 +90,7 @@ class Scenario:
     async def start(self, gateways: int = 2, workers: int = 2, model: str = MODEL, **settings: object) -> None:
         """Starts a cluster with FAST_WORKER settings, and waits until its gateways see a worker if there is one."""
         for _ in range(gateways):
-            self.gateways.append(await self.house.gateway())
+            self.gateways.append(await self.cluster.start_gateway())
         for _ in range(workers):
             await self.start_worker(model, **settings)
         if workers:
@@ -92,7 +98,7 @@ class Scenario:
 
     async def start_worker(self, model: str = MODEL, **settings: object) -> Program:
         """Starts one more worker."""
-        worker = await self.house.worker(model, **FAST_WORKER | settings)
+        worker = await self.cluster.start_worker(model, **FAST_WORKER | settings)
         self.workers.append(worker)
         return worker
 
@@ -118,7 +124,7 @@ class Scenario:
     async def pending_by_worker(self) -> Counter[str]:
         """Returns the number of entries that each worker has claimed and not committed."""
         held: Counter[str] = Counter()
-        for lane in self.house.keys.lanes:
+        for lane in self.cluster.keys.lanes:
             summary: Any = await self.raw.xpending(lane, GROUP)
             held.update({row["name"].decode(): row["pending"] for row in summary["consumers"]})
         return held
@@ -182,7 +188,7 @@ class Scenario:
         """Waits until no entry waits or runs."""
 
         async def empty() -> bool:
-            return sum([int(await self.raw.xlen(lane)) for lane in self.house.keys.lanes]) == 0
+            return sum([int(await self.raw.xlen(lane)) for lane in self.cluster.keys.lanes]) == 0
 
         await wait_until(empty, "the queue is empty", timeout_s=timeout_s)
 

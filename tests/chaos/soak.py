@@ -31,7 +31,7 @@ from tests.chaos.history import Verdict, judge
 from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct
 from tests.chaos.test_redis import DATA_LOSSES, stall
 from tests.chaos.test_workers import engine_of
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.leaks import find_leaks
 from tests.processes import Processes
 from tests.servers import Server
@@ -166,7 +166,7 @@ async def run(minutes: float, seed: int, plot: Path, out: Path) -> bool:
     with Server() as server:
         async with redis.asyncio.Redis.from_url(server.url, protocol=2) as raw, _processes() as processes:
             scenario = Scenario(
-                House(processes, server.url, "soak"), raw, thorough=True, rows=[], rng=random.Random(seed)
+                GatewayCluster(processes, server.url, "soak"), raw, thorough=True, rows=[], rng=random.Random(seed)
             )
             await scenario.start(gateways=2, workers=3, model=MODEL, **FAST_WORKER)
             soak, stop = Soak(scenario, server), asyncio.Event()
@@ -193,7 +193,7 @@ def _processes() -> Processes:
 
 def _leaks(server: Server, scenario: Scenario) -> list[str]:
     with redis.Redis.from_url(server.url, protocol=2) as client:
-        return find_leaks(client, scenario.house.keys)
+        return find_leaks(client, scenario.cluster.keys)
 
 
 def report(console: Console, soak: Soak, verdict: Verdict, leaks: list[str], plot: Path, out: Path) -> bool:

@@ -17,8 +17,8 @@ from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.load import load
 from tests.chaos.scenario import FAST_WORKER, Scenario, all_correct, metric, seconds_until
-from tests.integration.cluster.connections import Caller, connect, raise_open_files
-from tests.integration.gateway.gateway_cluster import Gateway
+from tests.integration.cluster.connections import ClientConnection, connect, raise_open_files
+from tests.integration.gateway.gateway_cluster import GatewayProcess
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -43,7 +43,7 @@ async def test_a_gateway_is_killed(scenario: Scenario) -> None:
     kills, resets = scenario.repeats(3, 20), 0
     async with scenario.load() as calls:
         for _ in range(kills):
-            victim = await scenario.house.gateway()
+            victim = await scenario.cluster.start_gateway()
             await wait_until(lambda: not victim.missing(), "the gateway sees the workers")  # noqa: B023 - awaited at once
             async with plain_http.client(timeout=30) as client:
                 sent = [
@@ -56,7 +56,7 @@ async def test_a_gateway_is_killed(scenario: Scenario) -> None:
     await scenario.wait_until_drained()
 
     async def gone() -> bool:
-        return not [key async for key in scenario.raw.scan_iter(match=scenario.house.keys.reply("*"))]
+        return not [key async for key in scenario.raw.scan_iter(match=scenario.cluster.keys.reply("*"))]
 
     gone_s = await seconds_until(gone, "the replies to it have expired", timeout_s=20)
     verdict = scenario.judge("F5 gateway killed", calls, kills=kills, resets=resets, replies_gone_s=round(gone_s, 1))
@@ -64,15 +64,15 @@ async def test_a_gateway_is_killed(scenario: Scenario) -> None:
     assert all_correct(verdict)
 
 
-async def disconnect_half(callers: list[Caller], scenario: Scenario) -> list[Call]:
+async def disconnect_half(callers: list[ClientConnection], scenario: Scenario) -> list[Call]:
     """Starts all callers, disconnects half of them within a random 0.5 s; returns the calls of the others."""
 
-    async def stay(caller: Caller) -> Call:
+    async def stay(caller: ClientConnection) -> Call:
         began = time.monotonic()
         outcome = await caller.call()
         return Call(caller.text, TIMEOUT_S, began, time.monotonic(), outcome)
 
-    async def disconnect(caller: Caller) -> None:
+    async def disconnect(caller: ClientConnection) -> None:
         calling = asyncio.create_task(caller.call())
         await asyncio.sleep(scenario.rng.uniform(0.0, 0.5))
         calling.cancel()
@@ -149,7 +149,9 @@ async def test_unread_entries_go_with_their_clients(scenario: Scenario, queue: Q
     assert p99_ms <= MAX_REMOVAL_MS
 
 
-async def measure_removal(scenario: Scenario, callers: list[Caller], calling: list[asyncio.Task[str]]) -> list[float]:
+async def measure_removal(
+    scenario: Scenario, callers: list[ClientConnection], calling: list[asyncio.Task[str]]
+) -> list[float]:
     """Disconnects callers over DISCONNECT_S; returns the time (s) from each disconnection to the loss of an entry."""
     began, left, gone = time.monotonic(), list[float](), list[float]()
     at = sorted(scenario.rng.uniform(0.0, DISCONNECT_S) for _ in callers)
@@ -159,7 +161,7 @@ async def measure_removal(scenario: Scenario, callers: list[Caller], calling: li
             calling[len(left)].cancel()
             callers[len(left)].writer.transport.abort()
             left.append(time.monotonic())
-        there = int(await scenario.raw.xlen(scenario.house.keys.lanes[0]))
+        there = int(await scenario.raw.xlen(scenario.cluster.keys.lanes[0]))
         gone += [time.monotonic()] * (len(callers) - there - len(gone))
         assert now < DISCONNECT_S + 20, "the entries were not deleted"
         await asyncio.sleep(0.001)
@@ -178,7 +180,7 @@ async def duplicate_connections(scenario: Scenario) -> list[str]:
 async def test_everything_is_restarted(scenario: Scenario) -> None:
     """F19: no call fails while each gateway and each worker is replaced and ended under load."""
     settings = FAST_WORKER | {"drain_delay_s": DRAIN_S}
-    scenario.gateways = [await scenario.house.gateway(**settings) for _ in range(2)]
+    scenario.gateways = [await scenario.cluster.start_gateway(**settings) for _ in range(2)]
     for _ in range(2):
         await scenario.start_worker()
     await scenario.wait_until_worker_seen()
@@ -198,9 +200,11 @@ async def test_everything_is_restarted(scenario: Scenario) -> None:
     assert verdict.calls > 100 * rounds
 
 
-async def replace_gateway(scenario: Scenario, in_service: list[str], old: Gateway, settings: dict[str, Any]) -> int:
+async def replace_gateway(
+    scenario: Scenario, in_service: list[str], old: GatewayProcess, settings: dict[str, Any]
+) -> int:
     """Starts a gateway in place of another, which leaves the service and is ended; returns its exit code."""
-    new = await scenario.house.gateway(**settings)
+    new = await scenario.cluster.start_gateway(**settings)
     await wait_until(lambda: not new.missing(), "the new gateway sees the workers")
     in_service[in_service.index(old.url)] = new.url
     scenario.gateways.remove(old)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.chaos.scenario import Scenario, all_correct
-from tests.integration.gateway.gateway_cluster import Gateway
+from tests.integration.gateway.gateway_cluster import GatewayProcess
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
@@ -36,10 +36,10 @@ MAX_GROWTH_MB = 60.0
 MAX_V1_GROWTH_MB = 350.0
 """The same for /v1, where 20 bodies of 10 MB may be in memory at once, and some of them twice."""
 
-Attack = Callable[[Gateway], Awaitable[bytes]]
+Attack = Callable[[GatewayProcess], Awaitable[bytes]]
 
 
-async def exchange(gateway: Gateway, parts: AsyncIterator[bytes]) -> bytes:
+async def exchange(gateway: GatewayProcess, parts: AsyncIterator[bytes]) -> bytes:
     """Sends parts until the gateway answers; returns its answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     answer = asyncio.create_task(reader.read(65_536))
@@ -57,7 +57,7 @@ async def exchange(gateway: Gateway, parts: AsyncIterator[bytes]) -> bytes:
     return b""
 
 
-async def slow_body(gateway: Gateway) -> bytes:
+async def slow_body(gateway: GatewayProcess) -> bytes:
     """Sends a byte every 0.2 s."""
 
     async def parts() -> AsyncIterator[bytes]:
@@ -69,7 +69,7 @@ async def slow_body(gateway: Gateway) -> bytes:
     return await exchange(gateway, parts())
 
 
-async def endless_body(gateway: Gateway) -> bytes:
+async def endless_body(gateway: GatewayProcess) -> bytes:
     """Sends chunks without an end."""
 
     async def parts() -> AsyncIterator[bytes]:
@@ -81,7 +81,7 @@ async def endless_body(gateway: Gateway) -> bytes:
     return await exchange(gateway, parts())
 
 
-async def deep_json(gateway: Gateway) -> bytes:
+async def deep_json(gateway: GatewayProcess) -> bytes:
     """Sends 900,000 nested brackets."""
     body = b'{"text": ' + b"[" * 900_000
 
@@ -91,7 +91,7 @@ async def deep_json(gateway: Gateway) -> bytes:
     return await exchange(gateway, parts())
 
 
-async def wide_json(gateway: Gateway) -> bytes:
+async def wide_json(gateway: GatewayProcess) -> bytes:
     """Sends 450,000 numbers instead of texts."""
     body = b'{"texts": [1' + b",1" * 450_000 + b"]}"
 
@@ -101,22 +101,22 @@ async def wide_json(gateway: Gateway) -> bytes:
     return await exchange(gateway, parts())
 
 
-async def brackets(gateway: Gateway) -> bytes:
+async def brackets(gateway: GatewayProcess) -> bytes:
     """Sends ten million nested brackets to /v1, where bodies may be longer."""
     return await whole_body(gateway, b'{"model": "a", "input": ' + b"[" * 10_000_000)
 
 
-async def empty_texts(gateway: Gateway) -> bytes:
+async def empty_texts(gateway: GatewayProcess) -> bytes:
     """Sends a million empty texts."""
     return await whole_body(gateway, b'{"model": "a", "input": [""' + b',""' * 1_000_000 + b"]}")
 
 
-async def token_ids(gateway: Gateway) -> bytes:
+async def token_ids(gateway: GatewayProcess) -> bytes:
     """Sends three times the maximum number of token ids."""
     return await whole_body(gateway, b'{"model": "a", "input": [[1' + b",1234" * 1_500_000 + b"]]}")
 
 
-async def whole_body(gateway: Gateway, body: bytes) -> bytes:
+async def whole_body(gateway: GatewayProcess, body: bytes) -> bytes:
     """Sends a body to /v1/embeddings."""
 
     async def parts() -> AsyncIterator[bytes]:
@@ -139,7 +139,7 @@ ATTACKS: dict[str, tuple[Attack, bytes]] = {
 
 
 @asynccontextmanager
-async def probe_livez(gateway: Gateway) -> AsyncIterator[list[float]]:
+async def probe_livez(gateway: GatewayProcess) -> AsyncIterator[list[float]]:
     """Requests /livez from another process during the block; fills the list with the latencies (s) after it."""
     latencies_s: list[float] = []
     pipe = asyncio.subprocess.PIPE
@@ -159,7 +159,7 @@ async def probe_livez(gateway: Gateway) -> AsyncIterator[list[float]]:
 async def test_hostile_clients(scenario: Scenario, name: str) -> None:
     """F21: 20 or 200 attacks at once are answered with a 4xx; memory is bounded, and other requests are not delayed."""
     attack, status = ATTACKS[name]
-    gateway = await scenario.house.gateway(body_timeout_s=3)
+    gateway = await scenario.cluster.start_gateway(body_timeout_s=3)
     scenario.gateways.append(gateway)
     await scenario.start_worker()
     await scenario.wait_until_worker_seen()
@@ -214,7 +214,7 @@ async def test_hostile_entries(scenario: Scenario) -> None:
                     "cost": 1,
                     "deadline_ms": deadline_ms,
                 }
-                await scenario.raw.xadd(scenario.house.keys.lanes[0], {**fields, "body": bomb})
+                await scenario.raw.xadd(scenario.cluster.keys.lanes[0], {**fields, "body": bomb})
             await scenario.sleep_randomly()
     await scenario.wait_until_drained()
     growth_mb = worker.memory_info().rss / 1e6 - before_mb
@@ -222,7 +222,7 @@ async def test_hostile_entries(scenario: Scenario) -> None:
     assert all_correct(verdict)
     assert growth_mb <= MAX_GROWTH_MB
     assert scenario.workers[0].running
-    assert not scenario.workers[0].logged("engine died")
+    assert not scenario.workers[0].log_records("engine died")
     await scenario.raw.delete(
-        scenario.house.keys.backlog, *[key async for key in scenario.raw.scan_iter(match="*reply:bomb*")]
+        scenario.cluster.keys.backlog, *[key async for key in scenario.raw.scan_iter(match="*reply:bomb*")]
     )

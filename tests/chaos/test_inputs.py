@@ -45,7 +45,7 @@ class EngineKiller:
 
     async def _poisoned(self) -> set[str]:
         rows: Any = [
-            (at, await self.scenario.raw.xrange(lane)) for at, lane in enumerate(self.scenario.house.keys.lanes)
+            (at, await self.scenario.raw.xrange(lane)) for at, lane in enumerate(self.scenario.cluster.keys.lanes)
         ]
         return {
             f"{at}/{entry_id.decode()}"
@@ -55,7 +55,7 @@ class EngineKiller:
         }
 
     async def _check(self, worker: Program, poisoned: set[str]) -> None:
-        key = self.scenario.house.keys.begun(worker_name(worker))
+        key = self.scenario.cluster.keys.begun(worker_name(worker))
         written: Any = await self.scenario.raw.get(key)
         runs = set((written or b"").decode().split())
         engine = engine_of(worker) if runs & poisoned else None

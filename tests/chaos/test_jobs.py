@@ -21,7 +21,7 @@ from tests.chaos.scenario import Scenario, all_correct
 from tests.chaos.test_inputs import POISON, SLOW, EngineKiller
 from tests.chaos.test_network import clear_fault, inject_fault, start_proxied_gateway
 from tests.chaos.test_redis import DOWN_S, FSYNC, NO_RECLAIM_MS, destroy_group, log_size, stall
-from tests.integration.gateway.gateway_cluster import digits, digits_of
+from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 
@@ -49,7 +49,7 @@ async def judge(scenario: Scenario, fault: str, history: JobHistory, **figures: 
     """Asserts that all jobs are done, with one job for each idempotency key."""
     verdict = scenario.judge(fault, history.calls, **figures)
     assert all_correct(verdict)
-    assert int(await scenario.raw.xlen(scenario.house.keys.results)) == len(history.calls)
+    assert int(await scenario.raw.xlen(scenario.cluster.keys.results)) == len(history.calls)
 
 
 @pytest.mark.long
@@ -89,8 +89,8 @@ async def test_inputs_of_jobs_that_kill_the_engine_fail_alone(scenario: Scenario
         ):
             pass
         page = (await client.get(f"{url}{accepted['result_url']}")).json()
-        vectors = [None if each is None else digits(each) for each in page["embeddings"]]
-        expected = [None if each.startswith(POISON) else digits_of(each) for each in texts]
+        vectors = [None if each is None else vector_bytes(each) for each in page["embeddings"]]
+        expected = [None if each.startswith(POISON) else null_vector(each) for each in texts]
         named = [(each["index"], each["code"]) for each in found["errors"]]
         right = (vectors, named) == (expected, [(job + 2, "input_failed")])
         calls.append(Call(texts[0], 120.0, began, time.monotonic(), OK if right else f"{found}"))
@@ -116,7 +116,7 @@ async def test_jobs_survive_the_death_of_a_gateway(scenario: Scenario) -> None:
     async with submit_jobs(urls) as history:
         await wait_for_jobs(history)
         for _ in range(kills):
-            victim = await scenario.house.gateway()
+            victim = await scenario.cluster.start_gateway()
             await asyncio.sleep(0.5)
             urls.append(victim.url)
             await wait_for_jobs(history)
@@ -195,7 +195,7 @@ async def test_jobs_when_redis_comes_back_without_its_last_seconds(
 
 async def delete_lanes(scenario: Scenario) -> None:
     """Deletes the streams."""
-    await scenario.raw.delete(*scenario.house.keys.lanes)
+    await scenario.raw.delete(*scenario.cluster.keys.lanes)
 
 
 DATA_LOSSES = {"group destroyed": destroy_group, "stream deleted": delete_lanes}
@@ -258,7 +258,7 @@ async def test_jobs_when_all_connections_are_killed(scenario: Scenario) -> None:
 async def test_jobs_when_memory_is_full(own_scenario: Scenario) -> None:
     """F14: jobs that do not fit are refused before Redis is full, and accepted when results have expired."""
     scenario = own_scenario
-    scenario.gateways.append(await scenario.house.gateway(job_ttl_s=RESULT_TTL_S))
+    scenario.gateways.append(await scenario.cluster.start_gateway(job_ttl_s=RESULT_TTL_S))
     await asyncio.gather(*(scenario.start_worker() for _ in range(2)))
     await scenario.wait_until_worker_seen()
     memory: Any = await scenario.raw.info("memory")

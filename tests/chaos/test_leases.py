@@ -57,17 +57,17 @@ class SharedGpu:
     @property
     def pool(self) -> PoolKeys:
         """Pool for this test only."""
-        return PoolKeys(self.scenario.house.queue)
+        return PoolKeys(self.scenario.cluster.queue)
 
     async def start_worker(self) -> Program:
         """Starts a worker, which may have to stand by; returns when it logs its start."""
-        house = self.scenario.house
-        env = house.env(
+        cluster = self.scenario.cluster
+        env = cluster.env(
             model=RECORDER,
             model_args=json.dumps({"folder": str(self.folder), "load_s": LOAD_S}),
             device="cpu",
             gpu_lease=self.mode,
-            gpu_lease_pool=house.queue,
+            gpu_lease_pool=cluster.queue,
             gpu_lease_ttl_s=TTL_S,
             gpu_lease_margin_s=LEASE_MARGIN_S,
             reclaim_idle_ms=1_000,
@@ -77,14 +77,14 @@ class SharedGpu:
             heartbeat_ttl_s=2.0,
             max_batch_size=4,
         )
-        program = await house.processes.start("worker", "gpuworker", env | {"PYTHONPATH": str(ROOT)})
+        program = await cluster.processes.start("worker", "gpuworker", env | {"PYTHONPATH": str(ROOT)})
         self.scenario.workers.append(program)
-        await wait_until(lambda: bool(program.logged("worker starts")), "the worker starts", timeout_s=20)
+        await wait_until(lambda: bool(program.log_records("worker starts")), "the worker starts", timeout_s=20)
         return program
 
     async def start(self, number: int = 2) -> list[Program]:
         """Starts a gateway and workers; the first worker takes the lease."""
-        self.scenario.gateways.append(await self.scenario.house.gateway())
+        self.scenario.gateways.append(await self.scenario.cluster.start_gateway())
         workers = [await self.start_worker()]
         await self.scenario.wait_until_worker_seen()
         workers += [await self.start_worker() for _ in range(number - 1)]
@@ -94,7 +94,7 @@ class SharedGpu:
         """Waits until a worker has taken the lease more than `before` times; returns the time in s."""
 
         async def granted() -> bool:
-            return len(by.logged(GRANTED)) > before
+            return len(by.log_records(GRANTED)) > before
 
         return await seconds_until(granted, "the lease is taken over", timeout_s=20)
 
@@ -175,7 +175,7 @@ async def test_a_standby_takes_over_from_a_killed_holder(scenario: Scenario, tmp
     async with cluster.load() as found:
         for _ in range(scenario.repeats(1, 5)):
             await wait_for_calls(found)
-            before = len(standby.logged(GRANTED))
+            before = len(standby.log_records(GRANTED))
             active.kill()
             scenario.workers.remove(active)
             takeovers_s.append(await cluster.wait_until_taken_over(standby, before))
@@ -214,7 +214,7 @@ async def test_a_holder_that_is_paused_loses_it(scenario: Scenario, tmp_path: Pa
             await wait_for_calls(found)
             engine = engine_of(active)
             assert engine is not None
-            before = len(standby.logged(GRANTED))
+            before = len(standby.log_records(GRANTED))
             signal_session(active, signal.SIGSTOP) if whole else active.signal(signal.SIGSTOP)
             takeovers_s.append(await cluster.wait_until_taken_over(standby, before))
             assert engine.is_running() == whole
@@ -243,7 +243,7 @@ async def test_a_deleted_lease_has_one_holder(scenario: Scenario, tmp_path: Path
             await wait_for_calls(found)
             await scenario.raw.delete(cluster.pool.slot("0.0"))
             await asyncio.sleep(TTL_S)
-    changes = len(first.logged(GRANTED)) + len(second.logged(GRANTED)) - 1
+    changes = len(first.log_records(GRANTED)) + len(second.log_records(GRANTED)) - 1
     overlap = cluster.note("lease deleted", found, faults=faults, changes=changes)
     assert overlap <= TTL_S / 3 + LEASE_MARGIN_S
 
@@ -271,7 +271,7 @@ async def test_workers_take_turns_batch_by_batch(scenario: Scenario, tmp_path: P
     cluster = share_gpu(scenario, tmp_path, "batch")
     await cluster.start(3)
     await wait_until(
-        lambda: all(worker.logged("engine ready") for worker in scenario.workers), "all are ready", timeout_s=30
+        lambda: all(worker.log_records("engine ready") for worker in scenario.workers), "all are ready", timeout_s=30
     )
     async with cluster.load() as found:
         await wait_for_calls(found, scenario.repeats(200, 2_000))
@@ -287,7 +287,9 @@ async def test_a_turn_is_lost_with_its_engine(scenario: Scenario, tmp_path: Path
     """A worker kills its engine that hangs in its turn, after renewing the lease until then; the others continue."""
     cluster = share_gpu(scenario, tmp_path, "batch")
     workers = await cluster.start()
-    await wait_until(lambda: all(worker.logged("engine ready") for worker in workers), "all are ready", timeout_s=30)
+    await wait_until(
+        lambda: all(worker.log_records("engine ready") for worker in workers), "all are ready", timeout_s=30
+    )
     kills_s = []
     async with cluster.load() as found:
         for _ in range(scenario.repeats(1, 5)):

@@ -146,7 +146,7 @@ def use_copied_code(fixtures: Fixtures) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, fixtures.folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for each in (fixtures.scenario, fixtures.own_scenario):
-        each.house.environment |= {"PYTHONPATH": str(fixtures.folder), "REDBATCH_DRAIN_GRACE_S": "2"}
+        each.cluster.environment |= {"PYTHONPATH": str(fixtures.folder), "REDBATCH_DRAIN_GRACE_S": "2"}
 
 
 async def test_an_unchanged_copy_passes(fixtures: Fixtures) -> None:
@@ -155,7 +155,7 @@ async def test_an_unchanged_copy_passes(fixtures: Fixtures) -> None:
     path = fixtures.folder / "gpuworker" / "crew.py"
     path.write_text(path.read_text(encoding="utf-8").replace('"worker starts"', '"worker starts", copied=True'))
     await test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(fixtures.scenario)
-    assert all(worker.logged("worker starts")[0]["copied"] for worker in fixtures.scenario.workers)
+    assert all(worker.log_records("worker starts")[0]["copied"] for worker in fixtures.scenario.workers)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS.keys())
@@ -170,4 +170,4 @@ async def test_each_mutation_is_detected(mutation: Mutation, fixtures: Fixtures)
         await mutation.test(fixtures)
     assert "the load runs" not in str(failure.value), "the scenario failed before the mutation had an effect"
     workers = [*fixtures.scenario.workers, *fixtures.own_scenario.workers]
-    assert any(worker.logged("engine ready") for worker in workers), "no worker started"
+    assert any(worker.log_records("engine ready") for worker in workers), "no worker started"

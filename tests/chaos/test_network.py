@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from tests.chaos.scenario import FAST_WORKER, MODEL, Scenario, all_correct, metric
-from tests.integration.gateway.gateway_cluster import listens, where
-from tests.proxy import Fate, FaultProxy
+from tests.integration.gateway.gateway_cluster import gateway_of, is_listening
+from tests.proxy import FaultProxy, ReplyAction
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -44,37 +44,37 @@ def inject_fault(
         return True
 
     if before:
-        proxy.cut_before = should_break
+        proxy.should_cut = should_break
     else:
-        proxy.fate_of = lambda name: Fate.CUT if should_break(name) else Fate.PASS
+        proxy.reply_action = lambda name: ReplyAction.CUT if should_break(name) else ReplyAction.PASS
     return injected
 
 
 def clear_fault(proxy: FaultProxy) -> None:
     """Lets all calls pass again."""
-    proxy.cut_before = lambda _name: False
-    proxy.fate_of = lambda _name: Fate.PASS
+    proxy.should_cut = lambda _name: False
+    proxy.reply_action = lambda _name: ReplyAction.PASS
 
 
 async def start_proxied_gateway(scenario: Scenario, proxy: FaultProxy) -> None:
     """Starts a gateway behind the proxy."""
-    env = scenario.house.env(redis_url=proxy.url)
-    program = await scenario.house.processes.start("far gateway", "api", env)
+    env = scenario.cluster.env(redis_url=proxy.url)
+    program = await scenario.cluster.processes.start("far gateway", "api", env)
     await wait_until(lambda: '"gateway starts"' in program.output, "the gateway logs its address", timeout_s=20)
 
     async def accepts() -> bool:
-        return await asyncio.to_thread(listens, program)
+        return await asyncio.to_thread(is_listening, program)
 
     await wait_until(accepts, "the gateway listens", timeout_s=20)
-    scenario.gateways.append(where(program))
+    scenario.gateways.append(gateway_of(program))
     await scenario.wait_until_worker_seen()
 
 
 async def start_proxied_worker(scenario: Scenario, proxy: FaultProxy, **settings: object) -> None:
     """Starts a worker behind the proxy."""
-    env = scenario.house.env(model=MODEL, **FAST_WORKER | settings | {"redis_url": proxy.url})
-    program = await scenario.house.processes.start("far worker", "gpuworker", env)
-    await wait_until(lambda: bool(program.logged("engine ready")), "the worker is ready", timeout_s=30)
+    env = scenario.cluster.env(model=MODEL, **FAST_WORKER | settings | {"redis_url": proxy.url})
+    program = await scenario.cluster.processes.start("far worker", "gpuworker", env)
+    await wait_until(lambda: bool(program.log_records("engine ready")), "the worker is ready", timeout_s=30)
     scenario.workers.append(program)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.load import open_loop
 from tests.chaos.scenario import Scenario, metric
-from tests.stall_detector import Stillness
+from tests.stall_detector import StallDetector
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.exclusive]
 
@@ -48,7 +48,7 @@ async def test_overload_is_refused_and_the_rest_served(scenario: Scenario, times
     """F17: accepted requests are answered in time when an open loop offers 2 or 10 times the fleet's capacity."""
     await scenario.start(gateways=1, workers=1, model=MODEL, max_batch_size=BATCH)
     for _ in range(TRIES):
-        with Stillness() as still:
+        with StallDetector() as still:
             measured, ran, answered = await load(scenario, times, tmp_path / "out.json")
         if still.longest_s < MAX_STILL_S:
             break

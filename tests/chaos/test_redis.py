@@ -19,7 +19,7 @@ from shared.keys import GROUP
 from tests import plain_http
 from tests.chaos.history import OK, Call
 from tests.chaos.scenario import Scenario, all_correct
-from tests.integration.gateway.gateway_cluster import Gateway, error_of, lines_of
+from tests.integration.gateway.gateway_cluster import GatewayProcess, error_of, log_lines
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -69,7 +69,7 @@ async def test_redis_is_killed_and_started_again(
     async with scenario.load() as calls:
         for _ in range(kills):
             await scenario.sleep_randomly(0.5, 1.0)
-            waiting += sum([int(await scenario.raw.xlen(lane)) for lane in scenario.house.keys.lanes])
+            waiting += sum([int(await scenario.raw.xlen(lane)) for lane in scenario.cluster.keys.lanes])
             os.kill(own_redis.pid, signal.SIGKILL)
             await asyncio.sleep(DOWN_S)
             await asyncio.to_thread(own_redis.start)
@@ -108,14 +108,14 @@ DataLoss = Callable[[Scenario], Awaitable[object]]
 
 async def destroy_group(scenario: Scenario) -> None:
     """Destroys the consumer groups with all their pending entries."""
-    for lane in scenario.house.keys.lanes:
+    for lane in scenario.cluster.keys.lanes:
         await scenario.raw.xgroup_destroy(lane, GROUP)
 
 
 DATA_LOSSES: dict[str, DataLoss] = {
     "FLUSHALL": lambda scenario: scenario.raw.flushall(),
     "group destroyed": destroy_group,
-    "stream deleted": lambda scenario: scenario.raw.delete(*scenario.house.keys.lanes),
+    "stream deleted": lambda scenario: scenario.raw.delete(*scenario.cluster.keys.lanes),
 }
 
 
@@ -135,13 +135,13 @@ async def check_data_loss(scenario: Scenario, loss: str) -> None:
     async with scenario.load() as calls:
         for _ in range(faults):
             await scenario.sleep_randomly(2.0, 3.0)
-            for lane in scenario.house.keys.lanes:
+            for lane in scenario.cluster.keys.lanes:
                 lost_entries += int(await scenario.raw.xlen(lane))
             await DATA_LOSSES[loss](scenario)
             recoveries_s.append(await recovery_s(calls, time.monotonic()))
     seconds = time.monotonic() - began
     programs = [*scenario.workers, *(each.program for each in scenario.gateways)]
-    errors = [sum(line["level"] in ("error", "warning") for line in lines_of(each)) for each in programs]
+    errors = [sum(line["level"] in ("error", "warning") for line in log_lines(each)) for each in programs]
     found = {
         "entries_lost": lost_entries,
         "recovered_s": round(max(recoveries_s), 2),
@@ -158,13 +158,13 @@ async def check_data_loss(scenario: Scenario, loss: str) -> None:
 async def test_redis_stands_still(own_scenario: Scenario, own_redis: LocalRedis) -> None:
     """F12: when Redis stalls for longer than the idle bound of workers, none reclaims, and all calls are answered."""
     scenario = own_scenario
-    scenario.house.environment |= LONG_GRACE
+    scenario.cluster.environment |= LONG_GRACE
     await scenario.start()
     stalls, held = scenario.repeats(1, 6), 0
     async with scenario.load() as calls:
         for _ in range(stalls):
             await scenario.sleep_randomly(0.5, 1.0)
-            rows = [await scenario.raw.xpending(lane, GROUP) for lane in scenario.house.keys.lanes]
+            rows = [await scenario.raw.xpending(lane, GROUP) for lane in scenario.cluster.keys.lanes]
             held += sum(row["pending"] for row in rows)
             await stall(own_redis)
             await recovery_s(calls, time.monotonic())
@@ -192,12 +192,12 @@ async def test_an_idle_worker_does_not_steal_after_a_stall(own_scenario: Scenari
 
 async def check_late_reclaim(scenario: Scenario, own_redis: LocalRedis) -> None:
     """Stalls Redis just after a renewal, so that the reclaim of the other worker is executed first."""
-    scenario.house.environment |= LONG_GRACE
+    scenario.cluster.environment |= LONG_GRACE
     await scenario.start(model=LONG, renew_ms=1_500, reclaim_idle_ms=3_000)
     idle_ms = [0]
 
     async def just_renewed() -> bool:
-        rows: Any = await scenario.raw.xpending_range(scenario.house.keys.lanes[0], GROUP, "-", "+", 1)
+        rows: Any = await scenario.raw.xpending_range(scenario.cluster.keys.lanes[0], GROUP, "-", "+", 1)
         if not rows:
             return False
         before, idle_ms[0] = idle_ms[0], rows[0]["time_since_delivered"]
@@ -218,7 +218,7 @@ async def check_late_reclaim(scenario: Scenario, own_redis: LocalRedis) -> None:
 async def test_memory_is_full(own_scenario: Scenario) -> None:
     """F14: long texts that arrive too fast are refused before Redis is full; then the queue drains."""
     scenario = own_scenario
-    gateway = await scenario.house.gateway(max_queue_tokens=10**9)
+    gateway = await scenario.cluster.start_gateway(max_queue_tokens=10**9)
     scenario.gateways.append(gateway)
     await scenario.start_worker("simulated:base_ms=200,item_ms=10")
     await scenario.wait_until_worker_seen()
@@ -247,7 +247,7 @@ async def test_memory_is_full(own_scenario: Scenario) -> None:
     assert peak < max_memory
 
 
-async def refusal_s(gateway: Gateway, client: httpx.AsyncClient) -> float:
+async def refusal_s(gateway: GatewayProcess, client: httpx.AsyncClient) -> float:
     """Returns the time in s until a request is refused because Redis is unreachable; 0 if it is answered."""
     sent = time.monotonic()
     answer = await gateway.send(client, "a", x_timeout_ms="60000")
@@ -263,7 +263,7 @@ async def refusal_s(gateway: Gateway, client: httpx.AsyncClient) -> float:
 async def test_connections_are_exhausted(own_scenario: Scenario) -> None:
     """F15: without connections to Redis a gateway refuses at once, and serves again when it can connect."""
     scenario = own_scenario
-    scenario.gateways.append(await scenario.house.gateway(redis_grace_s=0.5))
+    scenario.gateways.append(await scenario.cluster.start_gateway(redis_grace_s=0.5))
     await scenario.start_worker()
     await scenario.wait_until_worker_seen()
     gateway = scenario.gateways[0]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.load import open_loop
 from tests.chaos.scenario import Scenario
-from tests.stall_detector import Stillness
+from tests.stall_detector import StallDetector
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.long, pytest.mark.exclusive]
 
@@ -48,7 +48,7 @@ async def test_a_greedy_tenant_delays_no_other(scenario: Scenario, tmp_path: Pat
     """
     await scenario.start(gateways=2, workers=1, model=MODEL, max_batch_size=BATCH)
     for _ in range(TRIES):
-        with Stillness() as still:
+        with StallDetector() as still:
             modest, _ = await measure_both(scenario, 1, tmp_path)
             other, greedy = await measure_both(scenario, GREEDY_FACTOR, tmp_path)
         ratio = p99(other) / p99(modest)

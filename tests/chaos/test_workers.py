@@ -41,7 +41,7 @@ async def test_calls_survive_the_death_of_their_worker(scenario: Scenario) -> No
     living = {worker_name(each) for each in scenario.workers}
 
     async def only_living_workers() -> bool:
-        rows: Any = await scenario.raw.xinfo_consumers(scenario.house.keys.lanes[0], GROUP)
+        rows: Any = await scenario.raw.xinfo_consumers(scenario.cluster.keys.lanes[0], GROUP)
         return {row["name"].decode() for row in rows} <= living
 
     await wait_until(only_living_workers, "killed workers have left the consumer group", timeout_s=10)
@@ -75,7 +75,7 @@ async def wait_until_ready(worker: Program) -> None:
     """Waits until a worker's last engine is ready."""
 
     def ready() -> bool:
-        return len(worker.logged("engine ready")) > len(worker.logged("engine died"))
+        return len(worker.log_records("engine ready")) > len(worker.log_records("engine died"))
 
     await wait_until(ready, "the engine is ready", timeout_s=20)
 
@@ -98,10 +98,10 @@ async def test_calls_survive_their_engine(scenario: Scenario, how: signal.Signal
             assert engine is not None
             engine.send_signal(how)
             restarts.append(await wait_for_new_engine(worker, engine.pid))
-            assert await scenario.raw.exists(scenario.house.keys.worker(name)), "the worker sends no heartbeat"
+            assert await scenario.raw.exists(scenario.cluster.keys.worker(name)), "the worker sends no heartbeat"
             await wait_until_ready(worker)
     restarted_s = round(max(restarts), 2)
-    deaths = sum(len(each.logged("engine died")) for each in scenario.workers)
+    deaths = sum(len(each.log_records("engine died")) for each in scenario.workers)
     verdict = scenario.judge(
         f"F2 engine {'killed' if how is signal.SIGKILL else 'hangs'}",
         calls,
@@ -112,7 +112,7 @@ async def test_calls_survive_their_engine(scenario: Scenario, how: signal.Signal
     )
     assert deaths == faults
     assert all_correct(verdict)
-    bounds = [line["bound_s"] for each in scenario.workers for line in each.logged("engine hangs: killed")]
+    bounds = [line["bound_s"] for each in scenario.workers for line in each.log_records("engine hangs: killed")]
     assert len(bounds) == (faults if how is signal.SIGSTOP else 0)
     assert restarted_s <= RESTART_S + scenario.margin_s + max(bounds, default=0.0)
     assert max(bounds, default=hang_s) <= 2 * hang_s
@@ -161,13 +161,13 @@ async def silence_busy_worker(scenario: Scenario, proxy: FaultProxy, name: str) 
 async def test_calls_survive_a_worker_that_is_cut_off(scenario: Scenario, proxy: FaultProxy) -> None:
     """F16: the entries of a worker whose network silently drops all data are taken over within the bound."""
     await scenario.start(workers=1)
-    far = await scenario.house.processes.start(
+    far = await scenario.cluster.processes.start(
         "far worker",
         "gpuworker",
-        scenario.house.env(model=MODEL, **FAST_WORKER | {"redis_url": proxy.url}),
+        scenario.cluster.env(model=MODEL, **FAST_WORKER | {"redis_url": proxy.url}),
     )
     faults, recoveries = scenario.repeats(2, 15), []
-    await wait_until(lambda: bool(far.logged("engine ready")), "the far worker is ready", timeout_s=30)
+    await wait_until(lambda: bool(far.log_records("engine ready")), "the far worker is ready", timeout_s=30)
     name = worker_name(far)
     async with scenario.load() as calls:
         for _ in range(faults):

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.dockerfile import ROOT
-from tests.servers import tool
+from tests.servers import require_tool
 
 Manifest = dict[str, Any]
 K8S = ROOT / "k8s"
@@ -29,7 +29,7 @@ def render(folder: Path) -> str:
 
     Skips the test if kubectl is not installed.
     """
-    words = [tool("kubectl", "its kustomize renders the manifests"), "kustomize", str(folder)]
+    words = [require_tool("kubectl", "its kustomize renders the manifests"), "kustomize", str(folder)]
     ran = subprocess.run(words, check=False, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.servers import tool
+from tests.servers import require_tool
 
 
 def promtool(*arguments: str | Path, text: str = "") -> str:
@@ -16,7 +16,7 @@ def promtool(*arguments: str | Path, text: str = "") -> str:
 
     Without promtool the test is skipped, or fails if skipping is forbidden.
     """
-    found = tool("promtool", "Debian's package prometheus contains it")
+    found = require_tool("promtool", "Debian's package prometheus contains it")
     ran = subprocess.run([found, *arguments], check=False, capture_output=True, text=True, input=text)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr

@@ -15,7 +15,7 @@ import httpx
 from tests import plain_http
 from tests.chaos.history import FOREIGN, OK, RESET, Call
 from tests.chaos.load import concurrent_clients
-from tests.integration.gateway.gateway_cluster import digits, digits_of
+from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 
 MODEL = "slow"
 """Queue of the model that these clients use."""
@@ -107,4 +107,4 @@ async def _request_json(
 
 
 def _compare(body: Any, texts: Sequence[str]) -> str:  # noqa: ANN401 - as JSON
-    return OK if list(map(digits, body["embeddings"])) == list(map(digits_of, texts)) else FOREIGN
+    return OK if list(map(vector_bytes, body["embeddings"])) == list(map(null_vector, texts)) else FOREIGN

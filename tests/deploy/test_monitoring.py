@@ -26,7 +26,7 @@ from tests.deploy.custom_resources import violations
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.promql import groups_in, joins_in, matchers_in, metrics_in
 from tests.deploy.promtool import check_rules, promtool
-from tests.integration.gateway.gateway_cluster import Gateway, House, metrics_url
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, metrics_url
 from tests.processes import Processes, Program
 from tests.waiting import wait_until
 
@@ -122,15 +122,17 @@ def codes_in(expression: str) -> set[str]:
 @pytest.fixture(scope="module")
 def scrapes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapes]:
     """Yields the metrics of both processes after an answered and a refused request."""
-    house = House(Processes(tmp_path_factory.mktemp("scraped")), redis_url, f"scraped-{uuid.uuid4().hex[:8]}")
+    cluster = GatewayCluster(
+        Processes(tmp_path_factory.mktemp("scraped")), redis_url, f"scraped-{uuid.uuid4().hex[:8]}"
+    )
 
-    async def start() -> tuple[Gateway, Program]:
-        gateway, worker = await asyncio.gather(house.gateway(), house.worker())
+    async def start() -> tuple[GatewayProcess, Program]:
+        gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
         await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=20.0)
         return gateway, worker
 
     async def stop() -> None:
-        async with house.processes:
+        async with cluster.processes:
             pass
 
     with asyncio.Runner() as runner:
@@ -139,7 +141,7 @@ def scrapes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     yield Scrapes(tuple(plain_http.get(metrics_url(each)).text for each in (gateway.program, worker)))
     with asyncio.Runner() as runner:
         runner.run(stop())
-    house.check()
+    cluster.check_leaks()
 
 
 def test_promtool_accepts_the_rules(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from redbatch.up.local_redis import free_port
 from tests import plain_http
 from tests.deploy.checks.ports import PARTS
 from tests.deploy.manifests import RENDERED, named, objects, pod_of
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -39,10 +39,10 @@ async def test_a_worker_loads_and_lives_without_redis(
 ) -> None:
     """Without Redis a worker has started, is alive and not ready, so that no outage restarts it."""
     async with Processes(tmp_path_factory.mktemp("alone")) as processes:
-        house = House(processes, unreachable_url, "minilm")
-        worker = await processes.start("worker", "gpuworker", house.env(model="null"))
-        await wait_until(lambda: bool(worker.logged("engine ready")), "its engine is ready", timeout_s=30)
-        admin = f"http://127.0.0.1:{worker.logged('worker starts')[0]['admin_port']}"
+        cluster = GatewayCluster(processes, unreachable_url, "minilm")
+        worker = await processes.start("worker", "gpuworker", cluster.env(model="null"))
+        await wait_until(lambda: bool(worker.log_records("engine ready")), "its engine is ready", timeout_s=30)
+        admin = f"http://127.0.0.1:{worker.log_records('worker starts')[0]['admin_port']}"
         await wait_until(lambda: answers(admin, "worker") == [200, 200, 503], "the worker has started", timeout_s=10)
         missing: Any = plain_http.get(f"{admin}/readyz").json()["missing"]
         assert set(missing) <= PARTS["worker"]
@@ -51,7 +51,7 @@ async def test_a_worker_loads_and_lives_without_redis(
 async def test_a_gateway_lives_without_redis(unreachable_url: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without Redis a gateway has started, is alive and not ready, even if workers are excluded."""
     async with Processes(tmp_path_factory.mktemp("alone")) as processes:
-        gateway = await House(processes, unreachable_url, "minilm").gateway()
+        gateway = await GatewayCluster(processes, unreachable_url, "minilm").start_gateway()
         assert answers(gateway.admin, "gateway") == [200, 200, 503]
         assert set(gateway.missing()) <= PARTS["gateway"]
 
@@ -62,6 +62,6 @@ async def test_a_gateway_is_ready_without_a_worker(
 ) -> None:
     """A gateway without a worker is ready: it answers requests with 503 and Retry-After itself."""
     async with Processes(tmp_path_factory.mktemp("alone")) as processes:
-        gateway = await House(processes, redis_url, queue_name).gateway()
+        gateway = await GatewayCluster(processes, redis_url, queue_name).start_gateway()
         await wait_until(lambda: gateway.missing() == ["worker"], "the gateway lacks only a worker")
         assert answers(gateway.admin, "gateway") == [200, 200, 200]

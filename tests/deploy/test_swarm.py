@@ -22,7 +22,7 @@ from redbatch.commands import app
 from tests.deploy.checks.settings import SETTINGS, parse_settings
 from tests.deploy.dockerfile import ROOT, environment, stages
 from tests.deploy.swarm_stack import RESERVE, STACK, generated_secrets, maxmemory_bytes, resolve
-from tests.servers import skip, tool
+from tests.servers import require_tool, skip
 
 USER = "65532"
 
@@ -50,7 +50,7 @@ def test_docker_accepts_the_stack(files: list[Path]) -> None:
         "REDBATCH_SECRETS": "_7",
     }
     ran = subprocess.run(
-        [tool("docker", "it validates stacks"), "stack", "config", *named],
+        [require_tool("docker", "it validates stacks"), "stack", "config", *named],
         check=False,
         capture_output=True,
         text=True,

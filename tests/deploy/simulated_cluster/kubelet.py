@@ -89,7 +89,7 @@ class Pod:
 
     def log_tail(self) -> str:
         """Returns the end of its log."""
-        return self.program.last_words() if self.program else "it was never started"
+        return self.program.log_tail() if self.program else "it was never started"
 
     async def delete(self, grace_s: float | None = None) -> int:
         """Deletes it: `preStop`, then SIGTERM, and SIGKILL at the end of the grace period. Returns the exit code.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.gateway.conftest import house, said_ready, served
+from tests.integration.gateway.conftest import cluster, fake_heartbeat, served
 
-__all__ = ["house", "said_ready", "served"]
+__all__ = ["cluster", "fake_heartbeat", "served"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 
 from api.app import description
 from api.jobs.schema import NDJSON_TYPES
-from tests.integration.gateway.gateway_cluster import Gateway
+from tests.integration.gateway.gateway_cluster import GatewayProcess
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
@@ -43,6 +43,6 @@ CHECKS = [no_fault, status_code_conformance, content_type_conformance, response_
 @described.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.timeout(300)
-def test_whatever_is_sent_is_answered_as_described(case: schemathesis.Case[Any], served: Gateway) -> None:
+def test_whatever_is_sent_is_answered_as_described(case: schemathesis.Case[Any], served: GatewayProcess) -> None:
     """Bodies as described and bodies that are not, any headers: no 500, no status that the page keeps silent about."""
     case.call_and_validate(base_url=served.url, checks=CHECKS, timeout=30)

@@ -12,7 +12,7 @@ import pytest
 
 from bench.peers import environment
 from tests.integration.clients.test_openai import DOCUMENTS, model_of, unit
-from tests.integration.gateway.gateway_cluster import Gateway
+from tests.integration.gateway.gateway_cluster import GatewayProcess
 
 pytestmark = [pytest.mark.redis, pytest.mark.frameworks]
 
@@ -28,7 +28,7 @@ def python() -> Path:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("script", ["langchain.py", "llama_index.py"])
-def test_a_thousand_documents(python: Path, served: Gateway, script: str, tmp_path: Path) -> None:
+def test_a_thousand_documents(python: Path, served: GatewayProcess, script: str, tmp_path: Path) -> None:
     """In order, of length 1; nothing is downloaded for it."""
     asked = {"url": f"{served.url}/v1", "model": model_of(served), "texts": DOCUMENTS}
     nothing = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House, digits_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, null_vector
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -24,19 +24,19 @@ DOCUMENTS = [f"document {i}: {'word ' * (i % 17)}" for i in range(1_000)]
 RAW = {"normalize": False}
 
 
-def model_of(gateway: Gateway) -> str:
+def model_of(gateway: GatewayProcess) -> str:
     """Returns the one model that a gateway serves."""
     with openai_at(gateway) as client:
         return client.models.list().data[0].id
 
 
-def openai_at(gateway: Gateway) -> openai.OpenAI:
+def openai_at(gateway: GatewayProcess) -> openai.OpenAI:
     """Returns a client of a gateway."""
     http: Any = plain_http.blocking_client(timeout=60)  # by its type the library wants one of a fork of httpx
     return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http, max_retries=0)
 
 
-def async_openai_at(gateway: Gateway, http: Any = None, max_retries: int = 0) -> openai.AsyncOpenAI:  # noqa: ANN401
+def async_openai_at(gateway: GatewayProcess, http: Any = None, max_retries: int = 0) -> openai.AsyncOpenAI:  # noqa: ANN401
     """Returns an asynchronous client of a gateway."""
     http = http or plain_http.client(timeout=60)
     return openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http, max_retries=max_retries)
@@ -44,11 +44,11 @@ def async_openai_at(gateway: Gateway, http: Any = None, max_retries: int = 0) ->
 
 def unit(text: str) -> NDArray[np.float32]:
     """Returns the null model's vector of a text with length 1."""
-    vector: NDArray[np.float32] = np.frombuffer(digits_of(text), dtype="<f4")
+    vector: NDArray[np.float32] = np.frombuffer(null_vector(text), dtype="<f4")
     return np.asarray(vector / np.linalg.norm(vector))
 
 
-def test_a_thousand_documents(served: Gateway) -> None:
+def test_a_thousand_documents(served: GatewayProcess) -> None:
     """As the client asks by itself, which is in base64: in order, of length 1, with the usage."""
     with openai_at(served) as client:
         answer = client.embeddings.create(model=model_of(served), input=DOCUMENTS)
@@ -60,7 +60,7 @@ def test_a_thousand_documents(served: Gateway) -> None:
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
-def test_both_forms_are_the_models_numbers(served: Gateway, form: Literal["float", "base64"]) -> None:
+def test_both_forms_are_the_models_numbers(served: GatewayProcess, form: Literal["float", "base64"]) -> None:
     """To the last bit."""
     with openai_at(served) as client:
         answer = client.embeddings.create(
@@ -72,7 +72,7 @@ def test_both_forms_are_the_models_numbers(served: Gateway, form: Literal["float
     for each, text in zip(answer.data, ["a", "b"], strict=True):
         # A client that asks for base64 gets that; one that leaves it to the library gets numbers.
         vector = np.asarray(each.embedding, dtype="<f4").tobytes() if form == "float" else decoded(each.embedding)
-        assert vector == digits_of(text)
+        assert vector == null_vector(text)
 
 
 def decoded(embedding: object) -> bytes:
@@ -81,7 +81,7 @@ def decoded(embedding: object) -> bytes:
     return base64.b64decode(embedding)
 
 
-def test_a_text_and_dimensions(served: Gateway) -> None:
+def test_a_text_and_dimensions(served: GatewayProcess) -> None:
     """One text gives one vector; cut, it has length 1 again."""
     with openai_at(served) as client:
         answer = client.embeddings.create(model=model_of(served), input="a", dimensions=8, user="somebody")
@@ -90,7 +90,7 @@ def test_a_text_and_dimensions(served: Gateway) -> None:
     assert np.abs(vector - first / np.linalg.norm(first)).max() <= 1e-6
 
 
-async def test_many_at_once(served: Gateway) -> None:
+async def test_many_at_once(served: GatewayProcess) -> None:
     """The asynchronous client, a thousand documents in a hundred requests."""
     model = model_of(served)
     lots = [DOCUMENTS[start : start + 10] for start in range(0, 1_000, 10)]
@@ -101,7 +101,7 @@ async def test_many_at_once(served: Gateway) -> None:
         assert np.abs(found - [unit(text) for text in lot]).max() <= 1e-6
 
 
-def test_the_models_are_those_of_live_workers(served: Gateway) -> None:
+def test_the_models_are_those_of_live_workers(served: GatewayProcess) -> None:
     """One, under the name of its queue; another is a 404 with a list."""
     with openai_at(served) as client:
         [model] = client.models.list().data
@@ -117,7 +117,7 @@ def test_the_models_are_those_of_live_workers(served: Gateway) -> None:
         assert caught.value.request_id
 
 
-def test_a_worker_may_be_called_by_its_models_name(served: Gateway) -> None:
+def test_a_worker_may_be_called_by_its_models_name(served: GatewayProcess) -> None:
     """A queue has a slug of it."""
     with openai_at(served) as client:
         assert client.embeddings.create(model="null", input="a").model == "null"
@@ -135,7 +135,7 @@ def test_a_worker_may_be_called_by_its_models_name(served: Gateway) -> None:
     ids=str,
 )
 def test_what_cannot_be_done_is_a_bad_request(
-    served: Gateway, fields: dict[str, Any], param: str | None, message: str
+    served: GatewayProcess, fields: dict[str, Any], param: str | None, message: str
 ) -> None:
     """Said by the gateway or by the model, it is the client's own class of errors."""
     asked: dict[str, Any] = {"model": "null", "input": "a"} | fields
@@ -144,22 +144,22 @@ def test_what_cannot_be_done_is_a_bad_request(
     assert (caught.value.type, caught.value.param) == ("invalid_request_error", param)
 
 
-async def test_before_a_worker_was_seen_any_model_may_be_right(house: House) -> None:
+async def test_before_a_worker_was_seen_any_model_may_be_right(cluster: GatewayCluster) -> None:
     """The client is told to come again, not that there is no such model; once one was seen, that is known."""
-    gateway = await house.gateway(worker_grace_s=0)
+    gateway = await cluster.start_gateway(worker_grace_s=0)
     async with async_openai_at(gateway) as client:
         assert (await client.models.list()).data == []
         with pytest.raises(openai.InternalServerError) as caught:
             await client.embeddings.create(model="sentence-transformers/any", input="a")
         assert caught.value.code == "no_worker"
-        await house.worker()
-        await wait_until(lambda: gateway.ready_workers(house.queue) == 1, "the gateway sees the worker")
+        await cluster.start_worker()
+        await wait_until(lambda: gateway.ready_workers(cluster.queue) == 1, "the gateway sees the worker")
         with pytest.raises(openai.NotFoundError):
             await client.embeddings.create(model="sentence-transformers/any", input="a")
         assert (await client.models.retrieve("null")).id == "null"
 
 
-def test_token_ids_are_inputs(served: Gateway) -> None:
+def test_token_ids_are_inputs(served: GatewayProcess) -> None:
     """One list, or several; to the null model they are their bytes."""
     ids = [101, 7592, 102]
     with openai_at(served) as client:
@@ -170,16 +170,16 @@ def test_token_ids_are_inputs(served: Gateway) -> None:
     assert two.data[1].embedding != one.data[0].embedding
 
 
-def test_an_unknown_path_is_told_in_the_same_words(served: Gateway) -> None:
+def test_an_unknown_path_is_told_in_the_same_words(served: GatewayProcess) -> None:
     """The client understands it."""
     with openai_at(served) as client, pytest.raises(openai.NotFoundError) as caught:
         client.completions.create(model="null", prompt="a")
     assert caught.value.code == "not_found"
 
 
-async def test_the_client_comes_again_when_it_is_told_to(house: House, said_ready: None) -> None:
+async def test_the_client_comes_again_when_it_is_told_to(cluster: GatewayCluster, fake_heartbeat: None) -> None:
     """While the queue is full it gets 429 with `retry-after-ms`, and waits as long; then it has its answer."""
-    gateway = await house.gateway(max_queue_inputs=1)
+    gateway = await cluster.start_gateway(max_queue_inputs=1)
     seen: list[tuple[float, int, float]] = []
 
     async def note(response: httpx.Response) -> None:
@@ -191,12 +191,12 @@ async def test_the_client_comes_again_when_it_is_told_to(house: House, said_read
         await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 1, "the queue is full")
         http.event_hooks["response"].append(note)
         client = async_openai_at(gateway, http, max_retries=20)
-        asked = asyncio.create_task(client.embeddings.create(model=house.queue, input="a", extra_body=RAW))
+        asked = asyncio.create_task(client.embeddings.create(model=cluster.queue, input="a", extra_body=RAW))
         await wait_until(lambda: len(seen) >= 2, "it was refused twice")
-        await house.worker()
+        await cluster.start_worker()
         answer = await asked
         assert (await holder).status_code == 200
-    assert np.asarray(answer.data[0].embedding, dtype="<f4").tobytes() == digits_of("a")
+    assert np.asarray(answer.data[0].embedding, dtype="<f4").tobytes() == null_vector("a")
     assert {status for _, status, _ in seen[:-1]} == {429}
     assert seen[-1][1] == 200
     waits = [(after_s, later - at) for (at, _, after_s), (later, _, _) in pairwise(seen)]

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from gpuworker.models import parse_model
 from tests.integration.clients.test_openai import async_openai_at
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]
 
@@ -17,10 +17,10 @@ TEXTS = ["a fox", "two dogs and a cat", "word " * 400]
 
 
 @pytest.mark.timeout(120)
-async def test_vectors_and_usage_are_the_models(house: House) -> None:
+async def test_vectors_and_usage_are_the_models(cluster: GatewayCluster) -> None:
     """Of texts and of token ids: what the library gives for the same, and as many tokens as its tokenizer makes."""
-    gateway = await house.gateway()
-    await house.worker("minilm")
+    gateway = await cluster.start_gateway()
+    await cluster.start_worker("minilm")
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
     ids = [model.tokenizer(text, truncation=True)["input_ids"] for text in TEXTS]
     expected = model.encode(TEXTS)

@@ -15,7 +15,7 @@ from gpuworker.models import parse_model
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
 from tests.integration.clients.test_tei import error, post
-from tests.integration.gateway.gateway_cluster import Gateway, House
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.model, pytest.mark.slow]
@@ -24,9 +24,9 @@ TEXTS = ["a fox", "Two dögs and a cat", "word " * 400]
 
 
 @pytest.mark.timeout(180)
-async def test_what_clients_see_is_the_models(house: House) -> None:
+async def test_what_clients_see_is_the_models(cluster: GatewayCluster) -> None:
     """In front of one worker, which takes seconds to load."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker("minilm"))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=60)
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
     expected = model.encode(TEXTS)
@@ -35,7 +35,7 @@ async def test_what_clients_see_is_the_models(house: House) -> None:
     check_partial(gateway, expected)
 
 
-def check_vectors(gateway: Gateway, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
+def check_vectors(gateway: GatewayProcess, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
     """Those of texts and of tokens, how like they are, and whose they are."""
     client = InferenceClient(model=gateway.url, token="none")
     assert np.abs(client.feature_extraction(TEXTS) - expected).max() <= 1e-5
@@ -53,7 +53,7 @@ def check_vectors(gateway: Gateway, model: SentenceTransformer, expected: NDArra
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
 
 
-def check_tokens(gateway: Gateway, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
+def check_tokens(gateway: GatewayProcess, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
     """As the model's tokenizer makes them; their text; and the vectors of token ids, among texts."""
     told = post(gateway, "/tokenize", {"inputs": TEXTS}).json()
     ids = [[each["id"] for each in tokens] for tokens in told]
@@ -71,7 +71,7 @@ def check_tokens(gateway: Gateway, model: SentenceTransformer, expected: NDArray
     assert error(post(gateway, "/embed", {"inputs": TEXTS, "truncate": False})) == (422, "Validation")
 
 
-def check_partial(gateway: Gateway, expected: NDArray[np.float32]) -> None:
+def check_partial(gateway: GatewayProcess, expected: NDArray[np.float32]) -> None:
     """A text that the model refuses spares the others, for OpenAI's client as well."""
     with openai_at(gateway) as openai_client:
         partial = {"truncate": False, "on_error": "null"}

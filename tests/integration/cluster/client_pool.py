@@ -13,22 +13,22 @@ from api.dispatch.dispatcher import Dispatcher
 from shared.errors import RedbatchError
 from shared.messages import Vectors
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import digits_of, lines_of
+from tests.integration.gateway.gateway_cluster import log_lines, null_vector
 from tests.processes import Program
 
 PATIENCE_S = 45.0
 INPUTS = re.compile(r"^redbatch_inputs_total (\S+)$", re.MULTILINE)
 
 
-def is_for(answered: InferenceResult, texts: Sequence[str]) -> bool:
+def is_result_for(answered: InferenceResult, texts: Sequence[str]) -> bool:
     """Whether these are the vectors of these texts, bit for bit and in order."""
     return b"".join(each.data for each in answered.parts if isinstance(each, Vectors)) == b"".join(
-        map(digits_of, texts)
+        map(null_vector, texts)
     )
 
 
 @dataclass
-class Crowd:
+class ClientPool:
     """Sends `requests` in all over some dispatchers, at most `at_once` in flight; `inputs` of each in turn."""
 
     dispatchers: Sequence[Dispatcher]
@@ -61,11 +61,11 @@ class Crowd:
             return error.code
         except TimeoutError:
             return "hangs"
-        return "ok" if is_for(answered, texts) else "foreign"
+        return "ok" if is_result_for(answered, texts) else "foreign"
 
 
-def inputs_run(worker: Program) -> int:
+def num_inputs_run(worker: Program) -> int:
     """Returns how many inputs a worker's model has run, as its metrics tell."""
-    port = next(line["admin_port"] for line in lines_of(worker) if "admin_port" in line)
+    port = next(line["admin_port"] for line in log_lines(worker) if "admin_port" in line)
     found = INPUTS.search(plain_http.get(f"http://127.0.0.1:{port}/metrics").text)
     return int(float(found.group(1))) if found else 0

@@ -10,12 +10,12 @@ import pytest_asyncio
 
 from api.dispatch.dispatcher import Dispatcher
 from api.settings import GatewaySettings
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.processes import Processes
 from tests.proxy import FaultProxy
 from tests.users import as_user
 
-Open = Callable[..., Awaitable[Dispatcher]]
+StartDispatcher = Callable[..., Awaitable[Dispatcher]]
 THOROUGH = "test_stress.py"
 
 
@@ -29,10 +29,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def cluster(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
     """Processes of the test's own, around the test's queue."""
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        yield House(processes, redis_url, queue_name)
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
@@ -43,7 +45,7 @@ async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
 
 
 @pytest_asyncio.fixture
-async def opened(redis_url: str, queue_name: str, house: House) -> AsyncIterator[Open]:
+async def start_dispatcher(redis_url: str, queue_name: str, cluster: GatewayCluster) -> AsyncIterator[StartDispatcher]:
     """Opens dispatchers of the test's queue; they are stopped before the workers are."""
     async with AsyncExitStack() as stack:
 

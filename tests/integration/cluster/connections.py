@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tests.integration.gateway.gateway_cluster import digits, digits_of
+from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 
 OPENING = 256
 
@@ -23,7 +23,7 @@ def raise_open_files(number: int) -> None:
 
 
 @dataclass
-class Caller:
+class ClientConnection:
     """One connection to a gateway, for one text."""
 
     text: str
@@ -41,15 +41,15 @@ class Caller:
         status = top.split(b" ", 2)[1].decode() if top else "nothing"
         if status != "200":
             return status
-        return "ok" if digits(orjson.loads(told)["embedding"]) == digits_of(self.text) else "foreign"
+        return "ok" if vector_bytes(orjson.loads(told)["embedding"]) == null_vector(self.text) else "foreign"
 
 
-async def connect(ports: Sequence[int], texts: Sequence[str]) -> list[Caller]:
+async def connect(ports: Sequence[int], texts: Sequence[str]) -> list[ClientConnection]:
     """Opens a connection for each text, over the ports in turn."""
     authenticator = asyncio.Semaphore(OPENING)
 
-    async def one(number: int, text: str) -> Caller:
+    async def one(number: int, text: str) -> ClientConnection:
         async with authenticator:
-            return Caller(text, *await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]))
+            return ClientConnection(text, *await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]))
 
     return await asyncio.gather(*(one(number, text) for number, text in enumerate(texts)))

@@ -15,9 +15,9 @@ from api.dispatch.dispatcher import Dispatcher
 from shared.connection import QueueConnections
 from shared.errors import RedbatchError
 from shared.keys import Keys
-from tests.integration.cluster.client_pool import Crowd, is_for
-from tests.integration.cluster.conftest import Open
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.cluster.client_pool import ClientPool, is_result_for
+from tests.integration.cluster.conftest import StartDispatcher
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 
@@ -30,16 +30,16 @@ async def names(raw: redis.asyncio.Redis, gateway: str) -> list[str]:
 
 
 async def test_cancelled_requests_leave_no_foreign_answers(
-    house: House, opened: Open, proxy: FaultProxy, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, proxy: FaultProxy, raw: redis.asyncio.Redis
 ) -> None:
     """800 requests are cancelled after random times on a slow network; no other ever gets a vector that is not its own.
 
     A reply that a cancelled read has left on its connection would go to the next who reads there.
     """
-    dispatcher = await opened(proxy.url)
-    await house.worker()
+    dispatcher = await start_dispatcher(proxy.url)
+    await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
-    await Crowd([dispatcher], 50, 50).run()
+    await ClientPool([dispatcher], 50, 50).run()
     before = await names(raw, dispatcher.gateway)
     dice = random.Random(7)
     proxy.delay_s = lambda: dice.random() * 0.008
@@ -52,12 +52,12 @@ async def test_cancelled_requests_leave_no_foreign_answers(
             if turn % 2:
                 asyncio.get_running_loop().call_later(dice.random() * 0.04, asked.cancel)
             with suppress(asyncio.CancelledError):
-                if not is_for(await asked, texts):
+                if not is_result_for(await asked, texts):
                     wrong.append(texts)
 
     await asyncio.gather(*(client(number) for number in range(40)))
     proxy.delay_s = lambda: 0.0
-    after = Crowd([dispatcher], 200, 20)
+    after = ClientPool([dispatcher], 200, 20)
     await after.run()
     assert (wrong, after.outcomes) == ([], {"ok": 200})
     assert dispatcher.in_flight == 0
@@ -65,11 +65,11 @@ async def test_cancelled_requests_leave_no_foreign_answers(
 
 
 async def test_every_waiter_is_free_after_cancels_in_the_same_tick(
-    house: House, opened: Open, proxy: FaultProxy
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, proxy: FaultProxy
 ) -> None:
     """A request may be cancelled, or late, in the very moment in which its submit is answered."""
-    dispatcher = await opened(proxy.url)
-    await house.worker()
+    dispatcher = await start_dispatcher(proxy.url)
+    await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     free = len(dispatcher._replies._free_waiters)
     dice = random.Random(3)
@@ -82,14 +82,14 @@ async def test_every_waiter_is_free_after_cancels_in_the_same_tick(
 
 
 async def test_a_cancel_is_not_kept_waiting_by_new_requests(
-    house: House, opened: Open, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis
 ) -> None:
     """While requests come without end, the entry of one that is cancelled still goes at once."""
-    dispatcher = await opened(worker_grace_s=60)
-    worker = await house.worker()
+    dispatcher = await start_dispatcher(worker_grace_s=60)
+    worker = await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     await worker.stop()
-    lane = house.keys.lanes[0]
+    lane = cluster.keys.lanes[0]
     first = asyncio.create_task(dispatcher.answer(InferenceRequest(("first",), 30_000)))
 
     async def has_first() -> bool:

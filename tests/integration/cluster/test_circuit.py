@@ -10,19 +10,21 @@ import pytest
 from api.dialects.request import InferenceRequest
 from api.dispatch.monitor import POLL_INTERVAL_S, UNREACHABLE_AFTER_S
 from shared.errors import RedisUnreachableError
-from tests.integration.cluster.client_pool import is_for
-from tests.integration.cluster.conftest import Open
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.cluster.client_pool import is_result_for
+from tests.integration.cluster.conftest import StartDispatcher
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.proxy import FaultProxy
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
 
-async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, opened: Open, proxy: FaultProxy) -> None:
+async def test_a_silent_redis_is_noticed_before_its_time_is_out(
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, proxy: FaultProxy
+) -> None:
     """Its answers fail to come, and nothing breaks. Long before a call gives up, requests are refused at once."""
-    dispatcher = await opened(proxy.url, redis_timeout_s=30, redis_grace_s=0.5)
-    await house.worker()
+    dispatcher = await start_dispatcher(proxy.url, redis_timeout_s=30, redis_grace_s=0.5)
+    await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     proxy.silent = True
     silent = time.monotonic()
@@ -45,7 +47,7 @@ async def test_a_silent_redis_is_noticed_before_its_time_is_out(house: House, op
 
     async def served() -> bool:
         try:
-            return is_for(await dispatcher.answer(InferenceRequest(("b",), 5_000)), ["b"])
+            return is_result_for(await dispatcher.answer(InferenceRequest(("b",), 5_000)), ["b"])
         except RedisUnreachableError:
             return False
 

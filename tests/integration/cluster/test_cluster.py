@@ -11,9 +11,9 @@ import pytest
 import redis.asyncio
 
 from shared.keys import Keys
-from tests.integration.cluster.client_pool import inputs_run
+from tests.integration.cluster.client_pool import num_inputs_run
 from tests.integration.cluster.connections import connect, raise_open_files
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -46,12 +46,12 @@ class Connections:
 
 @pytest.mark.timeout(240)
 async def test_5000_clients_at_once_each_get_their_own_vector(
-    house: House, raw: redis.asyncio.Redis, keys: Keys
+    cluster: GatewayCluster, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
     """None is lost, each text runs once, and Redis sees few connections; past the reply TTL it is empty."""
     raise_open_files(16_384)
-    one, two = await asyncio.gather(*(house.gateway() for _ in range(2)))
-    workers = await asyncio.gather(*(house.worker(reply_ttl_s=1) for _ in range(2)))
+    one, two = await asyncio.gather(*(cluster.start_gateway() for _ in range(2)))
+    workers = await asyncio.gather(*(cluster.start_worker(reply_ttl_s=1) for _ in range(2)))
     await wait_until(lambda: one.missing() == two.missing() == [], "both gateways see the workers")
     callers = await connect([one.port, two.port], [f"text {i}" for i in range(CLIENTS)])
     connections = Connections(raw)
@@ -61,7 +61,7 @@ async def test_5000_clients_at_once_each_get_their_own_vector(
     took = time.monotonic() - began
     connections.looking = False
     await looking
-    run = [inputs_run(worker) for worker in workers]
+    run = [num_inputs_run(worker) for worker in workers]
     sys.stdout.write(f"{took:.2f} s, run {run}, connections {connections.all}, for replies {connections.reply}\n")
     assert outcomes == {"ok": CLIENTS}
     assert connections.looks

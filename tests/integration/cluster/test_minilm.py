@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import House
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.integration.worker.test_minilm import encoded, entries_of, mixed_texts
 
 pytestmark = [pytest.mark.redis, pytest.mark.model]
@@ -18,10 +18,10 @@ AT_ONCE = 64
 
 
 @pytest.mark.timeout(180)
-async def test_vectors_over_http_equal_those_of_the_library(house: House) -> None:
+async def test_vectors_over_http_equal_those_of_the_library(cluster: GatewayCluster) -> None:
     """Hundreds of mixed texts, 64 requests at once over two gateways: each has the vector of its own text."""
-    await house.worker("minilm")
-    gateways = [await house.gateway() for _ in range(2)]
+    await cluster.start_worker("minilm")
+    gateways = [await cluster.start_gateway() for _ in range(2)]
     requests = entries_of([text for text in mixed_texts(400) if text])
     places = asyncio.Semaphore(AT_ONCE)
 

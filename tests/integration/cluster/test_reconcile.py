@@ -12,10 +12,10 @@ import redis.asyncio
 
 from api.dialects.request import InferenceRequest
 from shared.keys import GROUP, Keys
-from tests.integration.cluster.client_pool import Crowd, is_for
-from tests.integration.cluster.conftest import Open
-from tests.integration.gateway.gateway_cluster import House, metric
-from tests.proxy import Fate, FaultProxy
+from tests.integration.cluster.client_pool import ClientPool, is_result_for
+from tests.integration.cluster.conftest import StartDispatcher
+from tests.integration.gateway.gateway_cluster import GatewayCluster, metric
+from tests.proxy import FaultProxy, ReplyAction
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -32,17 +32,17 @@ HARMS: dict[str, Harm] = {
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "unread"])
 async def test_requests_survive_the_loss_of_the_queue(
-    house: House, opened: Open, raw: redis.asyncio.Redis, harm: str, claimed: bool
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis, harm: str, claimed: bool
 ) -> None:
     """Long before its deadline of a minute every request of two gateways is answered, with a waiter or by the bell."""
-    one, two = await opened(), await opened()
-    worker = await house.worker("simulated:base_ms=100,item_ms=0", max_batch_size=64)
+    one, two = await start_dispatcher(), await start_dispatcher()
+    worker = await cluster.start_worker("simulated:base_ms=100,item_ms=0", max_batch_size=64)
     await wait_until(lambda: one.monitor.missing() == two.monitor.missing() == [], "both gateways see the worker")
     if not claimed:
         worker.signal(signal.SIGSTOP)
-    crowd = Crowd([one, two], 60, 60, inputs=(1, 1, 70))
-    running = asyncio.create_task(crowd.run())
-    lane = house.keys.lanes[0]
+    pool = ClientPool([one, two], 60, 60, inputs=(1, 1, 70))
+    running = asyncio.create_task(pool.run())
+    lane = cluster.keys.lanes[0]
 
     async def in_queue() -> bool:
         if claimed:
@@ -50,20 +50,20 @@ async def test_requests_survive_the_loss_of_the_queue(
         return int(await raw.xlen(lane)) == 40 + 20 * 3
 
     await wait_until(in_queue, "requests are in the queue")
-    await HARMS[harm](raw, house.keys)
+    await HARMS[harm](raw, cluster.keys)
     worker.signal(signal.SIGCONT)
     harmed = time.monotonic()
     await running
-    assert crowd.outcomes == {"ok": 60}
+    assert pool.outcomes == {"ok": 60}
     assert time.monotonic() - harmed < 15
 
 
 async def test_a_reply_that_is_lost_before_the_gateway_knows_of_the_entry(
-    house: House, opened: Open, proxy: FaultProxy, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, proxy: FaultProxy, raw: redis.asyncio.Redis
 ) -> None:
     """The answers to the submit and to the collect are lost: it is answered once the submit was heard of."""
-    far = await opened(proxy.url, redis_timeout_s=1.0, reply_connections=2)
-    await house.worker()
+    far = await start_dispatcher(proxy.url, redis_timeout_s=1.0, reply_connections=2)
+    await cluster.start_worker()
     await wait_until(lambda: far.monitor.missing() == [], "the gateway sees the worker")
     await asyncio.gather(
         far.answer(InferenceRequest(("x",), 20_000)), far.answer(InferenceRequest(("y",), 20_000))
@@ -71,41 +71,41 @@ async def test_a_reply_that_is_lost_before_the_gateway_knows_of_the_entry(
     holder = asyncio.create_task(far.answer(InferenceRequest(("takes the waiter",), 20_000)))
     lost: list[str] = []
 
-    def fate_of(name: str) -> Fate:
+    def reply_action(name: str) -> ReplyAction:
         purpose = name.rsplit(":", 1)[1]
         if purpose not in ("submit", "collect") or purpose in lost:
-            return Fate.PASS
+            return ReplyAction.PASS
         lost.append(purpose)
-        return Fate.DROP if purpose == "submit" else Fate.CUT
+        return ReplyAction.DROP if purpose == "submit" else ReplyAction.CUT
 
     await asyncio.sleep(0)
-    proxy.fate_of = fate_of
-    assert is_for(await far.answer(InferenceRequest(("a",), 8_000)), ["a"])
+    proxy.reply_action = reply_action
+    assert is_result_for(await far.answer(InferenceRequest(("a",), 8_000)), ["a"])
     assert sorted(lost) == ["collect", "submit"]
     await holder
 
 
 async def test_a_worker_that_hung_through_the_loss_answers_nobody_twice(
-    house: House, opened: Open, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis
 ) -> None:
     """It held a batch when all was lost, and another worker answers: its own late commit touches nothing."""
-    dispatcher = await opened()
-    hung = await house.worker("simulated:base_ms=2000,item_ms=0")
+    dispatcher = await start_dispatcher()
+    hung = await cluster.start_worker("simulated:base_ms=2000,item_ms=0")
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     asked = asyncio.create_task(dispatcher.answer(InferenceRequest(("a", "b"), 20_000)))
 
     async def begun() -> bool:  # what is held and has not begun would be dropped at the loss, and never committed
-        return any([await raw.get(key) async for key in raw.scan_iter(match=house.keys.begun("*"))])
+        return any([await raw.get(key) async for key in raw.scan_iter(match=cluster.keys.begun("*"))])
 
     await wait_until(begun, "the worker runs the request")
     hung.signal(signal.SIGSTOP)
     await raw.flushall()
     try:
-        await house.worker()
-        assert is_for(await asked, ["a", "b"])
+        await cluster.start_worker()
+        assert is_result_for(await asked, ["a", "b"])
     finally:
         hung.signal(signal.SIGCONT)
     await wait_until(
         lambda: metric(hung, 'redbatch_commits_total{outcome="found nothing"}') == 1, "its commit came late"
     )
-    assert is_for(await dispatcher.answer(InferenceRequest(("c",), 20_000)), ["c"])
+    assert is_result_for(await dispatcher.answer(InferenceRequest(("c",), 20_000)), ["c"])

@@ -14,10 +14,10 @@ import pytest
 import redis.asyncio
 
 from shared.keys import Keys
-from tests.integration.cluster.client_pool import Crowd, inputs_run
-from tests.integration.cluster.conftest import Open
-from tests.integration.gateway.gateway_cluster import House
-from tests.proxy import Fate, FaultProxy
+from tests.integration.cluster.client_pool import ClientPool, num_inputs_run
+from tests.integration.cluster.conftest import StartDispatcher
+from tests.integration.gateway.gateway_cluster import GatewayCluster
+from tests.proxy import FaultProxy, ReplyAction
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -34,8 +34,8 @@ def sizes(few: int, many: int) -> list[Any]:
 
 
 @asynccontextmanager
-async def repeatedly(harm: Harm, crowd: Crowd, every_s: float = EVERY_S) -> AsyncIterator[list[float]]:
-    """Does harm at regular times, and first when a quarter of the crowd has its answer, however fast that is.
+async def repeatedly(harm: Harm, pool: ClientPool, every_s: float = EVERY_S) -> AsyncIterator[list[float]]:
+    """Does harm at regular times, and first when a quarter of the pool has its answer, however fast that is.
 
     Yields the list of the times at which it was done.
     """
@@ -44,7 +44,7 @@ async def repeatedly(harm: Harm, crowd: Crowd, every_s: float = EVERY_S) -> Asyn
 
     async def run() -> None:
         await wait_until(
-            lambda: crowd.outcomes.total() >= crowd.requests / 4 or enough.is_set(),
+            lambda: pool.outcomes.total() >= pool.requests / 4 or enough.is_set(),
             "a quarter is answered",
             timeout_s=60,
         )
@@ -62,21 +62,23 @@ async def repeatedly(harm: Harm, crowd: Crowd, every_s: float = EVERY_S) -> Asyn
         await task
 
 
-async def survive(house: House, crowd: Crowd, raw: redis.asyncio.Redis, harm: Harm, every_s: float = EVERY_S) -> None:
-    """Sends the crowd's requests while harm is done, and checks that none of them has noticed."""
-    workers = await asyncio.gather(*(house.worker() for _ in range(2)))
-    await wait_until(lambda: all(not each.monitor.missing() for each in crowd.dispatchers), "the workers are seen")
+async def survive(
+    cluster: GatewayCluster, pool: ClientPool, raw: redis.asyncio.Redis, harm: Harm, every_s: float = EVERY_S
+) -> None:
+    """Sends the pool's requests while harm is done, and checks that none of them has noticed."""
+    workers = await asyncio.gather(*(cluster.start_worker() for _ in range(2)))
+    await wait_until(lambda: all(not each.monitor.missing() for each in pool.dispatchers), "the workers are seen")
     began = time.monotonic()
-    async with repeatedly(harm, crowd, every_s) as done:
-        await crowd.run()
+    async with repeatedly(harm, pool, every_s) as done:
+        await pool.run()
     took = time.monotonic() - began
-    runs = sum(map(inputs_run, workers)) / crowd.sent_inputs
-    sys.stdout.write(f"{crowd.requests} in {took:.1f} s, harm done {len(done)} times, {runs:.4f} runs per input\n")
-    assert crowd.outcomes == {"ok": crowd.requests}
+    runs = sum(map(num_inputs_run, workers)) / pool.sent_inputs
+    sys.stdout.write(f"{pool.requests} in {took:.1f} s, harm done {len(done)} times, {runs:.4f} runs per input\n")
+    assert pool.outcomes == {"ok": pool.requests}
     assert done, "harm was done"
     assert runs <= MAX_RUNS
-    await wait_until(lambda: _empty(raw, house.keys), "nothing is left in the queue")
-    assert [each.in_flight for each in crowd.dispatchers] == [0] * len(crowd.dispatchers)
+    await wait_until(lambda: _empty(raw, cluster.keys), "nothing is left in the queue")
+    assert [each.in_flight for each in pool.dispatchers] == [0] * len(pool.dispatchers)
 
 
 async def _empty(raw: redis.asyncio.Redis, keys: Keys) -> bool:
@@ -100,42 +102,51 @@ def killer(raw: redis.asyncio.Redis, gateways: Iterable[str]) -> Harm:
 @pytest.mark.parametrize("at_once", [6, 100], ids=["own-key", "bell"])
 @pytest.mark.parametrize("requests", sizes(2_500, 25_000))
 async def test_killed_connections_lose_nothing(
-    house: House, opened: Open, raw: redis.asyncio.Redis, requests: int, at_once: int
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis, requests: int, at_once: int
 ) -> None:
     """All connections of both gateways are closed every 250 ms, in whatever they are."""
-    dispatchers = [await opened(), await opened()]
-    crowd = Crowd(dispatchers, requests, at_once, inputs=(1, 1, 1, 1, 40))
-    await survive(house, crowd, raw, killer(raw, [each.gateway for each in dispatchers]))
+    dispatchers = [await start_dispatcher(), await start_dispatcher()]
+    pool = ClientPool(dispatchers, requests, at_once, inputs=(1, 1, 1, 1, 40))
+    await survive(cluster, pool, raw, killer(raw, [each.gateway for each in dispatchers]))
 
 
 @pytest.mark.parametrize("at_once", [6, 100], ids=["own-key", "bell"])
 @pytest.mark.parametrize("requests", sizes(1_500, 12_500))
 async def test_dropped_replies_lose_nothing(
-    house: House, opened: Open, proxy: FaultProxy, raw: redis.asyncio.Redis, requests: int, at_once: int
+    cluster: GatewayCluster,
+    start_dispatcher: StartDispatcher,
+    proxy: FaultProxy,
+    raw: redis.asyncio.Redis,
+    requests: int,
+    at_once: int,
 ) -> None:
     """A network that, once in a hundred replies, swallows it, resets the connection, or leaves Redis with a dead one.
 
     Which replies it is depends on nothing: what is repeated may be lost again, and is not always.
     """
     dice = random.Random(requests + at_once)
-    fates = (Fate.DROP, Fate.CUT, Fate.ORPHAN)
+    fates = (ReplyAction.DROP, ReplyAction.CUT, ReplyAction.ORPHAN)
 
     async def lose() -> None:
-        proxy.next_replies(*(dice.choice(fates) if dice.random() < LOST else Fate.PASS for _ in range(2_000)))
+        proxy.set_next_actions(
+            *(dice.choice(fates) if dice.random() < LOST else ReplyAction.PASS for _ in range(2_000))
+        )
 
-    crowd = Crowd([await opened(proxy.url, redis_timeout_s=0.3)], requests, at_once, inputs=(1, 1, 1, 40))
-    await survive(house, crowd, raw, lose)
+    pool = ClientPool(
+        [await start_dispatcher(proxy.url, redis_timeout_s=0.3)], requests, at_once, inputs=(1, 1, 1, 40)
+    )
+    await survive(cluster, pool, raw, lose)
 
 
 @pytest.mark.parametrize("at_once", [6, 40], ids=["own-key", "bell"])
 @pytest.mark.parametrize("requests", sizes(2_000, 12_500))
 async def test_flushed_data_loses_nothing(
-    house: House, opened: Open, raw: redis.asyncio.Redis, requests: int, at_once: int
+    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis, requests: int, at_once: int
 ) -> None:
     """All data of Redis vanishes in the middle; the gateways hold what they were asked, and submit it again.
 
     What was in flight then may run twice, so that is kept small against the whole.
     """
-    dispatchers = [await opened(), await opened()]
-    crowd = Crowd(dispatchers, requests, at_once, inputs=(1, 1, 1, 2))
-    await survive(house, crowd, raw, raw.flushall, every_s=0.4 if requests < 10_000 else 1.0)
+    dispatchers = [await start_dispatcher(), await start_dispatcher()]
+    pool = ClientPool(dispatchers, requests, at_once, inputs=(1, 1, 1, 2))
+    await survive(cluster, pool, raw, raw.flushall, every_s=0.4 if requests < 10_000 else 1.0)

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House, error_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -30,29 +30,31 @@ KINDS = "tests.integration.functions.function_models"
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def cluster(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
     """Processes of the test's own, which find these tests and the examples."""
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        house = House(processes, redis_url, queue_name)
-        house.environment["PYTHONPATH"] = f"{ROOT}:{EXAMPLES}"
-        yield house
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
+        cluster = GatewayCluster(processes, redis_url, queue_name)
+        cluster.environment["PYTHONPATH"] = f"{ROOT}:{EXAMPLES}"
+        yield cluster
 
 
-async def served(house: House, name: str, **settings: object) -> Gateway:
+async def served(cluster: GatewayCluster, name: str, **settings: object) -> GatewayProcess:
     """Starts a gateway and a worker with a function; returns when both are ready."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker(name, **settings))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(name, **settings))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
 
-def asked(gateway: Gateway, body: object) -> httpx.Response:
+def asked(gateway: GatewayProcess, body: object) -> httpx.Response:
     """Asks for a prediction."""
     return plain_http.post(f"{gateway.url}/predict", json=body, timeout=60)
 
 
-async def test_any_json_goes_in_and_comes_out(house: House) -> None:
+async def test_any_json_goes_in_and_comes_out(cluster: GatewayCluster) -> None:
     """Null, nested lists, long texts and numbers: one by one, and many in their order."""
-    gateway = await served(house, f"{KINDS}:Echo")
+    gateway = await served(cluster, f"{KINDS}:Echo")
     values: list[Any] = [None, True, 7, -1.5, "", "é \U0001f600", [], {}, {"a": [1, {"b": None}]}, "x" * 10_000]
     for value in values:
         answer = asked(gateway, {"input": value})
@@ -64,9 +66,9 @@ async def test_any_json_goes_in_and_comes_out(house: House) -> None:
     assert asked(gateway, {"inputs": [5], "timeout_ms": 5000, "priority": "bulk"}).json() == {"outputs": [[5, 1]]}
 
 
-async def test_what_cannot_be_computed_fails_alone(house: House) -> None:
+async def test_what_cannot_be_computed_fails_alone(cluster: GatewayCluster) -> None:
     """Whichever of the three methods raises, its neighbours in the batch have their outputs."""
-    gateway = await served(house, f"{KINDS}:Echo", model_args='{"batch_s": 0.05}')
+    gateway = await served(cluster, f"{KINDS}:Echo", model_args='{"batch_s": 0.05}')
     bad = {"!refuse": 400, "!preprocess": 500, "!transform": 500, "!less": 500, "!postprocess": 500, "!long": 500}
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         wanted = [*bad, *range(40)]
@@ -85,10 +87,10 @@ async def test_what_cannot_be_computed_fails_alone(house: House) -> None:
 
 
 @pytest.mark.parametrize("where", ["preprocess", "transform"])
-async def test_an_input_that_kills_the_engine_fails_alone(house: House, where: str) -> None:
+async def test_an_input_that_kills_the_engine_fails_alone(cluster: GatewayCluster, where: str) -> None:
     """At the third attempt, in its batch or before; those that ran beside it are answered all the same."""
     args = f'{{"batch_s": 0.1, "deadly": "!kill", "dies_in": "{where}"}}'
-    gateway = await served(house, f"{KINDS}:Echo", model_args=args, max_dead_letters=0)
+    gateway = await served(cluster, f"{KINDS}:Echo", model_args=args, max_dead_letters=0)
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         wanted = ["!kill", *range(20)]
         answers = await asyncio.gather(
@@ -98,9 +100,9 @@ async def test_an_input_that_kills_the_engine_fails_alone(house: House, where: s
     assert error_of(answers[0])["code"] == "input_failed"
 
 
-async def test_what_a_function_forks_does_not_outlive_its_engine(house: House) -> None:
+async def test_what_a_function_forks_does_not_outlive_its_engine(cluster: GatewayCluster) -> None:
     """Its processes have the engine's socket open no longer: its death is noticed, and the next one serves."""
-    gateway = await served(house, f"{KINDS}:Forking")
+    gateway = await served(cluster, f"{KINDS}:Forking")
     for _ in range(2):
         [square, engine] = asked(gateway, {"input": 7}).json()["output"]
         assert square == 49
@@ -108,16 +110,16 @@ async def test_what_a_function_forks_does_not_outlive_its_engine(house: House) -
     assert asked(gateway, {"input": 8}).json()["output"][0] == 64
 
 
-async def test_arrays_go_out_as_lists(house: House) -> None:
+async def test_arrays_go_out_as_lists(cluster: GatewayCluster) -> None:
     """An array of all results is as good as a list of them."""
-    gateway = await served(house, f"{KINDS}:Outer")
+    gateway = await served(cluster, f"{KINDS}:Outer")
     answer = asked(gateway, {"inputs": [[1, 2], [3, 4.5]]}).json()
     assert answer["outputs"] == [[[1, 2], [2, 4]], [[9, 13.5], [13.5, 20.25]]]
 
 
-async def test_models_of_texts_and_functions_are_told_apart(house: House) -> None:
+async def test_models_of_texts_and_functions_are_told_apart(cluster: GatewayCluster) -> None:
     """Each says where it is to be asked instead."""
-    gateway = await served(house, f"{KINDS}:Outer")
+    gateway = await served(cluster, f"{KINDS}:Outer")
     refused = gateway.embed({"text": "a"})
     assert (refused.status_code, "POST /predict" in error_of(refused)["message"]) == (400, True)
     refused = plain_http.post(f"{gateway.url}/tokenize", json={"inputs": "a"})
@@ -125,9 +127,9 @@ async def test_models_of_texts_and_functions_are_told_apart(house: House) -> Non
     assert "POST /predict" in refused.json()["error"]
 
 
-async def test_a_model_of_texts_says_where_it_is_asked(house: House) -> None:
+async def test_a_model_of_texts_says_where_it_is_asked(cluster: GatewayCluster) -> None:
     """The null model has vectors and no outputs."""
-    gateway = await served(house, "null")
+    gateway = await served(cluster, "null")
     refused = asked(gateway, {"input": "a"})
     assert (refused.status_code, "POST /embed" in error_of(refused)["message"]) == (400, True)
 
@@ -142,20 +144,22 @@ async def test_a_model_of_texts_says_where_it_is_asked(house: House) -> None:
         (f"{KINDS}:Outer", '{"size": 3}', "cannot be made: TypeError"),
     ],
 )
-async def test_what_cannot_be_loaded_says_so_in_a_line(house: House, name: str, model_args: str, said: str) -> None:
+async def test_what_cannot_be_loaded_says_so_in_a_line(
+    cluster: GatewayCluster, name: str, model_args: str, said: str
+) -> None:
     """And the worker ends, with an exit code that is not 0."""
-    program = await house.processes.start("worker", "gpuworker", house.env(model=name, model_args=model_args))
-    assert await program.exit(timeout_s=30) == 2
+    program = await cluster.processes.start("worker", "gpuworker", cluster.env(model=name, model_args=model_args))
+    assert await program.wait_until_ended(timeout_s=30) == 2
     assert said in program.output
     assert "Traceback" not in program.output
 
 
-async def test_the_example_is_right_and_faster_in_batches(house: House) -> None:
+async def test_the_example_is_right_and_faster_in_batches(cluster: GatewayCluster) -> None:
     """The page's own program, as it is: it checks the squares and their order itself, and says how long each way took.
 
     One by one, 880 batches of one number sleep 0.61 s; in one request a few batches do not sleep a twentieth of that.
     """
-    gateway = await served(house, "squares:Squares", max_batch_size=1_000)
+    gateway = await served(cluster, "squares:Squares", max_batch_size=1_000)
     ran = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-P", str(EXAMPLES / "squares.py"), gateway.url],

@@ -14,7 +14,7 @@ from shared import consumer
 from shared.connection import QueueConnections
 from shared.messages import Heartbeat
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.processes import Processes
 from tests.servers import Server
 from tests.waiting import wait_until
@@ -23,17 +23,17 @@ READY_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def served(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def served(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway with a null worker behind it, which the tests of a module share."""
-    house = House(Processes(tmp_path_factory.mktemp("served")), redis_url, f"served-{uuid.uuid4().hex[:8]}")
+    cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("served")), redis_url, f"served-{uuid.uuid4().hex[:8]}")
 
-    async def start() -> Gateway:
-        gateway, _ = await asyncio.gather(house.gateway(), house.worker())
+    async def start() -> GatewayProcess:
+        gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
         await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
         return gateway
 
     async def stop() -> None:
-        async with house.processes:
+        async with cluster.processes:
             pass
 
     with asyncio.Runner() as runner:
@@ -41,14 +41,16 @@ def served(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield gateway
     with asyncio.Runner() as runner:
         runner.run(stop())
-    house.check()
+    cluster.check_leaks()
 
 
 @pytest_asyncio.fixture
-async def house(redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def cluster(
+    redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GatewayCluster]:
     """Processes of the test's own, around the test's queue."""
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
-        yield House(processes, redis_url, queue_name)
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
@@ -59,7 +61,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest_asyncio.fixture
-async def said_ready(queue: QueueConnections) -> None:
+async def fake_heartbeat(queue: QueueConnections) -> None:
     """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
@@ -73,9 +75,9 @@ def own_redis() -> Iterator[Server]:
 
 
 @pytest_asyncio.fixture
-async def far_house(
+async def isolated_cluster(
     own_redis: Server, queue_name: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+) -> AsyncIterator[GatewayCluster]:
     """Processes of the test's own, around a queue in the test's own Redis."""
     async with Processes(tmp_path_factory.mktemp("far")) as processes:
-        yield House(processes, own_redis.url, queue_name)
+        yield GatewayCluster(processes, own_redis.url, queue_name)

@@ -22,20 +22,22 @@ from tests.processes import Processes, Program
 REPEATS = 12
 
 
-def digits_of(text: str) -> bytes:
+def null_vector(text: str) -> bytes:
     """Returns the vector that the null model makes of a text, as raw float32."""
     digest = np.frombuffer(sha256(text.encode()).digest(), dtype=np.uint8)
     return np.tile(digest.astype("<f4") / np.float32(255), REPEATS).tobytes()
 
 
-def digits(vector: Sequence[float]) -> bytes:
+def vector_bytes(vector: Sequence[float]) -> bytes:
     """Returns a vector that was read from JSON, as raw float32."""
     return np.array(vector, dtype="<f4").tobytes()
 
 
-def right(answer: httpx.Response, texts: Sequence[str]) -> bool:
+def has_vectors(answer: httpx.Response, texts: Sequence[str]) -> bool:
     """Whether an answer holds the vector of each text, bit for bit and in order."""
-    return answer.status_code == 200 and list(map(digits, answer.json()["embeddings"])) == list(map(digits_of, texts))
+    return answer.status_code == 200 and list(map(vector_bytes, answer.json()["embeddings"])) == list(
+        map(null_vector, texts)
+    )
 
 
 def error_of(answer: httpx.Response) -> dict[str, str]:
@@ -49,7 +51,7 @@ def error_of(answer: httpx.Response) -> dict[str, str]:
     return dict(body["error"])
 
 
-def lines_of(program: Program) -> list[dict[str, Any]]:
+def log_lines(program: Program) -> list[dict[str, Any]]:
     """Returns all that a program has logged; a line that is no JSON object fails the test."""
     lines = [json.loads(line) for line in program.output.splitlines()]
     assert all(isinstance(line, dict) for line in lines)
@@ -57,7 +59,7 @@ def lines_of(program: Program) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Gateway:
+class GatewayProcess:
     """One gateway process and where it listens."""
 
     program: Program
@@ -104,7 +106,7 @@ class Gateway:
         return missing
 
 
-class House:
+class GatewayCluster:
     """Starts what a test needs around one queue, and sees that none of it leaves anything behind.
 
     Args:
@@ -130,16 +132,16 @@ class House:
         named = {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
         return self.environment | named
 
-    async def gateway(self, **settings: object) -> Gateway:
+    async def start_gateway(self, **settings: object) -> GatewayProcess:
         """Starts a gateway; it listens, and may miss a worker."""
-        program = await self.processes.start("gateway", "api", self.env(**settings), listens)
-        return where(program)
+        program = await self.processes.start("gateway", "api", self.env(**settings), is_listening)
+        return gateway_of(program)
 
-    async def worker(self, model: str = "null", **settings: object) -> Program:
+    async def start_worker(self, model: str = "null", **settings: object) -> Program:
         """Starts a worker and waits until it is ready."""
         return await self.processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
 
-    def check(self) -> None:
+    def check_leaks(self) -> None:
         """Looks at what is left in the queue once everybody has gone."""
         with redis.Redis.from_url(self.redis_url, protocol=2) as client:
             found = find_leaks(client, self.keys)
@@ -147,10 +149,10 @@ class House:
         assert not found, f"left behind: {found}"
 
 
-def where(program: Program) -> Gateway:
+def gateway_of(program: Program) -> GatewayProcess:
     """Returns a gateway by what it has logged."""
-    said = next(line for line in lines_of(program) if line["msg"] == "gateway starts")
-    return Gateway(program, said["port"], said["admin_port"])
+    said = next(line for line in log_lines(program) if line["msg"] == "gateway starts")
+    return GatewayProcess(program, said["port"], said["admin_port"])
 
 
 def metric(program: Program, name: str) -> float:
@@ -158,34 +160,34 @@ def metric(program: Program, name: str) -> float:
 
     It is named with its labels; without any, it is the sum over them.
     """
-    return value_in(plain_http.get(metrics_url(program)).text, name)
+    return metric_value(plain_http.get(metrics_url(program)).text, name)
 
 
 def metrics_url(program: Program) -> str:
     """Returns where a gateway or a worker shows its metrics."""
-    port = next(line["admin_port"] for line in lines_of(program) if "admin_port" in line)
+    port = next(line["admin_port"] for line in log_lines(program) if "admin_port" in line)
     return f"http://127.0.0.1:{port}/metrics"
 
 
-def value_in(page: str, name: str) -> float:
+def metric_value(page: str, name: str) -> float:
     """Returns the value of a metric on a page, the sum over its labels if it is named without."""
     lines = page.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
-def listens(program: Program) -> bool:
+def is_listening(program: Program) -> bool:
     """Whether a gateway has begun to accept connections."""
     if '"gateway starts"' not in program.output:
         return False
     try:
-        return plain_http.get(f"{where(program).url}/livez").status_code == 200
+        return plain_http.get(f"{gateway_of(program).url}/livez").status_code == 200
     except httpx.TransportError:
         return False
 
 
 def worker_is_ready(program: Program) -> bool:
     """Whether a worker has told its admin port's probe that it is ready."""
-    for line in lines_of(program):
+    for line in log_lines(program):
         if "admin_port" in line:
             try:
                 return plain_http.get(f"http://127.0.0.1:{line['admin_port']}/readyz").status_code == 200
@@ -194,7 +196,7 @@ def worker_is_ready(program: Program) -> bool:
     return False
 
 
-def talk(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
+def exchange_bytes(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
     """Sends bytes to a port as they are and returns all that comes back until the other side closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(sent)

@@ -12,10 +12,10 @@ import pytest
 import redis.asyncio
 
 from shared.keys import Keys
-from tests.integration.gateway.gateway_cluster import Gateway, House
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("said_ready")]
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("fake_heartbeat")]
 
 
 class Lane:
@@ -46,7 +46,7 @@ def lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
     return Lane(raw, keys)
 
 
-def begin(gateway: Gateway, *texts: str) -> socket.socket:
+def begin(gateway: GatewayProcess, *texts: str) -> socket.socket:
     """Sends a request and leaves its connection open."""
     body = json.dumps({"texts": texts, "timeout_ms": 30_000}).encode()
     connection = socket.create_connection(("127.0.0.1", gateway.port))
@@ -54,9 +54,9 @@ def begin(gateway: Gateway, *texts: str) -> socket.socket:
     return connection
 
 
-async def test_the_entries_of_a_client_that_leaves_are_taken_back(house: House, lane: Lane) -> None:
+async def test_the_entries_of_a_client_that_leaves_are_taken_back(cluster: GatewayCluster, lane: Lane) -> None:
     """Nobody has read them yet: soon they are gone, and the waiter is free again at once."""
-    gateway = await house.gateway(reply_connections=2)
+    gateway = await cluster.start_gateway(reply_connections=2)
     connection = begin(gateway, *(f"text {i}" for i in range(100)))
     await wait_until(lambda: lane.has(4), "the request is in the queue")
     await wait_until(lambda: lane.waits(1), "its waiter waits")
@@ -76,9 +76,9 @@ async def test_the_entries_of_a_client_that_leaves_are_taken_back(house: House, 
     await wait_until(lambda: lane.has(0), "that is taken back too")
 
 
-async def test_the_client_of_a_long_body_is_seen_to_leave(house: House, lane: Lane) -> None:
+async def test_the_client_of_a_long_body_is_seen_to_leave(cluster: GatewayCluster, lane: Lane) -> None:
     """Its 300 KB are more than is read at once: the connection is read on all the same."""
-    gateway = await house.gateway()
+    gateway = await cluster.start_gateway()
     connection = begin(gateway, *("x" * 3_000 for _ in range(100)))
     await wait_until(lambda: lane.has(4), "the request is in the queue")
     connection.close()
@@ -86,10 +86,10 @@ async def test_the_client_of_a_long_body_is_seen_to_leave(house: House, lane: La
 
 
 async def test_a_cancel_that_finds_its_connection_broken_is_repeated(
-    house: House, lane: Lane, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, lane: Lane, raw: redis.asyncio.Redis
 ) -> None:
     """Redis has closed it while nobody asked anything: the entries go all the same."""
-    gateway = await house.gateway()
+    gateway = await cluster.start_gateway()
     connection = begin(gateway, "text")
     await wait_until(lambda: lane.has(1), "the request is in the queue")
     for each in await raw.client_list():
@@ -100,9 +100,9 @@ async def test_a_cancel_that_finds_its_connection_broken_is_repeated(
     await wait_until(lambda: gateway.metric("redbatch_cancelled_entries_total") == 1, "it is counted")
 
 
-async def test_many_clients_leave_at_once(house: House, lane: Lane) -> None:
+async def test_many_clients_leave_at_once(cluster: GatewayCluster, lane: Lane) -> None:
     """With waiters and with the bell: nothing of 200 requests is left, and the gateway counts none in flight."""
-    gateway = await house.gateway()
+    gateway = await cluster.start_gateway()
     connections = [begin(gateway, f"text {i}") for i in range(200)]
     await wait_until(lambda: lane.has(200), "the requests are in the queue")
     assert sum(b"bell" in entry for entry in await lane.entries()) == 200 - 7

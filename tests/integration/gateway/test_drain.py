@@ -16,7 +16,14 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of, talk
+from tests.integration.gateway.gateway_cluster import (
+    GatewayCluster,
+    GatewayProcess,
+    error_of,
+    exchange_bytes,
+    null_vector,
+    vector_bytes,
+)
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -50,7 +57,7 @@ class Load:
                 text = f"{number} {self.served}"
                 try:
                     answer = await client.post(f"{urls[0]}/embed", json={"text": text})
-                    good = answer.status_code == 200 and digits(answer.json()["embedding"]) == digits_of(text)
+                    good = answer.status_code == 200 and vector_bytes(answer.json()["embedding"]) == null_vector(text)
                 except httpx.HTTPError as error:
                     self.wrong.append(repr(error))
                     continue
@@ -62,9 +69,11 @@ class Load:
                     urls = urls[1:] or urls
 
 
-async def test_a_gateway_drains_under_load(house: House) -> None:
+async def test_a_gateway_drains_under_load(cluster: GatewayCluster) -> None:
     """SIGTERM: /readyz is 503 at once, answers close their connections, nothing fails, and it ends with 0."""
-    one, two, _ = await asyncio.gather(house.gateway(drain_delay_s=3), house.gateway(), house.worker())
+    one, two, _ = await asyncio.gather(
+        cluster.start_gateway(drain_delay_s=3), cluster.start_gateway(), cluster.start_worker()
+    )
     await wait_until(lambda: one.missing() == two.missing() == [], "both gateways see the worker")
     load = Load([one.url, two.url])
     running = asyncio.create_task(load.run())
@@ -75,69 +84,73 @@ async def test_a_gateway_drains_under_load(house: House) -> None:
     assert one.embed({"text": "late"}).headers["connection"] == "close"
     await wait_until(lambda: load.closed >= CLIENTS, "each client has gone on to the other gateway")
     seen = load.served
-    assert await one.program.exit(10) == 0
+    assert await one.program.wait_until_ended(10) == 0
     await wait_until(lambda: load.served > seen + 50, "the load goes on")
     load.on = False
     await running
     assert load.wrong == []
 
 
-async def test_requests_in_flight_and_idle_connections_end_well(house: House, client: httpx.AsyncClient) -> None:
+async def test_requests_in_flight_and_idle_connections_end_well(
+    cluster: GatewayCluster, client: httpx.AsyncClient
+) -> None:
     """What was taken before SIGTERM is answered after the listener closed; idle connections close without a word."""
     model = "simulated:base_ms=1500,item_ms=0"
-    gateway, _ = await asyncio.gather(house.gateway(drain_delay_s=0.1), house.worker(model))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(drain_delay_s=0.1), cluster.start_worker(model))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     head = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    idle = asyncio.create_task(asyncio.to_thread(talk, gateway.port, head))
+    idle = asyncio.create_task(asyncio.to_thread(exchange_bytes, gateway.port, head))
     sent = [asyncio.create_task(gateway.send(client, f"{i}")) for i in range(8)]
     await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 8, "all requests are in flight")
     gateway.program.signal(signal.SIGTERM)
     answers = await asyncio.gather(*sent)
-    assert [digits(each.json()["embedding"]) for each in answers] == [digits_of(f"{i}") for i in range(8)]
+    assert [vector_bytes(each.json()["embedding"]) for each in answers] == [null_vector(f"{i}") for i in range(8)]
     assert {each.headers["connection"] for each in answers} == {"close"}, "also of those asked before"
     assert (await idle).count(b"HTTP/1.1 ") == 1
-    assert await gateway.program.exit(5) == 0
+    assert await gateway.program.wait_until_ended(5) == 0
 
 
-async def patient(gateway: Gateway, client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+async def patient(gateway: GatewayProcess, client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
     """Returns a request that is in flight and has a minute."""
     sent = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="60000"))
     await wait_until(lambda: gateway.metric("redbatch_requests_in_flight") == 1, "the request is in flight")
     return sent
 
 
-@pytest.mark.usefixtures("said_ready")
-async def test_past_the_grace_the_rest_is_told_to_go_elsewhere(house: House, client: httpx.AsyncClient) -> None:
+@pytest.mark.usefixtures("fake_heartbeat")
+async def test_past_the_grace_the_rest_is_told_to_go_elsewhere(
+    cluster: GatewayCluster, client: httpx.AsyncClient
+) -> None:
     """Nobody serves it: with its deadline far away, it gets a 503 and when to come again; its entry is taken back."""
-    gateway = await house.gateway(drain_delay_s=0.1, drain_grace_s=1)
+    gateway = await cluster.start_gateway(drain_delay_s=0.1, drain_grace_s=1)
     sent = await patient(gateway, client)
     gateway.program.signal(signal.SIGTERM)
     answer = await sent
     assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
     assert answer.headers["retry-after"] == "1"
-    assert await gateway.program.exit(5) == 0
+    assert await gateway.program.wait_until_ended(5) == 0
     assert "Traceback" not in gateway.program.output
 
 
 @pytest.mark.leaves_anything
-@pytest.mark.usefixtures("said_ready")
-async def test_a_second_signal_ends_it_at_once(house: House, client: httpx.AsyncClient) -> None:
+@pytest.mark.usefixtures("fake_heartbeat")
+async def test_a_second_signal_ends_it_at_once(cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
     """Whatever is in flight, and however long the delay and the grace. What it leaves in the queue runs in vain."""
-    gateway = await house.gateway(drain_delay_s=30, drain_grace_s=30)
+    gateway = await cluster.start_gateway(drain_delay_s=30, drain_grace_s=30)
     sent = await patient(gateway, client)
     gateway.program.signal(signal.SIGTERM)
     await wait_until(lambda: gateway.missing() == ["draining"], "it drains")
     gateway.program.signal(signal.SIGTERM)
-    await gateway.program.exit(3)
+    await gateway.program.wait_until_ended(3)
     await asyncio.gather(sent, return_exceptions=True)
 
 
-async def test_a_gateway_leaves_a_shared_listener_under_load(house: House) -> None:
+async def test_a_gateway_leaves_a_shared_listener_under_load(cluster: GatewayCluster) -> None:
     """Two gateways accept from one socket; one leaves, and every new connection is served by the other."""
     with socket.create_server(("127.0.0.1", 0), backlog=2_048) as listen:
-        env = house.env(drain_delay_s=0.5)
+        env = cluster.env(drain_delay_s=0.5)
         with inheriting(listen, env) as one, inheriting(listen, env) as two:
-            await house.worker()
+            await cluster.start_worker()
             url = f"http://127.0.0.1:{listen.getsockname()[1]}"
             await wait_until(
                 lambda: plain_http.get(f"{url}/readyz").status_code == 200, "a gateway is ready", timeout_s=10

@@ -28,7 +28,14 @@ from shared.connection import QueueConnections, RedisConnection
 from shared.settings import QueueSettings
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
-from tests.integration.gateway.gateway_cluster import Gateway, House, digits, digits_of, error_of, talk
+from tests.integration.gateway.gateway_cluster import (
+    GatewayCluster,
+    GatewayProcess,
+    error_of,
+    exchange_bytes,
+    null_vector,
+    vector_bytes,
+)
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -53,24 +60,24 @@ async def make(connection: RedisConnection, *scopes: Scope, expires_ms: int | No
     return f"{key.key_id}.{secret}"
 
 
-def embed(gateway: Gateway, key: str | None, path: str = "/embed", body: object = None) -> httpx.Response:
+def embed(gateway: GatewayProcess, key: str | None, path: str = "/embed", body: object = None) -> httpx.Response:
     """Asks for a vector, with a key or without."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     return plain_http.post(f"{gateway.url}{path}", json=body or {"text": "a"}, headers=headers, timeout=30)
 
 
-async def start(house: House, **settings: object) -> Gateway:
+async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
     """Starts a gateway that asks for keys, and a worker."""
-    gateway, _ = await asyncio.gather(house.gateway(auth="on", **settings), house.worker())
+    gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on", **settings), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
 
 @pytest.mark.timeout(60)
-async def test_who_has_no_key_learns_nothing(far_house: House, connection: RedisConnection) -> None:
+async def test_who_has_no_key_learns_nothing(isolated_cluster: GatewayCluster, connection: RedisConnection) -> None:
     """On every route but those of probes, in the words of whoever asks; a right key opens them all."""
     key = await make(connection)
-    gateway = await start(far_house)
+    gateway = await start(isolated_cluster)
     for path in OPEN:
         assert plain_http.get(f"{gateway.url}{path}").status_code == 200
     for path in CLOSED:
@@ -93,7 +100,9 @@ async def test_who_has_no_key_learns_nothing(far_house: House, connection: Redis
 
 
 @pytest.mark.timeout(60)
-async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: House, connection: RedisConnection) -> None:
+async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
     """Another scope is a 403; one that is revoked, or has expired, opens nothing within two seconds."""
     now_ms = int(time.time() * 1000)
     key, other, old = (
@@ -102,8 +111,8 @@ async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: Hous
         await make(connection, expires_ms=now_ms - 1),
     )
     short = await make(connection, expires_ms=now_ms + 8_000)
-    gateway = await start(far_house)
-    assert digits(embed(gateway, key).json()["embedding"]) == digits_of("a")
+    gateway = await start(isolated_cluster)
+    assert vector_bytes(embed(gateway, key).json()["embedding"]) == null_vector("a")
     answer = embed(gateway, other)
     assert (answer.status_code, error_of(answer)["code"]) == (403, "forbidden")
     assert "jobs, admin" in error_of(answer)["message"]
@@ -118,14 +127,14 @@ async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(far_house: Hous
 
 @pytest.mark.timeout(60)
 async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
-    far_house: House, connection: RedisConnection, client: httpx.AsyncClient
+    isolated_cluster: GatewayCluster, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:
     """From the same address: also after what is known of the right key was looked up again, and with one that is new.
 
     Behind a load balancer all clients have one address.
     """
     key, *others = [await make(connection) for _ in range(4)]
-    gateway = await start(far_house)
+    gateway = await start(isolated_cluster)
     assert embed(gateway, key).status_code == 200
 
     async def guess() -> int:
@@ -148,37 +157,41 @@ async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
 
 
 @pytest.mark.timeout(60)
-async def test_a_client_with_one_wrong_key_is_in_nobodys_way(far_house: House, connection: RedisConnection) -> None:
+async def test_a_client_with_one_wrong_key_is_in_nobodys_way(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
     """It asks again and again; another key of the same address is looked at as ever."""
-    gateway = await start_with(far_house, connection)
+    gateway = await start_with(isolated_cluster, connection)
     for _ in range(3 * MAX_FAILURES):
         assert embed(gateway, "aa.bb").status_code in (401, 429)
     assert embed(gateway, await make(connection)).status_code == 200
 
 
-async def start_with(house: House, connection: RedisConnection) -> Gateway:
+async def start_with(cluster: GatewayCluster, connection: RedisConnection) -> GatewayProcess:
     """Starts a gateway that asks for keys, of which there is one."""
     await make(connection)
-    return await start(house)
+    return await start(cluster)
 
 
 @pytest.mark.timeout(60)
-async def test_a_large_body_without_a_key_is_not_read(far_house: House, connection: RedisConnection) -> None:
+async def test_a_large_body_without_a_key_is_not_read(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
     """The answer comes before the body has."""
     await make(connection)
-    gateway = await start(far_house)
+    gateway = await start(isolated_cluster)
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n"
-    answer = talk(gateway.port, head + b" " * 100_000)
+    answer = exchange_bytes(gateway.port, head + b" " * 100_000)
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.timeout(90)
 async def test_while_redis_is_away_a_known_key_is_told_so(
-    far_house: House, own_redis: LocalRedis, connection: RedisConnection
+    isolated_cluster: GatewayCluster, own_redis: LocalRedis, connection: RedisConnection
 ) -> None:
     """And one that is not known is neither let in nor called wrong."""
     key = await make(connection)
-    gateway = await start(far_house, redis_grace_s=0, redis_timeout_s=1)
+    gateway = await start(isolated_cluster, redis_grace_s=0, redis_timeout_s=1)
     assert embed(gateway, key).status_code == 200
     own_redis.stop()
     try:
@@ -192,11 +205,11 @@ async def test_while_redis_is_away_a_known_key_is_told_so(
 
 @pytest.mark.timeout(90)
 async def test_while_redis_hangs_everybody_has_an_answer_in_time(
-    far_house: House, own_redis: LocalRedis, connection: RedisConnection, client: httpx.AsyncClient
+    isolated_cluster: GatewayCluster, own_redis: LocalRedis, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:
     """However many ask at once: nobody waits behind another for what Redis does not say."""
     key = await make(connection)
-    gateway = await start(far_house)
+    gateway = await start(isolated_cluster)
     assert embed(gateway, key).status_code == 200
     process = psutil.Process(own_redis.pid)
     process.suspend()
@@ -222,11 +235,11 @@ async def test_while_redis_hangs_everybody_has_an_answer_in_time(
 
 @pytest.mark.timeout(60)
 async def test_a_known_key_survives_the_loss_of_redis_data(
-    far_house: House, own_redis: LocalRedis, connection: RedisConnection
+    isolated_cluster: GatewayCluster, own_redis: LocalRedis, connection: RedisConnection
 ) -> None:
     """But not its being revoked as the last one."""
     key = await make(connection)
-    gateway = await start(far_house)
+    gateway = await start(isolated_cluster)
     assert embed(gateway, key).status_code == 200
     await connection.call("FLUSHALL")
     ends = time.monotonic() + 2 * CACHE_TTL_S
@@ -234,21 +247,24 @@ async def test_a_known_key_survives_the_loss_of_redis_data(
         assert embed(gateway, key).status_code == 200
         await asyncio.sleep(0.1)
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
-    assert gateway.program.logged("all API keys are gone from Redis: cached keys stay valid for some minutes")
+    assert gateway.program.log_records("all API keys are gone from Redis: cached keys stay valid for some minutes")
     again = await make(connection)
     await api_keys.remove(connection, again.partition(".")[0])
     await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=5, poll_s=0.2)
 
 
 @pytest.mark.timeout(60)
-async def test_a_gateway_that_would_let_nobody_in_does_not_start(far_house: House, connection: RedisConnection) -> None:
+async def test_a_gateway_that_would_let_nobody_in_does_not_start(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
     """Unless told so: it says what to do, and ends with the code for what starting again will not mend."""
-    program = await far_house.processes.start("gateway", "api", far_house.env(auth="auto", host="0.0.0.0"))  # noqa: S104 - no loopback
-    assert await program.exit() == 2
+    env = isolated_cluster.env(auth="auto", host="0.0.0.0")  # noqa: S104 - not a loopback address
+    program = await isolated_cluster.processes.start("gateway", "api", env)
+    assert await program.wait_until_ended() == 2
     assert "redbatch keys create" in program.output
-    gateway = await far_house.gateway(auth="on")
+    gateway = await isolated_cluster.start_gateway(auth="on")
     assert gateway.missing() == ["worker"]
-    assert gateway.program.logged("no API key exists, so no client can connect: run redbatch keys create")
+    assert gateway.program.log_records("no API key exists, so no client can connect: run redbatch keys create")
     assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
     assert embed(gateway, await make(connection)).status_code == 503, "the key opens, and there is no worker"
 

@@ -18,7 +18,7 @@ from api.dispatch.admission import QUEUE_TIME_SHARE
 from api.dispatch.splitting import estimate_tokens
 from shared import producer
 from shared.connection import QueueConnections
-from tests.integration.gateway.gateway_cluster import Gateway, House, error_of, right
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, has_vectors
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -27,22 +27,26 @@ MODEL = "simulated:base_ms=10,item_ms=2"
 BATCH = 16
 
 
-async def house_of(house: House, model: str = MODEL, **settings: object) -> Gateway:
+async def house_of(cluster: GatewayCluster, model: str = MODEL, **settings: object) -> GatewayProcess:
     """Returns a gateway whose worker runs 16 inputs in 40 ms, if it has no other model."""
-    gateway, _ = await asyncio.gather(house.gateway(), house.worker(model, max_batch_size=BATCH, **settings))
+    gateway, _ = await asyncio.gather(
+        cluster.start_gateway(), cluster.start_worker(model, max_batch_size=BATCH, **settings)
+    )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
 
-async def ask(client: httpx.AsyncClient, gateway: Gateway, texts: list[str], **named: object) -> bool:
+async def ask(client: httpx.AsyncClient, gateway: GatewayProcess, texts: list[str], **named: object) -> bool:
     """Sends texts, with fields of the body by name; returns whether each came back as its own vector."""
-    return right(await client.post(f"{gateway.url}/embed", json={"texts": texts, **named}), texts)
+    return has_vectors(await client.post(f"{gateway.url}/embed", json={"texts": texts, **named}), texts)
 
 
-@pytest.mark.usefixtures("said_ready")
-async def test_a_priority_names_the_lane(house: House, client: httpx.AsyncClient, raw: redis.asyncio.Redis) -> None:
+@pytest.mark.usefixtures("fake_heartbeat")
+async def test_a_priority_names_the_lane(
+    cluster: GatewayCluster, client: httpx.AsyncClient, raw: redis.asyncio.Redis
+) -> None:
     """By the body or the header; what is neither of the two is refused."""
-    gateway = await house.gateway()
+    gateway = await cluster.start_gateway()
     asked = {"text": "a", "timeout_ms": 50_000}
     sent = [
         asyncio.create_task(client.post(f"{gateway.url}/embed", json=asked | body, headers=headers))
@@ -55,18 +59,18 @@ async def test_a_priority_names_the_lane(house: House, client: httpx.AsyncClient
     ]
 
     async def found() -> bool:
-        return [int(await raw.xlen(lane)) for lane in house.keys.lanes] == [2, 2]
+        return [int(await raw.xlen(lane)) for lane in cluster.keys.lanes] == [2, 2]
 
     await wait_until(found, "two entries are in each lane")
     refused = await gateway.send(client, "a", x_priority="urgent")
     assert (refused.status_code, error_of(refused)["code"]) == (400, "invalid_request")
-    await house.worker()
+    await cluster.start_worker()
     assert [each.status_code for each in await asyncio.gather(*sent)] == [200] * 4
 
 
-async def test_interactive_requests_overtake_bulk(house: House, client: httpx.AsyncClient) -> None:
+async def test_interactive_requests_overtake_bulk(cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
     """Thousands of bulk inputs wait, seconds of work; each interactive request is answered long before these are."""
-    gateway = await house_of(house)
+    gateway = await house_of(cluster)
     bulk = [
         asyncio.create_task(
             ask(client, gateway, [f"bulk {number} {i}" for i in range(320)], priority="bulk", timeout_ms=60_000)
@@ -85,7 +89,7 @@ async def test_interactive_requests_overtake_bulk(house: House, client: httpx.As
 
 
 @asynccontextmanager
-async def endless(client: httpx.AsyncClient, gateway: Gateway) -> AsyncIterator[None]:
+async def endless(client: httpx.AsyncClient, gateway: GatewayProcess) -> AsyncIterator[None]:
     """More interactive requests than a batch holds wait until the end of the block; each is answered rightly."""
     numbers = itertools.count()
     over = asyncio.Event()
@@ -108,10 +112,10 @@ async def endless(client: httpx.AsyncClient, gateway: Gateway) -> AsyncIterator[
 
 @pytest.mark.parametrize(("share", "bound_ms"), [(0.3, 3_600_000), (0, 200)])
 async def test_bulk_is_done_beside_endless_interactive_requests(
-    house: House, client: httpx.AsyncClient, share: float, bound_ms: int
+    cluster: GatewayCluster, client: httpx.AsyncClient, share: float, bound_ms: int
 ) -> None:
     """Still bulk has its share, and its age bound without one."""
-    gateway = await house_of(house, bulk_share=share, bulk_age_bound_ms=bound_ms)
+    gateway = await house_of(cluster, bulk_share=share, bulk_age_bound_ms=bound_ms)
     async with endless(client, gateway):
         await asyncio.sleep(0.5)
         bulk = [f"bulk {i}" for i in range(2 * BATCH)]
@@ -120,14 +124,14 @@ async def test_bulk_is_done_beside_endless_interactive_requests(
 
 @pytest.mark.exclusive
 async def test_bulk_that_would_come_late_beside_interactive_requests_is_refused_at_once(
-    house: House, client: httpx.AsyncClient, queue: QueueConnections, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, client: httpx.AsyncClient, queue: QueueConnections, raw: redis.asyncio.Redis
 ) -> None:
     """By their tokens the whole worker would do these in less than its time, but bulk has a tenth of it."""
-    gateway = await house_of(house, model="simulated:base_ms=10,item_ms=10")
+    gateway = await house_of(cluster, model="simulated:base_ms=10,item_ms=10")
     connection = queue.connection("look")
 
     async def rates() -> tuple[float, float]:
-        beats = (await producer.queue_stats(connection, house.keys)).workers
+        beats = (await producer.queue_stats(connection, cluster.keys)).workers
         return sum(each.tokens_per_s for each in beats), sum(each.bulk_tokens_per_s for each in beats)
 
     since: float | None = None

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House, error_of, talk
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, exchange_bytes
 
 pytestmark = pytest.mark.redis
 
@@ -18,7 +18,7 @@ HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 LIMIT = 2_000_000
 
 
-def post(served: Gateway, content: bytes, kind: str = "application/json") -> httpx.Response:
+def post(served: GatewayProcess, content: bytes, kind: str = "application/json") -> httpx.Response:
     """Posts bytes to /embed."""
     return plain_http.post(f"{served.url}/embed", content=content, headers={"content-type": kind})
 
@@ -66,55 +66,55 @@ def raw_error(answer: bytes) -> tuple[int, str]:
         b'{"text": "a", "timeout_ms": ' + b"9" * 10_000 + b"}",
     ],
 )
-def test_a_body_that_is_not_a_request_is_a_400(served: Gateway, content: bytes) -> None:
+def test_a_body_that_is_not_a_request_is_a_400(served: GatewayProcess, content: bytes) -> None:
     """Malformed, empty, of the wrong type, or asking for nothing."""
     answer = post(served, content)
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("value", ["", "0", "-5", "300001", "1.5", "ten", "1" * 5_000, "000000000123456789"])
-def test_a_bad_timeout_header_is_a_400(served: Gateway, value: str) -> None:
+def test_a_bad_timeout_header_is_a_400(served: GatewayProcess, value: str) -> None:
     """X-Timeout-Ms is a whole number from 1 to 300,000."""
     answer = served.embed({"text": "a"}, x_timeout_ms=value)
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_request")
 
 
-def test_a_body_over_the_limit_is_a_413(served: Gateway) -> None:
+def test_a_body_over_the_limit_is_a_413(served: GatewayProcess) -> None:
     """At the limit it is read; one byte more, and the answer comes though the client is still sending."""
     assert post(served, b" " * (LIMIT - 13) + b'{"text": "a"}').status_code == 200
     answer = post(served, b" " * (LIMIT - 12) + b'{"text": "a"}')
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
 
 
-def test_an_announced_body_over_the_limit_is_not_waited_for(served: Gateway) -> None:
+def test_an_announced_body_over_the_limit_is_not_waited_for(served: GatewayProcess) -> None:
     """The answer comes at once, before any of the body, and the connection closes."""
-    assert raw_error(talk(served.port, HEAD + b"Content-Length: 2000001\r\n\r\n")) == (413, "too_large")
+    assert raw_error(exchange_bytes(served.port, HEAD + b"Content-Length: 2000001\r\n\r\n")) == (413, "too_large")
 
 
-def test_the_bound_holds_while_a_chunked_body_is_read(served: Gateway) -> None:
+def test_the_bound_holds_while_a_chunked_body_is_read(served: GatewayProcess) -> None:
     """Nobody announced its length; the answer comes when the limit is passed, long before the end."""
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
     sent = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * (LIMIT // 65_536 + 1)
-    assert raw_error(talk(served.port, sent)) == (413, "too_large")
+    assert raw_error(exchange_bytes(served.port, sent)) == (413, "too_large")
 
 
-async def test_a_body_that_does_not_arrive_is_a_408(house: House, said_ready: None) -> None:
+async def test_a_body_that_does_not_arrive_is_a_408(cluster: GatewayCluster, fake_heartbeat: None) -> None:
     """Half of it comes, and then nothing: the client is told, and its connection closed."""
-    gateway = await house.gateway(body_timeout_s=0.3)
+    gateway = await cluster.start_gateway(body_timeout_s=0.3)
     sent = HEAD + b'Content-Length: 100\r\n\r\n{"text": "a'
-    answer = await asyncio.to_thread(talk, gateway.port, sent)
+    answer = await asyncio.to_thread(exchange_bytes, gateway.port, sent)
     assert raw_error(answer) == (408, "request_timeout")
     assert b"connection: close" in answer.lower()
 
 
-def test_a_much_too_large_body_still_gets_its_answer(served: Gateway) -> None:
+def test_a_much_too_large_body_still_gets_its_answer(served: GatewayProcess) -> None:
     """A client that sends all of its 20 MB before it reads sees the 413, no broken connection."""
     answer = post(served, b" " * 20_000_000)
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_a_client_that_does_not_stop_sending_gets_its_answer(served: Gateway, number: int) -> None:
+def test_a_client_that_does_not_stop_sending_gets_its_answer(served: GatewayProcess, number: int) -> None:
     """What comes behind the limit is read for a while: a connection with unread data would be reset when it closes."""
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
@@ -124,14 +124,14 @@ def test_a_client_that_does_not_stop_sending_gets_its_answer(served: Gateway, nu
         assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
 
 
-def test_too_many_inputs_are_a_413(served: Gateway) -> None:
+def test_too_many_inputs_are_a_413(served: GatewayProcess) -> None:
     """2,048 are taken and 2,049 are not; the message names the limit."""
     answer = served.embed({"texts": ["a"] * 2_049})
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
     assert "2048" in error_of(answer)["message"]
 
 
-def test_a_text_that_is_too_long_is_a_413(served: Gateway) -> None:
+def test_a_text_that_is_too_long_is_a_413(served: GatewayProcess) -> None:
     """122,880 characters are taken and one more is not; the message says which input it is."""
     answer = served.embed({"texts": ["a", "b" * 122_881]})
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
@@ -139,7 +139,7 @@ def test_a_text_that_is_too_long_is_a_413(served: Gateway) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"])
-def test_a_body_that_is_not_json_is_a_415(served: Gateway, kind: str) -> None:
+def test_a_body_that_is_not_json_is_a_415(served: GatewayProcess, kind: str) -> None:
     """What is announced as something else is not read as JSON."""
     answer = post(served, b'{"text": "a"}', kind)
     assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_media_type")
@@ -147,7 +147,7 @@ def test_a_body_that_is_not_json_is_a_415(served: Gateway, kind: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/x", "/embed/", "/nothing", "/embed/x", "/%00", "/%ff", "/%ed%a0%80", "/..;/a"])
-def test_an_unknown_path_is_a_404(served: Gateway, path: str) -> None:
+def test_an_unknown_path_is_a_404(served: GatewayProcess, path: str) -> None:
     """In the same shape, whatever the path is made of."""
     answer = plain_http.post(f"{served.url}{path}", json={"text": "a"}, headers={"x-request-id": "r-1"})
     assert (answer.status_code, error_of(answer)["code"]) == (404, "not_found")
@@ -155,14 +155,14 @@ def test_an_unknown_path_is_a_404(served: Gateway, path: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/embed"), ("DELETE", "/embed"), ("POST", "/health")])
-def test_a_wrong_method_is_a_405(served: Gateway, method: str, path: str) -> None:
+def test_a_wrong_method_is_a_405(served: GatewayProcess, method: str, path: str) -> None:
     """In the same shape, with the methods that there are."""
     answer = httpx.request(method, f"{served.url}{path}")
     assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
     assert answer.headers["allow"]
 
 
-def test_a_connection_that_breaks_off_harms_nobody(served: Gateway) -> None:
+def test_a_connection_that_breaks_off_harms_nobody(served: GatewayProcess) -> None:
     """Half a body, then nothing: the gateway goes on, and does not call it an error of its own."""
     before = served.program.output.count('"error"')
     for sent in (HEAD + b'Content-Length: 100\r\n\r\n{"text', b"NONSENSE\r\n\r\n", HEAD[:20]):

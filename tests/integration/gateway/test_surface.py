@@ -11,27 +11,27 @@ import pytest
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import Gateway, House, digits_of, lines_of
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, log_lines, null_vector
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
 
-def test_health_is_exactly_ok(served: Gateway) -> None:
+def test_health_is_exactly_ok(served: GatewayProcess) -> None:
     """For people and simple probes."""
     answer = plain_http.get(f"{served.url}/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_both_ports_tell_the_same_health(served: Gateway, path: str) -> None:
+def test_both_ports_tell_the_same_health(served: GatewayProcess, path: str) -> None:
     """The main port and the admin port."""
     for base in (served.url, served.admin):
         answer = plain_http.get(f"{base}{path}")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -> None:
+def test_the_api_documents_itself_without_what_it_does_not_do(served: GatewayProcess) -> None:
     """Both documents are there; FastAPI's own validation errors appear nowhere."""
     assert plain_http.get(f"{served.url}/docs").status_code == 200
     answer = plain_http.get(f"{served.url}/openapi.json")
@@ -51,7 +51,7 @@ def test_the_api_documents_itself_without_what_it_does_not_do(served: Gateway) -
     }
 
 
-def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
+def test_metrics_are_on_the_admin_port_alone(served: GatewayProcess) -> None:
     """They count what was answered; the main port, which the world sees, has none."""
     served.embed({"texts": ["a", "b"]})
     text = plain_http.get(f"{served.admin}/metrics").text
@@ -61,10 +61,12 @@ def test_metrics_are_on_the_admin_port_alone(served: Gateway) -> None:
     assert plain_http.get(f"{served.url}/metrics").status_code == 404
 
 
-async def test_metrics_tell_how_long_each_lane_waits(house: House, client: httpx.AsyncClient, said_ready: None) -> None:
+async def test_metrics_tell_how_long_each_lane_waits(
+    cluster: GatewayCluster, client: httpx.AsyncClient, fake_heartbeat: None
+) -> None:
     """What waits in bulk makes nobody believe that the interactive lane does; and Redis' answers are timed."""
-    gateway = await house.gateway()
-    age = f'redbatch_queue_oldest_age_seconds{{lane="%s",queue="{house.queue}"}}'
+    gateway = await cluster.start_gateway()
+    age = f'redbatch_queue_oldest_age_seconds{{lane="%s",queue="{cluster.queue}"}}'
     asked = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="4000", x_priority="bulk"))
     await wait_until(lambda: gateway.metric(age % "bulk") > 1, "the gateway shows the age of the oldest entry")
     assert gateway.metric(age % "interactive") == 0
@@ -75,16 +77,16 @@ async def test_metrics_tell_how_long_each_lane_waits(house: House, client: httpx
 
 
 async def test_the_id_in_redis_is_never_the_clients(
-    house: House, client: httpx.AsyncClient, said_ready: None, raw: redis.asyncio.Redis
+    cluster: GatewayCluster, client: httpx.AsyncClient, fake_heartbeat: None, raw: redis.asyncio.Redis
 ) -> None:
     """Two clients with one X-Request-Id must not meet at one reply key: the entries' ids are random, 128 bits."""
-    gateway = await house.gateway()
+    gateway = await cluster.start_gateway()
     given = "0123456789abcdef" * 2
     sent = [gateway.send(client, "a", x_request_id=given, x_timeout_ms="2000") for _ in range(20)]
     asked = asyncio.gather(*sent)
 
     async def ids() -> set[bytes]:
-        rows: Any = await raw.xrange(house.keys.lanes[0])
+        rows: Any = await raw.xrange(cluster.keys.lanes[0])
         return {fields[b"id"] for _, fields in rows}
 
     async def all_there() -> bool:
@@ -97,25 +99,25 @@ async def test_the_id_in_redis_is_never_the_clients(
     assert {answer.headers["x-request-id"] for answer in await asked} == {given}
 
 
-async def test_logs_are_json_and_hold_neither_texts_nor_vectors(house: House) -> None:
+async def test_logs_are_json_and_hold_neither_texts_nor_vectors(cluster: GatewayCluster) -> None:
     """At the most talkative level, with texts that are served, refused and not even JSON."""
-    gateway = await house.gateway(log_level="debug", max_input_chars=40)
-    await house.worker(log_level="debug")
+    gateway = await cluster.start_gateway(log_level="debug", max_input_chars=40)
+    await cluster.start_worker(log_level="debug")
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     mark = "zqxjv-marker"
     for body in ({"text": mark}, {"texts": [mark, 1]}, {"text": [mark]}, {"text": mark * 9}, {mark: mark}):
         gateway.embed(body, x_request_id="seen-in-logs")
     plain_http.post(f"{gateway.url}/embed", content=b'{"text": "zqxjv-marker')
     plain_http.post(f"{gateway.url}/embed", content=b"zqxjv-marker", headers={"content-type": "text/plain"})
-    lines = lines_of(gateway.program)
+    lines = log_lines(gateway.program)
     assert all({"ts", "level", "msg", "service"} <= set(line) for line in lines)
     assert {line.get("request_id") for line in lines} >= {"seen-in-logs"}
     number = re.escape(str(np_first(mark))[:6])
-    for program in (each for each in house.processes._all):
+    for program in (each for each in cluster.processes._all):
         assert mark not in program.output
         assert re.search(number, program.output) is None
 
 
 def np_first(text: str) -> float:
     """Returns the first number of a text's vector."""
-    return float(memoryview(digits_of(text)).cast("f")[0])
+    return float(memoryview(null_vector(text)).cast("f")[0])

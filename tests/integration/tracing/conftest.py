@@ -29,9 +29,9 @@ from shared.messages import Heartbeat
 from shared.process.tracing import create_tracing
 from shared.process.tracing.provider import create_bare_provider
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import House as Separate
+from tests.integration.gateway.gateway_cluster import GatewayCluster as Separate
 from tests.integration.queue.actors import Gateway as Actor
-from tests.integration.worker.worker_cluster import House
+from tests.integration.worker.worker_cluster import WorkerCluster
 from tests.processes import Processes
 from tests.waiting import wait_until
 
@@ -39,7 +39,7 @@ READY_S = 30.0
 
 
 @dataclass
-class Stage:
+class TracedCluster:
     """A served queue, a client of it, and all spans that have ended."""
 
     queue: str
@@ -68,11 +68,11 @@ class Stage:
         return provider
 
 
-Played = Callable[..., Awaitable[Stage]]
+StartTraced = Callable[..., Awaitable[TracedCluster]]
 
 
 @asynccontextmanager
-async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
+async def gateway(stage: TracedCluster, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Serves on a socket for as long as the block takes."""
     own = QueueConnections(settings, settings.queue, "gateway:traced")
     _, app = build_gateway(settings, own, None, create_tracing(stage.provider("gateway")))
@@ -87,7 +87,7 @@ async def gateway(stage: Stage, listen: socket.socket, settings: GatewaySettings
 
 
 @asynccontextmanager
-async def worker(stage: Stage, settings: WorkerSettings) -> AsyncIterator[None]:
+async def worker(stage: TracedCluster, settings: WorkerSettings) -> AsyncIterator[None]:
     """Works for as long as the block takes."""
     stop = asyncio.Event()
     tracing = create_tracing(stage.provider("worker"))
@@ -100,16 +100,16 @@ async def worker(stage: Stage, settings: WorkerSettings) -> AsyncIterator[None]:
 
 
 @pytest_asyncio.fixture
-async def played(redis_url: str, queue_name: str) -> AsyncIterator[Played]:
+async def start_traced(redis_url: str, queue_name: str) -> AsyncIterator[StartTraced]:
     """Opens a stage, with settings of the gateway and of the worker."""
     async with AsyncExitStack() as stack:
 
-        async def open_one(ahead: dict[str, object] | None = None, **behind: object) -> Stage:
+        async def open_one(ahead: dict[str, object] | None = None, **behind: object) -> TracedCluster:
             common = {"redis_url": redis_url, "queue": queue_name}
             listen = socket.create_server(("127.0.0.1", 0))
             port = listen.getsockname()[1]
             client = await stack.enter_async_context(plain_http.client(base_url=f"http://127.0.0.1:{port}"))
-            stage = Stage(queue_name, client)
+            stage = TracedCluster(queue_name, client)
             working = WorkerSettings.model_validate(common | {"model": "null", "device": "cpu"} | behind)
             await stack.enter_async_context(worker(stage, working))
             serving = GatewaySettings.model_validate(common | {"all_queues": False} | (ahead or {}))
@@ -128,12 +128,12 @@ async def played(redis_url: str, queue_name: str) -> AsyncIterator[Played]:
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     redis_url: str, queue: QueueConnections, raw: redis.asyncio.Redis, tmp_path: Path
-) -> AsyncIterator[House]:
+) -> AsyncIterator[WorkerCluster]:
     """What submits by hand, and has no processes of its own."""
     async with Processes(tmp_path) as processes:
-        yield House(
+        yield WorkerCluster(
             redis_url, processes, queue, raw, queue.connection("look"), Actor(queue.connection("submit"), queue.keys)
         )
 
@@ -146,7 +146,7 @@ async def processes(redis_url: str, queue_name: str, tmp_path: Path) -> AsyncIte
 
 
 @pytest_asyncio.fixture
-async def said_ready(queue: QueueConnections) -> None:
+async def fake_heartbeat(queue: QueueConnections) -> None:
     """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)

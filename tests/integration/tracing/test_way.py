@@ -16,8 +16,8 @@ from shared import jobs
 from shared.codec import encode_body
 from shared.jobs import JobCapacity, JobSpec
 from shared.messages import EMBED, Body, Failure, NewEntry, Options, Vectors
-from tests.integration.tracing.conftest import Played
-from tests.integration.worker.worker_cluster import House
+from tests.integration.tracing.conftest import StartTraced
+from tests.integration.worker.worker_cluster import WorkerCluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
@@ -49,9 +49,9 @@ def inputs_of(batches: Sequence[ReadableSpan]) -> int:
     return sum(cast("int", (each.attributes or {})["redbatch.batch.inputs"]) for each in batches)
 
 
-async def test_one_request_is_followed_through_all(played: Played, text: str) -> None:
+async def test_one_request_is_followed_through_all(start_traced: StartTraced, text: str) -> None:
     """From the client's span to the gateway's, the entry's, the batch and the engine's stages, in order of time."""
-    stage = await played()
+    stage = await start_traced()
     headers = {"traceparent": f"00-{TRACE}-{CLIENT}-01", "tracestate": "a=b", "x-request-id": "mine"}
     answer = await stage.client.post("/embed", json={"text": text}, headers=headers)
     assert answer.status_code == httpx.codes.OK
@@ -76,9 +76,9 @@ async def test_one_request_is_followed_through_all(played: Played, text: str) ->
     assert ends_of(stages[2])[1] <= ends_of(server)[1] + APART_NS
 
 
-async def test_what_the_spans_say(played: Played, text: str) -> None:
+async def test_what_the_spans_say(start_traced: StartTraced, text: str) -> None:
     """The names and values that the conventions have for HTTP and messages, and nothing of any input."""
-    stage = await played()
+    stage = await start_traced()
     await stage.client.post("/embed", json={"text": text}, headers={"x-request-id": "mine"})
     [batch] = await stage.all_named("process {}")
     [server], [send] = stage.named("POST /embed"), stage.named("send {}")
@@ -115,9 +115,9 @@ async def test_what_the_spans_say(played: Played, text: str) -> None:
     assert text not in "".join(each.to_json() for each in stage.exporter.get_finished_spans())
 
 
-async def test_a_batch_is_linked_to_all_its_requests(played: Played) -> None:
+async def test_a_batch_is_linked_to_all_its_requests(start_traced: StartTraced) -> None:
     """Two requests run in one batch: it is part of neither, and linked to both."""
-    stage = await played(max_batch_size=2, max_batch_wait_ms=5_000)
+    stage = await start_traced(max_batch_size=2, max_batch_wait_ms=5_000)
     await asyncio.gather(*(stage.client.post("/embed", json={"text": each}) for each in ("one", "two")))
     [batch] = await stage.all_named("process {}")
     sends = stage.named("send {}")
@@ -127,9 +127,9 @@ async def test_a_batch_is_linked_to_all_its_requests(played: Played) -> None:
     assert (batch.attributes or {})["messaging.batch.message_count"] == 2
 
 
-async def test_all_entries_of_a_request_name_it(played: Played) -> None:
+async def test_all_entries_of_a_request_name_it(start_traced: StartTraced) -> None:
     """A large request travels as several entries, of which each batch is linked to those that it has."""
-    stage = await played({"inputs_per_entry": 2})
+    stage = await start_traced({"inputs_per_entry": 2})
     answer = await stage.client.post("/embed", json={"texts": [f"text {i}" for i in range(8)]})
     assert answer.status_code == httpx.codes.OK
     await wait_until(lambda: inputs_of(stage.named("process {}")) == 8, "the batches are told")
@@ -138,9 +138,9 @@ async def test_all_entries_of_a_request_name_it(played: Played) -> None:
     assert [each for batch in batches for each in linked(batch)] == [id_of(send)] * 4
 
 
-async def test_a_job_is_followed(played: Played) -> None:
+async def test_a_job_is_followed(start_traced: StartTraced) -> None:
     """Its entries come into the lane later, and name the span of the job all the same."""
-    stage = await played({"inputs_per_entry": 2})
+    stage = await start_traced({"inputs_per_entry": 2})
     answer = await stage.client.post("/jobs", json={"texts": [f"text {i}" for i in range(6)]})
     assert answer.status_code == httpx.codes.ACCEPTED
     await wait_until(lambda: inputs_of(stage.named("process {}")) == 6, "the batches are told")
@@ -153,26 +153,26 @@ async def test_a_job_is_followed(played: Played) -> None:
     assert (span.attributes or {})["url.path"] == shown
 
 
-async def test_inputs_of_a_job_that_fail_are_followed(played: Played, house: House) -> None:
+async def test_inputs_of_a_job_that_fail_are_followed(start_traced: StartTraced, cluster: WorkerCluster) -> None:
     """An entry that fails is told, with its code, though it has no answer: it is taken apart, and each part is told."""
-    stage = await played()
+    stage = await start_traced()
     body = encode_body(Body(EMBED, ("a", "b"), Options(prompt_name="none")))
-    await jobs.upload(house.connection, house.keys, "a" * 32, [NewEntry(0, 2, 4, body)])
+    await jobs.upload(cluster.connection, cluster.keys, "a" * 32, [NewEntry(0, 2, 4, body)])
     making = JobSpec("a" * 32, 1, 0, 2, 2, traceparent=f"00-{TRACE}-{CLIENT}-01")
-    assert (await jobs.create(house.connection, house.keys, making, JobCapacity(100, 100, 1.0))).status == "ok"
+    assert (await jobs.create(cluster.connection, cluster.keys, making, JobCapacity(100, 100, 1.0))).status == "ok"
     await wait_until(lambda: sum(len(each.links) for each in stage.named("process {}")) == 3, "all parts are told")
     batches = stage.named("process {}")
     assert {(each.attributes or {})["error.type"] for each in batches} == {"invalid_request"}
     assert {each for batch in batches for each in linked(batch)} == {(int(TRACE, 16), int(CLIENT, 16))}
 
 
-async def test_an_entry_that_nobody_can_read_is_followed(played: Played, house: House) -> None:
+async def test_an_entry_that_nobody_can_read_is_followed(start_traced: StartTraced, cluster: WorkerCluster) -> None:
     """It comes into no batch, and has a span in its request's trace all the same, with the code of its answer."""
-    stage = await played()
-    asked = house.submission(Body(EMBED, ("a",)))._replace(traceparent=f"00-{TRACE}-{CLIENT}-01")
+    stage = await start_traced()
+    asked = cluster.submission(Body(EMBED, ("a",)))._replace(traceparent=f"00-{TRACE}-{CLIENT}-01")
     broken = asked._replace(new_entries=tuple(each._replace(body=b"no body") for each in asked.new_entries))
-    await house.gateway.add(broken)
-    assert isinstance(await house.answer(asked.request_id), Failure)
+    await cluster.gateway.add(broken)
+    assert isinstance(await cluster.wait_for_reply(asked.request_id), Failure)
     [span] = await stage.all_named("process {}")
     assert (span.status.status_code, (span.attributes or {})["error.type"]) == (StatusCode.ERROR, "internal")
     assert linked(span) == [(int(TRACE, 16), int(CLIENT, 16))]
@@ -180,9 +180,9 @@ async def test_an_entry_that_nobody_can_read_is_followed(played: Played, house: 
     assert sorted(stage.below(span)) == [f"settle {stage.queue}"]
 
 
-async def test_a_request_that_is_refused_was_not_sent(played: Played) -> None:
+async def test_a_request_that_is_refused_was_not_sent(start_traced: StartTraced) -> None:
     """Its HTTP span has the status; that a client asks too much is no error of the server."""
-    stage = await played({"max_queue_inputs": 1})
+    stage = await start_traced({"max_queue_inputs": 1})
     refused = await stage.client.post("/embed", json={"texts": ["one", "two"]})
     assert refused.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE
     unknown = await stage.client.post("/embed", json={"text": "a"}, headers={"x-model": "no-such-model"})
@@ -193,9 +193,9 @@ async def test_a_request_that_is_refused_was_not_sent(played: Played) -> None:
     assert stage.named("send {}") == []
 
 
-async def test_an_answer_that_comes_too_late_is_an_error(played: Played) -> None:
+async def test_an_answer_that_comes_too_late_is_an_error(start_traced: StartTraced) -> None:
     """Of the HTTP span, by status and by code; what was sent, was sent."""
-    stage = await played(model="simulated:base_ms=400")
+    stage = await start_traced(model="simulated:base_ms=400")
     late = await stage.client.post("/embed", json={"text": "a"}, headers={"x-timeout-ms": "100"})
     assert late.status_code == httpx.codes.GATEWAY_TIMEOUT
     [server], [send] = stage.named("POST /embed"), stage.named("send {}")
@@ -204,21 +204,23 @@ async def test_an_answer_that_comes_too_late_is_an_error(played: Played) -> None
     assert (told["error.type"], told["redbatch.error.code"]) == ("504", "deadline_exceeded")
 
 
-async def test_probes_leave_no_spans(played: Played) -> None:
+async def test_probes_leave_no_spans(start_traced: StartTraced) -> None:
     """They come every second; what is not found has a span that is named by its method alone."""
-    stage = await played()
+    stage = await start_traced()
     for path in ("/livez", "/readyz", "/health", "/no/such/path"):
         await stage.client.get(path)
     assert [each.name for each in stage.exporter.get_finished_spans()] == ["GET"]
 
 
 @pytest.mark.parametrize("traceparent", ["garbage", "00-1-2-01", "naïve"])
-async def test_what_is_no_traceparent_is_ignored(played: Played, house: House, traceparent: str) -> None:
+async def test_what_is_no_traceparent_is_ignored(
+    start_traced: StartTraced, cluster: WorkerCluster, traceparent: str
+) -> None:
     """Anybody may write to Redis, or send a header: the entry is answered, and nothing is linked."""
-    stage = await played()
-    asked = house.submission(Body(EMBED, ("by hand",)))._replace(traceparent=traceparent)
-    await house.gateway.add(asked)
-    assert isinstance(await house.answer(asked.request_id), Vectors)
+    stage = await start_traced()
+    asked = cluster.submission(Body(EMBED, ("by hand",)))._replace(traceparent=traceparent)
+    await cluster.gateway.add(asked)
+    assert isinstance(await cluster.wait_for_reply(asked.request_id), Vectors)
     headers = {b"traceparent": traceparent.encode()}
     await stage.client.post("/embed", json={"text": "by HTTP"}, headers=headers)
     [batch] = await stage.all_named("process {}")
@@ -227,9 +229,9 @@ async def test_what_is_no_traceparent_is_ignored(played: Played, house: House, t
     assert linked(batch) == list(map(id_of, stage.named("send {}")))
 
 
-async def test_what_is_not_sampled_is_not_told(played: Played) -> None:
+async def test_what_is_not_sampled_is_not_told(start_traced: StartTraced) -> None:
     """A client that says so has its wish at the gateway, and at the worker."""
-    stage = await played()
+    stage = await start_traced()
     for flags in ("00", "01"):
         headers = {"traceparent": f"00-{TRACE}-{CLIENT}-{flags}"}
         await stage.client.post("/embed", json={"text": f"text {flags}"}, headers=headers)

@@ -12,19 +12,21 @@ from shared import consumer
 from shared.connection import QueueConnections
 from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway
-from tests.integration.worker.worker_cluster import House
+from tests.integration.worker.worker_cluster import WorkerCluster
 from tests.processes import Processes
 from tests.users import as_user
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     redis_url: str, queue: QueueConnections, raw: redis.asyncio.Redis, tmp_path: Path, leaves_nothing: None
-) -> AsyncIterator[House]:
+) -> AsyncIterator[WorkerCluster]:
     """A queue with its group; workers are started by the test, and all of them end with it."""
     connection = queue.connection("look")
     asking = QueueConnections(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
     await consumer.join(connection, queue.keys)
     async with Processes(tmp_path) as processes:
-        yield House(redis_url, processes, queue, raw, connection, Gateway(asking.connection("submit"), queue.keys))
+        yield WorkerCluster(
+            redis_url, processes, queue, raw, connection, Gateway(asking.connection("submit"), queue.keys)
+        )
     await asking.close()

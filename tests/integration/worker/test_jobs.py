@@ -13,7 +13,7 @@ from shared import jobs
 from shared.codec import encode_body
 from shared.jobs import FeedWindow, Job, JobCapacity, JobSpec
 from shared.messages import EMBED, Body, NewEntry, Options, Vectors
-from tests.integration.worker.worker_cluster import House, hash_vectors
+from tests.integration.worker.worker_cluster import WorkerCluster, hash_vectors
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(90)]
@@ -23,7 +23,7 @@ PER_ENTRY = 8
 SLOW = "simulated:base_ms=20,item_ms=0"
 
 
-async def made(house: House, texts: list[str], options: dict[int, Options] | None = None) -> str:
+async def made(cluster: WorkerCluster, texts: list[str], options: dict[int, Options] | None = None) -> str:
     """Makes a job; `options` are those of entries, by position."""
     job_id = secrets.token_hex(16)
     new_entries = []
@@ -32,18 +32,18 @@ async def made(house: House, texts: list[str], options: dict[int, Options] | Non
         body = Body(EMBED, part, (options or {}).get(start, Options()))
         new_entries.append(NewEntry(start, len(part), 4 * len(part), encode_body(body)))
     for start in range(0, len(new_entries), 200):
-        await jobs.upload(house.connection, house.keys, job_id, new_entries[start : start + 200])
+        await jobs.upload(cluster.connection, cluster.keys, job_id, new_entries[start : start + 200])
     making = JobSpec(job_id, len(new_entries), 0, len(texts), PER_ENTRY)
-    assert (await jobs.create(house.connection, house.keys, making, ROOM, FeedWindow(4, 10**9))).status == "ok"
+    assert (await jobs.create(cluster.connection, cluster.keys, making, ROOM, FeedWindow(4, 10**9))).status == "ok"
     return job_id
 
 
-async def ended(house: House, job_id: str, timeout_s: float = 60.0) -> Job:
+async def ended(cluster: WorkerCluster, job_id: str, timeout_s: float = 60.0) -> Job:
     """Waits until a job has ended."""
     found: list[Job] = []
 
     async def has_ended() -> bool:
-        job = await jobs.find(house.connection, house.keys, job_id)
+        job = await jobs.find(cluster.connection, cluster.keys, job_id)
         if job is not None and job.ended:
             found.append(job)
         return bool(found)
@@ -52,66 +52,66 @@ async def ended(house: House, job_id: str, timeout_s: float = 60.0) -> Job:
     return found[0]
 
 
-async def check(house: House, job: Job, texts: list[str]) -> None:
+async def check(cluster: WorkerCluster, job: Job, texts: list[str]) -> None:
     """Sees that each text of a job has its own vector, in order."""
     for start in range(0, job.n, 1_000):
         stop = min(job.n, start + 1_000)
-        for reply in await jobs.replies(house.connection, house.keys, job, start, stop):
+        for reply in await jobs.replies(cluster.connection, cluster.keys, job, start, stop):
             assert isinstance(reply, Vectors)
             found = np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
             assert np.array_equal(found, hash_vectors(texts[reply.position : reply.position + reply.n]))
 
 
-async def test_the_lanes_are_fed_until_a_job_is_done(house: House) -> None:
+async def test_the_lanes_are_fed_until_a_job_is_done(cluster: WorkerCluster) -> None:
     """Far more than fits; all of it is answered, and little of it was in the lane at a time."""
     texts = [f"text {i}" for i in range(20_000)]
-    job_id = await made(house, texts)
-    await house.worker()
+    job_id = await made(cluster, texts)
+    await cluster.start_worker()
     depths: list[int] = []
 
     async def watch() -> None:
         while True:
-            depths.append(await house.raw.xlen(house.keys.lanes[1]))
+            depths.append(await cluster.raw.xlen(cluster.keys.lanes[1]))
             await asyncio.sleep(0.005)
 
     watching = asyncio.create_task(watch())
-    job = await ended(house, job_id)
+    job = await ended(cluster, job_id)
     watching.cancel()
     assert (job.status, job.done) == ("done", 20_000)
     assert 0 < max(depths) <= jobs.MAX_ENTRIES
-    await check(house, job, texts)
+    await check(cluster, job, texts)
 
 
-async def test_a_job_survives_the_worker_that_runs_it(house: House) -> None:
+async def test_a_job_survives_the_worker_that_runs_it(cluster: WorkerCluster) -> None:
     """Killed in the middle: another goes on, and each input counts once."""
     texts = [f"text {i}" for i in range(2_000)]
-    job_id = await made(house, texts)
+    job_id = await made(cluster, texts)
     settings: dict[str, Any] = {"reclaim_idle_ms": 500, "renew_ms": 100, "heartbeat_s": 0.2, "heartbeat_ttl_s": 1.0}
-    first = await house.worker(SLOW, **settings)
-    await wait_until(lambda: started(house, job_id), "it runs")
+    first = await cluster.start_worker(SLOW, **settings)
+    await wait_until(lambda: started(cluster, job_id), "it runs")
     first.kill()
-    await house.worker(SLOW, **settings)
-    job = await ended(house, job_id)
+    await cluster.start_worker(SLOW, **settings)
+    job = await ended(cluster, job_id)
     assert (job.status, job.done, job.failed) == ("done", 2_000, 0)
-    await check(house, job, texts)
+    await check(cluster, job, texts)
 
 
-async def started(house: House, job_id: str) -> bool:
+async def started(cluster: WorkerCluster, job_id: str) -> bool:
     """Whether some of a job has its result."""
-    job = await jobs.find(house.connection, house.keys, job_id)
+    job = await jobs.find(cluster.connection, cluster.keys, job_id)
     return job is not None and job.done > 0
 
 
-async def test_inputs_fail_one_by_one(house: House) -> None:
+async def test_inputs_fail_one_by_one(cluster: WorkerCluster) -> None:
     """An entry that cannot be run is taken apart: what fails is told by its own index, the rest has its vectors."""
     texts = [f"text {i}" for i in range(24)]
-    job_id = await made(house, texts, {8: Options(prompt_name="none")})
-    await house.worker()
-    job = await ended(house, job_id)
+    job_id = await made(cluster, texts, {8: Options(prompt_name="none")})
+    await cluster.start_worker()
+    job = await ended(cluster, job_id)
     assert (job.status, job.done, job.failed) == ("done", 16, 8)
-    failures = await jobs.failures(house.connection, house.keys, job_id, 100)
+    failures = await jobs.failures(cluster.connection, cluster.keys, job_id, 100)
     assert [(each.position, each.n, each.code) for each in failures] == [
         (at, 1, "invalid_request") for at in range(8, 16)
     ]
-    found = await jobs.replies(house.connection, house.keys, job, 0, 24)
+    found = await jobs.replies(cluster.connection, cluster.keys, job, 0, 24)
     assert [(each.position, each.n) for each in found if isinstance(each, Vectors)] == [(0, 8), (16, 8)]

@@ -11,7 +11,7 @@ import pytest
 
 from gpuworker.models import parse_model
 from tests.integration.worker.test_deaths import engines, heartbeats_go_on, new_engine
-from tests.integration.worker.worker_cluster import House, vectors_of
+from tests.integration.worker.worker_cluster import WorkerCluster, vectors_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,10 +91,10 @@ def maps(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
-async def served(house: House, texts: list[str]) -> NDArray[np.float32]:
+async def served(cluster: WorkerCluster, texts: list[str]) -> NDArray[np.float32]:
     """Returns the vectors that come of texts in entries of all sizes, in flight together."""
-    asked = await house.ask_many(entries_of(texts), timeout_ms=120_000)
-    return np.concatenate([vectors_of(await house.answer(each.request_id, 90)) for each in asked])
+    asked = await cluster.submit_many(entries_of(texts), timeout_ms=120_000)
+    return np.concatenate([vectors_of(await cluster.wait_for_reply(each.request_id, 90)) for each in asked])
 
 
 def made_in(folder: Path) -> dict[Path, int]:
@@ -105,44 +105,44 @@ def made_in(folder: Path) -> dict[Path, int]:
 @pytest.mark.long
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
-async def test_other_runtimes_serve_the_same_vectors(house: House, graphs: Path, backend: str) -> None:
+async def test_other_runtimes_serve_the_same_vectors(cluster: WorkerCluster, graphs: Path, backend: str) -> None:
     """And an engine that dies is replaced by one that finds the graph where the first has put it."""
-    worker = await house.worker("minilm", backend=backend)
+    worker = await cluster.start_worker("minilm", backend=backend)
     texts = mixed_texts(40)
     expected = encoded(texts)
-    assert np.abs(await served(house, texts) - expected).max() <= 1e-5
+    assert np.abs(await served(cluster, texts) - expected).max() <= 1e-5
     made = made_in(graphs)
     assert made
     await new_engine(worker, engines(worker), 1)
-    assert np.abs(await served(house, texts) - expected).max() <= 1e-5
+    assert np.abs(await served(cluster, texts) - expected).max() <= 1e-5
     assert made_in(graphs) == made
     assert "onnx" not in maps(worker.pid)
     assert "openvino" not in maps(worker.pid)
 
 
 @pytest.mark.timeout(180)
-async def test_vectors_equal_those_of_the_library(house: House) -> None:
+async def test_vectors_equal_those_of_the_library(cluster: WorkerCluster) -> None:
     """Mixed texts in entries of all sizes, in flight together: each has the vector of its own text."""
-    await house.worker("minilm")
+    await cluster.start_worker("minilm")
     texts = mixed_texts(300)
-    found, expected = await served(house, texts), encoded(texts)
+    found, expected = await served(cluster, texts), encoded(texts)
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (found * expected).sum(axis=1, dtype=np.float64) / norms
     print(f"\nleast cosine {cosines.min():.8f}, largest difference {np.abs(found - expected).max():.2e}")  # noqa: T201
     assert found.shape == (300, 384)
     assert cosines.min() >= 0.99999
     assert np.abs(found - expected).max() <= 1e-5
-    assert await house.empty()
+    assert await cluster.is_empty()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
-async def test_torch_is_in_the_engine_alone_and_a_new_one_is_soon_ready(house: House) -> None:
+async def test_torch_is_in_the_engine_alone_and_a_new_one_is_soon_ready(cluster: WorkerCluster) -> None:
     """The worker never loads it, the fork server has it, and so an engine that dies is replaced in seconds."""
-    worker = await house.worker("minilm")
-    before = vectors_of(await house.answer((await house.ask("a text")).request_id))
+    worker = await cluster.start_worker("minilm")
+    before = vectors_of(await cluster.wait_for_reply((await cluster.submit("a text")).request_id))
     assert "libtorch" not in maps(worker.pid)
     assert all("libtorch" in maps(each.pid) for each in worker.session() if each.pid != worker.pid)
-    async with heartbeats_go_on(house):
+    async with heartbeats_go_on(cluster):
         await new_engine(worker, engines(worker), 1)
-    after = vectors_of(await house.answer((await house.ask("a text")).request_id))
+    after = vectors_of(await cluster.wait_for_reply((await cluster.submit("a text")).request_id))
     assert np.abs(before - after).max() <= 1e-6, "how each engine lays out its weights may differ"

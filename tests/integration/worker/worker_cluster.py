@@ -21,7 +21,7 @@ from shared.messages import EMBED, Body, Failure, NewEntry, Ref, Reply, Vectors
 from shared.producer import Submission, cancel, queue_stats
 from tests import plain_http
 from tests.integration.queue.actors import Gateway
-from tests.processes import Processes, Program, heartbeat_of, worker_ready
+from tests.processes import Processes, Program, heartbeat_is_ready, heartbeat_of
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def vectors_of(reply: Reply) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingRequest:
     """A request of one entry that is on its way: its texts, and the id under which the reply comes."""
 
     request_id: str
@@ -58,7 +58,7 @@ class Asked:
 
 
 @dataclass
-class House:
+class WorkerCluster:
     """Everything around a worker that is under test."""
 
     url: str
@@ -79,26 +79,28 @@ class House:
         """The stream."""
         return self.keys.lanes[0]
 
-    async def worker(self, model: str = "null", *, ready: bool = True, **settings: object) -> Program:
+    async def start_worker(self, model: str = "null", *, ready: bool = True, **settings: object) -> Program:
         """Starts a worker; settings are given by their names: `reclaim_idle_ms=500`."""
         env = {f"REDBATCH_{name.upper()}": str(value) for name, value in settings.items()}
         env |= {"REDBATCH_REDIS_URL": self.url, "REDBATCH_QUEUE": self.keys.queue, "REDBATCH_MODEL": model}
         env.setdefault("REDBATCH_ADMIN_PORT", "0")
-        condition = worker_ready(self.connection, self.keys) if ready else None
+        condition = heartbeat_is_ready(self.connection, self.keys) if ready else None
         program = await self.processes.start(f"worker{len(self.workers)}", "gpuworker", env, condition)
         self.workers.append(program)
         return program
 
-    async def ask(self, *texts: str, timeout_ms: int = TIMEOUT_MS) -> Asked:
+    async def submit(self, *texts: str, timeout_ms: int = TIMEOUT_MS) -> PendingRequest:
         """Submits one entry with these texts."""
-        return (await self.ask_many([texts], timeout_ms=timeout_ms))[0]
+        return (await self.submit_many([texts], timeout_ms=timeout_ms))[0]
 
-    async def ask_many(self, entries: Iterable[Sequence[str]], *, timeout_ms: int = TIMEOUT_MS) -> list[Asked]:
+    async def submit_many(
+        self, entries: Iterable[Sequence[str]], *, timeout_ms: int = TIMEOUT_MS
+    ) -> list[PendingRequest]:
         """Submits entries in one call, each the only one of a request of its own."""
         lots = [tuple(texts) for texts in entries]
         submissions = [self.submission(Body(EMBED, texts), timeout_ms) for texts in lots]
         await self.gateway.add(*submissions)
-        return [Asked(each.request_id, texts) for each, texts in zip(submissions, lots, strict=True)]
+        return [PendingRequest(each.request_id, texts) for each, texts in zip(submissions, lots, strict=True)]
 
     def submission(self, body: Body, timeout_ms: int = TIMEOUT_MS) -> Submission:
         """Returns a request of one entry with this body."""
@@ -108,7 +110,7 @@ class House:
         """Takes entries back; returns how many were there."""
         return await cancel(self.connection, self.keys, refs, ())
 
-    async def answer(self, request_id: str, timeout_s: float = ANSWER_S) -> Reply:
+    async def wait_for_reply(self, request_id: str, timeout_s: float = ANSWER_S) -> Reply:
         """Waits for the answer to a request."""
         key, found = self.keys.reply(request_id), []
 
@@ -120,18 +122,18 @@ class House:
         await wait_until(there, "the request is answered", timeout_s=timeout_s)
         return decode_reply(found[0])
 
-    async def check(self, asked: Iterable[Asked], timeout_s: float = ANSWER_S) -> None:
+    async def check_replies(self, asked: Iterable[PendingRequest], timeout_s: float = ANSWER_S) -> None:
         """Waits for the answers and sees that each is right."""
         for each in asked:
-            each.check(await self.answer(each.request_id, timeout_s))
+            each.check(await self.wait_for_reply(each.request_id, timeout_s))
 
-    async def code(self, request_id: str, timeout_s: float = ANSWER_S) -> str:
+    async def wait_for_error_code(self, request_id: str, timeout_s: float = ANSWER_S) -> str:
         """Waits for the error that answers a request, and returns its code."""
-        reply = await self.answer(request_id, timeout_s)
+        reply = await self.wait_for_reply(request_id, timeout_s)
         assert isinstance(reply, Failure), reply
         return reply.code
 
-    async def begun(self) -> set[str]:
+    async def entries_in_progress(self) -> set[str]:
         """The entries whose run some worker has begun, as lane/id."""
         names: set[str] = set()
         async for key in self.raw.scan_iter(match=self.keys.begun("*")):
@@ -139,9 +141,9 @@ class House:
             names |= set((value or b"").decode().split())
         return names
 
-    async def has_begun(self) -> bool:
+    async def has_entry_in_progress(self) -> bool:
         """Whether some worker has begun to run an entry."""
-        return bool(await self.begun())
+        return bool(await self.entries_in_progress())
 
     async def is_idle(self, worker: Program) -> bool:
         """Whether a worker says that it holds nothing."""
@@ -152,29 +154,29 @@ class House:
         """Whether the name that keeps what was handed back has left the group."""
         return RELEASED not in await self.consumers()
 
-    async def names(self) -> set[str]:
+    async def live_workers(self) -> set[str]:
         """The workers that live."""
         return {beat.worker for beat in (await queue_stats(self.connection, self.keys)).workers}
 
-    async def only_living_names(self) -> bool:
+    async def has_only_live_consumers(self) -> bool:
         """Whether the group names workers that live, and nobody else."""
-        return await self.consumers() == await self.names()
+        return await self.consumers() == await self.live_workers()
 
-    async def connections_of_workers(self) -> list[dict[str, str]]:
+    async def worker_connections(self) -> list[dict[str, str]]:
         """What CLIENT LIST shows of workers' connections."""
         rows: Any = await self.raw.client_list()
         return [row for row in rows if row["name"].startswith("worker:")]
 
-    async def blocked(self) -> bool:
+    async def has_blocked_read(self) -> bool:
         """Whether some worker waits in a blocking read."""
-        return any("b" in row["flags"] for row in await self.connections_of_workers())
+        return any("b" in row["flags"] for row in await self.worker_connections())
 
-    async def kill_connections_of_workers(self) -> None:
+    async def kill_worker_connections(self) -> None:
         """Closes all connections that workers have."""
-        for row in await self.connections_of_workers():
+        for row in await self.worker_connections():
             await self.raw.execute_command("CLIENT", "KILL", "ID", row["id"])
 
-    async def pending(self) -> list[dict[str, Any]]:
+    async def pending_entries(self) -> list[dict[str, Any]]:
         """What is claimed: message_id, consumer, times_delivered (one more than the attempts)."""
         return list(await self.raw.xpending_range(self.lane, GROUP, "-", "+", 10_000))
 
@@ -183,30 +185,30 @@ class House:
         rows: Any = await self.raw.xinfo_consumers(self.lane, GROUP)
         return {row["name"].decode() for row in rows}
 
-    async def empty(self) -> bool:
+    async def is_empty(self) -> bool:
         """Whether nothing waits, is claimed, or lies ready."""
         replies = [key async for key in self.raw.scan_iter(match=self.keys.reply("*"))]
-        return not replies and await self.raw.xlen(self.lane) == 0 and await self.pending() == []
+        return not replies and await self.raw.xlen(self.lane) == 0 and await self.pending_entries() == []
 
 
 def _new_entry(body: Body, n: int) -> NewEntry:
     return NewEntry(0, n, sum(len(text) // 4 + 1 for text in body.inputs), encode_body(body))
 
 
-async def admin(program: Program, path: str) -> httpx.Response:
+async def get_admin(program: Program, path: str) -> httpx.Response:
     """Asks a worker's admin port, which it has told in its first log line."""
-    port = program.logged("worker starts")[0]["admin_port"]
+    port = program.log_records("worker starts")[0]["admin_port"]
     async with plain_http.client(base_url=f"http://127.0.0.1:{port}") as client:
         return await client.get(path)
 
 
 async def metric(program: Program, name: str) -> float:
     """Returns the value of a metric, the sum over its labels if it is named without; 0 when it was never set."""
-    lines = (await admin(program, "/metrics")).text.splitlines()
+    lines = (await get_admin(program, "/metrics")).text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
-async def taken_over(program: Program) -> tuple[float, float]:
+async def num_reclaimed(program: Program) -> tuple[float, float]:
     """Returns how many entries a worker has taken over of what others had released, and of those that fell silent."""
     released, silent = [
         await metric(program, f'redbatch_reclaimed_total{{origin="{each}"}}') for each in ("released", "silent")
@@ -214,10 +216,10 @@ async def taken_over(program: Program) -> tuple[float, float]:
     return released, silent
 
 
-async def gather_checked(house: House, batches: Iterable[Sequence[Sequence[str]]]) -> None:
+async def submit_and_check(cluster: WorkerCluster, batches: Iterable[Sequence[Sequence[str]]]) -> None:
     """Submits several lots of entries at once and checks every answer."""
 
     async def one(entries: Sequence[Sequence[str]]) -> None:
-        await house.check(await house.ask_many(entries))
+        await cluster.check_replies(await cluster.submit_many(entries))
 
     await asyncio.gather(*(one(entries) for entries in batches))
