@@ -144,8 +144,8 @@ def up(
 ) -> int:
     """Run a whole cluster in this terminal.
 
-    It starts and supervises Redis, gateways and workers; a process that dies is restarted. Ctrl-C stops all processes
-    and leaves no files behind.
+    It starts and supervises Redis, gateways and workers; a process that dies is
+    restarted. Ctrl-C stops all processes and leaves no files behind.
 
     redbatch up
 
@@ -186,7 +186,8 @@ def gateway(
 def worker(overrides: dict[str, str]) -> int:
     """Run one worker, which runs the model.
 
-    It claims entries from the queue, forms batches, and sends replies. Any number of workers can serve one queue.
+    It claims entries from the queue, forms batches, and sends replies. Any
+    number of workers can serve one queue.
 
     redbatch worker --redis-url redis://redis:6379/0 --device cuda:0
 
@@ -206,8 +207,9 @@ def queue(
 ) -> None:
     """Show the state of a queue.
 
-    Waiting entries, entries in flight, the age of the oldest entry, and the entries that each worker holds. Without
-    --redis-url, it shows the queue of your running `redbatch up`.
+    Waiting entries, entries in flight, the age of the oldest entry, and the
+    entries that each worker holds. Without --redis-url, it shows the queue of
+    your running `redbatch up`.
 
     redbatch queue --watch
 
@@ -230,7 +232,8 @@ def bench(
 ) -> int:
     r"""Put load on a running server and report the results.
 
-    Throughput, latency, errors by code, late answers, and the cost of the load generator itself.
+    Throughput, latency, errors by code, late answers, and the cost of the load
+    generator itself.
 
     redbatch bench http://127.0.0.1:8080 --clients 256 --mix mixed --duration 30s --plot run.png
 
@@ -238,18 +241,23 @@ def bench(
 
     redbatch bench https://embed.example.com --texts queries.txt --requests 1000 --header 'Authorization: Bearer ...'
 
-    Closed loop (--clients): each client sends its next request after the previous answer. It measures the capacity of
-    the server. The default is 64 clients for 10 s.
+    Closed loop (--clients): each client sends its next request after the
+    previous answer. It measures the capacity of the server. The default is 64
+    clients for 10 s.
 
-    Open loop (--rate): each request is sent when it is due, and its latency counts from that moment, so requests that
-    wait behind a stall are not hidden. It measures the latency that users experience.
+    Open loop (--rate): each request is sent when it is due, and its latency
+    counts from that moment, so requests that wait behind a stall are not
+    hidden. It measures the latency that users experience.
 
-    Errors have the codes of the server, or http_<status>. Codes of the load generator: connect_failed,
-    connection_lost, malformed_answer, no_answer (5 s after its timeout), never_sent (no connection was free until then,
-    or until Ctrl-C), wrong_answer (--check). Ctrl-C ends a run and prints the results so far.
+    Errors have the codes of the server, or http_<status>. Codes of the load
+    generator: connect_failed, connection_lost, malformed_answer, no_answer (5 s
+    after its timeout), never_sent (no connection was free until then, or until
+    Ctrl-C), wrong_answer (--check). Ctrl-C ends a run and prints the results so
+    far.
 
-    Exit code: 0 even if some requests failed; 1 if no request got a good answer, --check found a wrong one, the server
-    cannot be reached or a file cannot be written; 2 for invalid arguments.
+    Exit code: 0 even if some requests failed; 1 if no request got a good
+    answer, --check found a wrong one, the server cannot be reached or a file
+    cannot be written; 2 for invalid arguments.
 
     Installation: pip install 'redbatch\[bench]'.
     """
@@ -266,7 +274,8 @@ def tune(
 ) -> int:
     """Find the settings for your model, texts and latency budget.
 
-    It finds the batch size, batch tokens, wait and runners with the most requests per second within the p95 budget.
+    It finds the batch size, batch tokens, wait and runners with the most
+    requests per second within the p95 budget.
 
     redbatch tune --p95-ms 100
 
@@ -274,15 +283,19 @@ def tune(
 
     redbatch tune --p95-ms 500 --inputs-per-request 32 --mix mixed --search max_batch_tokens,runners
 
-    It starts a separate cluster on this machine, with Redis, and stops it at the end; it changes nothing else. Run it
-    on the machine of the workers, with nothing else running there.
+    It starts a separate cluster on this machine, with Redis, and stops it at
+    the end; it changes nothing else. Run it on the machine of the workers, with
+    nothing else running there.
 
-    Search: it starts from the defaults and changes one setting at a time, for as long as that gains 3 %. For each
-    candidate it searches the number of clients with the most throughput within the budget; each client sends its next
-    request after the previous answer. A candidate that beats the defaults runs again, in rounds that alternate with
-    the defaults, and must win every round: on a tie, the defaults stay.
+    Search: it starts from the defaults and changes one setting at a time, for
+    as long as that gains 3 %. For each candidate it searches the number of
+    clients with the most throughput within the budget; each client sends its
+    next request after the previous answer. A candidate that beats the defaults
+    runs again, in rounds that alternate with the defaults, and must win every
+    round: on a tie, the defaults stay.
 
-    It first prints how long it will take: some minutes. Ctrl-C ends it and prints the results so far.
+    It first prints how long it will take: some minutes. Ctrl-C ends it and
+    prints the results so far.
     """
     from redbatch.tune.command import tune as run_tune
 
@@ -299,7 +312,8 @@ def settings(
 ) -> None:
     """List every setting.
 
-    Variable, default, value in this environment, and meaning of each setting. Passwords are masked.
+    Variable, default, value in this environment, and meaning of each setting.
+    Passwords are masked.
 
     redbatch settings gateway
 

@@ -60,7 +60,8 @@ def k8s_secrets(
 
     redbatch k8s secrets | kubectl apply --server-side -f -
 
-    Each run creates new passwords. To change passwords without an interruption, see docs/redis.md.
+    Each run creates new passwords. To change passwords without an interruption,
+    see docs/redis.md.
     """
     from redbatch.redis_users.command import print_k8s_secrets
     from redbatch.redis_users.passwords import RedisAddress
@@ -81,7 +82,8 @@ def swarm_secrets(
 
     (umask 077 && redbatch swarm secrets > secrets.sh) && sh secrets.sh
 
-    Each run creates new passwords. To change passwords without an interruption, see docs/redis.md.
+    Each run creates new passwords. To change passwords without an interruption,
+    see docs/redis.md.
     """
     from redbatch.redis_users.command import print_swarm_secrets
 
