@@ -66,8 +66,8 @@ class SubmitCallbacks:
     """Callbacks: `submitted` for each request in the stream, `epoch` with the queue's epoch after each submit.
 
     `full` and `slow` build the error for a request that its lane rejected: `full` takes the lane, `slow` the lane and
-    the tokens above the limit. `max_tokens` returns the lane's token limit for a given time budget (s), and `limits`
-    those of a tenant.
+    the tokens above the limit. For a given time budget (s), `max_tokens` returns the lane's token limit, and `limits`
+    the limits of a tenant.
     """
 
     submitted: Callable[[InFlight], None]

@@ -49,7 +49,7 @@ def accepted_document(public_id: str, status: str) -> dict[str, object]:
 
 def job_document(public_id: str, job: Job, failures: Sequence[Failure]) -> dict[str, object]:
     """Returns the status of a job: progress, times (seconds since the epoch), and up to MAX_ERRORS failed inputs."""
-    kept = None if job.finished_ms is None else job.finished_ms + job.ttl_ms
+    kept_until_ms = None if job.finished_ms is None else job.finished_ms + job.ttl_ms
     return {
         **accepted_document(public_id, job.status),
         "n": job.n,
@@ -60,7 +60,7 @@ def job_document(public_id: str, job: Job, failures: Sequence[Failure]) -> dict[
         "started_at": _seconds(job.started_ms),
         "finished_at": _seconds(job.finished_ms),
         "expires_at": _seconds(job.expires_ms),
-        "kept_until": _seconds(kept),
+        "kept_until": _seconds(kept_until_ms),
         "errors": [error for each in failures for error in errors_of(each)][:MAX_ERRORS],
     }
 

@@ -57,7 +57,7 @@ router = APIRouter()
 
 
 def _with_error_answers(route: Route) -> Route:
-    """Answers errors in the native format, and counts the answer."""
+    """Answers errors in the native format, as on /embed, and counts the answer."""
 
     @wraps(route)
     async def answer(request: Request) -> Response:

@@ -71,7 +71,7 @@ MUTATIONS = {
     ),
     "reconciliation submits again without checking": Mutation(
         "api/dispatch/reconciler.py",
-        "if not there]",
+        "if not is_present]",
         "if True]",
         lambda fixtures: test_network.test_all_connections_are_killed_again_and_again(fixtures.scenario, 0.3, 0.6),
     ),
@@ -101,15 +101,15 @@ MUTATIONS = {
     ),
     "admission ignores the estimated wait": Mutation(
         "api/dispatch/admission.py",
-        "return int(IN_TIME * budget_s * tokens_per_s) if tokens_per_s > 0 else MOST_TOKENS",
-        "return MOST_TOKENS",
+        "return int(QUEUE_TIME_SHARE * budget_s * tokens_per_s) if tokens_per_s > 0 else MAX_TOKENS",
+        "return MAX_TOKENS",
         lambda fixtures: test_overload.test_overload_is_refused_and_the_rest_served(
             fixtures.scenario, 10, fixtures.folder
         ),
     ),
     "a change of the epoch is ignored": Mutation(
         "api/dispatch/monitor.py",
-        "            self._lost.set()\n        self._epoch = epoch\n",
+        "            self._data_lost.set()\n        self._epoch = epoch\n",
         "            pass\n        self._epoch = epoch\n",
         lambda fixtures: test_redis.check_data_loss(fixtures.own_scenario, "FLUSHALL"),
     ),

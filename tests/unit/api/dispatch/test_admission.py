@@ -47,10 +47,10 @@ def test_a_request_is_refused_past_a_grace_and_not_before(
     assert (None if refusal is None else type(refusal)) is error
 
 
-@pytest.mark.parametrize(("down_s", "budget_s", "taken"), [(0.9, 1.0, True), (1.1, 1.0, False), (4.9, 10.0, True)])
-def test_no_request_waits_for_redis_in_vain(down_s: float, budget_s: float, taken: bool) -> None:
+@pytest.mark.parametrize(("down_s", "budget_s", "accepted"), [(0.9, 1.0, True), (1.1, 1.0, False), (4.9, 10.0, True)])
+def test_no_request_waits_for_redis_in_vain(down_s: float, budget_s: float, accepted: bool) -> None:
     """An outage that has lasted longer than a request has time is not expected to end within it."""
-    assert (admit(ClusterState(redis_down_s=down_s), GRACE, budget_s, 0.0) is None) is taken
+    assert (admit(ClusterState(redis_down_s=down_s), GRACE, budget_s, 0.0) is None) is accepted
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1))
