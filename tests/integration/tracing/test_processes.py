@@ -50,7 +50,7 @@ async def test_a_collector_is_sent_all(processes: GatewayCluster) -> None:
         (two, batch), (_, send) = collector.named(process)[0], collector.named(f"send {processes.queue}")[0]
     assert (one, two) == ("redbatch-gateway", "redbatch-worker")
     assert (send.trace_id, send.parent_span_id) == (served.trace_id, served.span_id)
-    assert [(each.trace_id, each.span_id) for each in batch.connections] == [(send.trace_id, send.span_id)]
+    assert [(each.trace_id, each.span_id) for each in batch.links] == [(send.trace_id, send.span_id)]
     assert "may log" not in gateway.program.output
     [line] = gateway.program.log_records("refused")
     assert (line["trace_id"], line["span_id"]) == (refused.trace_id.hex(), refused.span_id.hex())
