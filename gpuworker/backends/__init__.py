@@ -1,1 +1,20 @@
-"""Backends: what turns texts into vectors. Only an engine process imports them."""
+"""The models that an engine can run. They run in the engine process, and are imported there only.
+
+- acceleration: the choice of how a transformer runs.
+- base: the interface between the engine and a model.
+- buckets: batches of few shapes.
+- equivalence: the check that another way to run gives the same vectors.
+- function: a user's class as a model.
+- load: the choice of a backend for a model.
+- loading: loads a sentence-transformers model and finds out its properties.
+- onnx_graph: a transformer as an ONNX graph.
+- packing: batches without padding.
+- prepacking: linear layers whose weights are laid out once.
+- revision: the revision of a model.
+- runtimes: ONNX Runtime and OpenVINO.
+- sentence: sentence-transformers models.
+- sentence_runner: collates and runs the batches of such a model.
+- simulated: the models `null` and `simulated`.
+- tokenizer: a model's tokenizer and prompts.
+- transfer: copies batches to the device, and vectors back.
+"""

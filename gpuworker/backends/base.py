@@ -1,4 +1,4 @@
-"""What an engine asks of a backend."""
+"""The interface between the engine and a model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     Vector: TypeAlias = NDArray[np.float32]
     Output: TypeAlias = Vector | bytes
     Outputs: TypeAlias = Vector | Sequence[Vector] | Sequence[bytes]
-    """Of an input, and of a batch: an array may be a vector, several, or one for each input."""
+    """Of an input, and of a batch. An array holds one vector, several, or one for each input."""
 
 __all__ = ["Backend", "Encoded", "InputRefusedError", "Token"]
 
-OF_TEXTS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
-"""What models of texts can be asked for."""
+TEXT_OPS = frozenset((EMBED, EMBED_ALL, TOKENIZE, DECODE))
+"""The operations of models of texts."""
 
 
 class Token(TypedDict):
     """One token of a text, as Hugging Face's Text Embeddings Inference describes it.
 
-    `start` and `stop` are where it is in the text's UTF-8, prompt included; None for a `special` token, which is not in
-    it.
+    `start` and `stop` are its byte offsets in the text's UTF-8, prompt included; None for a `special` token, which is
+    not in the text.
     """
 
     id: int
@@ -49,21 +49,21 @@ class Backend(Protocol):
     """A loaded model. `tokenize` and `collate` may run in one thread while `run` runs in another.
 
     Attributes:
-        ops: what can be asked of it, of messages.OPS.
-        dim: length of a vector; 0 where it gives none.
+        ops: its operations, of messages.OPS.
+        dim: length of a vector; 0 if it returns no vectors.
         device: where it runs: cpu, cuda:0, mps.
-        revision: names the model and all that its vectors depend on, in a few characters.
-        commit: of the hub, where it comes from there; empty for others.
+        revision: identifies the model and everything that its vectors depend on, in a few characters.
+        commit: of the hub, if the model comes from there; otherwise empty.
         dtype: the format of its numbers: float32, bfloat16, float16.
-        pooling: how one vector is made of those of tokens: mean, cls; empty where it does not say.
-        max_input_tokens: so many of an input it reads; 0 where there is no bound.
+        pooling: how one vector is made of those of tokens: mean, cls; empty if the model does not say.
+        max_input_tokens: maximum tokens that it reads of an input; 0 if there is no maximum.
         max_batch_tokens: the token budget that suits the device when the user sets none.
-        packs: whether its batches hold no padding, whatever the lengths of their inputs.
-        runners: how many batches run at the same time, each in a thread of its own.
+        packs: whether its batches have no padding, whatever the lengths of their inputs are.
+        runners: how many batches run at the same time, each in a separate thread.
         normalizes: whether its vectors have length 1.
-        in_turn: whether batches that run at the same time compute one after the other.
-        ahead: whether a batch is made ready while others run. Where the cores that would make it are those that run,
-            nothing is won, and what arrives later loses its choice.
+        runs_sequentially: whether batches that run at the same time compute one after the other.
+        prepares_ahead: whether a batch is made ready while others run. If the same cores make and run batches, this
+            gains nothing, and later inputs lose the choice of that batch.
     """
 
     ops: frozenset[str]
@@ -82,49 +82,50 @@ class Backend(Protocol):
     prepares_ahead: bool
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> Sequence[Encoded]:
-        """Returns each input as the model reads it, cut to the length that the model takes.
+        """Returns each input as the model reads it, cut to the model's maximum length.
 
         Raises:
-            InputRefusedError: there is no such prompt or token, or an input is longer than the model takes and not to
-                be cut.
+            InputRefusedError: there is no such prompt or token, or an input is longer than the maximum and must not be
+                cut.
         """
 
-    def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - what a backend makes, it alone reads
+    def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - only the backend reads it
         """Returns tokenized inputs as one padded batch, ready to run."""
 
     def run(self, batch: Any, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Outputs:  # noqa: ANN401
-        """Returns what comes of each input of a batch, in order.
+        """Returns the output for each input of a batch, in order.
 
-        For EMBED vectors as little-endian float32, together of shape (inputs, dim); for EMBED_ALL those of an input's
-        tokens before pooling, of shape (tokens, dim); for PREDICT JSON. A batch that is `alone` may use the whole
-        device: nothing else runs or waits. `raw` vectors are from before a model that `normalizes` them does so.
+        For EMBED the outputs are vectors as little-endian float32, together of shape (inputs, dim); for EMBED_ALL the
+        vectors of an input's tokens before pooling, of shape (tokens, dim); for PREDICT JSON. An `exclusive` batch may
+        use the whole device: no other batch runs or waits. `raw` vectors are those before normalization, of a model
+        that `normalizes`.
 
         Raises:
             InputRefusedError: this model has no vectors of tokens.
         """
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
-        """Returns the tokens of each text, with its prompt and uncut.
+        """Returns the tokens of each text, with its prompt, and not cut.
 
         Raises:
-            InputRefusedError: there is no such prompt, this is no text, or this model has no tokenizer.
+            InputRefusedError: there is no such prompt, an input is no text, or this model has no tokenizer.
         """
 
     def decode(self, inputs: Sequence[Input], options: Options) -> list[str]:
         """Returns the text that each input's token ids make.
 
         Raises:
-            InputRefusedError: there is no such token, these are no ids, or this model has no tokenizer.
+            InputRefusedError: there is no such token, an input holds no ids, or this model has no tokenizer.
         """
 
     def busy_s(self) -> float:
-        """Returns how long the device has computed since this was last asked, by its own clock, in s.
+        """Returns how long the device has computed since the last call, by its own clock, in s.
 
-        It is 0 where the device has no clock. It may lag behind by a batch.
+        It is 0 if the device has no clock. It may lag behind by a batch.
         """
 
     def free_memory(self) -> None:
-        """Gives back what memory it keeps for later: there was none for a batch."""
+        """Frees the memory that it keeps for later; called when there was none for a batch."""
 
     def warmup(self) -> None:
-        """Runs the model as often as it takes to be at full speed."""
+        """Runs the model until it has its full speed."""

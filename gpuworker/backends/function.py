@@ -1,4 +1,4 @@
-"""A class of the user's: see gpuworker.functions."""
+"""A user's class as a model: see gpuworker.functions."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _ARRAYS = orjson.OPT_SERIALIZE_NUMPY
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """An input as `preprocess` has returned it; each counts as one token."""
+class PreprocessedInput:
+    """An input as `preprocess` returned it; each counts as one token."""
 
     value: Any
     tokens: int = 1
 
 
 class FunctionBackend:
-    """Calls the three methods of an object of that class.
+    """Calls the three methods of an object of the user's class.
 
     Raises:
-        ModelLoadError: there is no such class, it has not these methods, or it cannot be made.
+        ModelLoadError: there is no such class, it lacks one of these methods, or its constructor fails.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:
         _show_gpu(options.device)
-        self._function = _made(model, options.model_args)
+        self._function = _create(model, options.model_args)
         self.ops = frozenset((PREDICT,))
         self.dim = 0
         self.device = options.device if options.device.startswith("cuda:") else "cpu"
@@ -58,13 +58,13 @@ class FunctionBackend:
         self.packs = True
         self.runners = 1
         self.normalizes = self.runs_sequentially = False
-        self.prepares_ahead = False  # nothing is to be made: what arrives while a batch runs is in the next one
+        self.prepares_ahead = False  # collating takes no time: inputs that arrive while a batch runs join the next one
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Prepared]:  # noqa: ARG002 - it has none
-        """Preprocesses each input. Raises whatever the class does."""
-        return [Prepared(self._function.preprocess(orjson.loads(each))) for each in inputs]
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[PreprocessedInput]:  # noqa: ARG002 - it has none
+        """Preprocesses each input. Raises any error of the class."""
+        return [PreprocessedInput(self._function.preprocess(orjson.loads(each))) for each in inputs]
 
-    def collate(self, inputs: Sequence[Prepared]) -> list[Any]:
+    def collate(self, inputs: Sequence[PreprocessedInput]) -> list[Any]:
         """Returns the values."""
         return [each.value for each in inputs]
 
@@ -72,13 +72,13 @@ class FunctionBackend:
         """Returns the outputs as JSON.
 
         Raises:
-            ValueError: these are too few, or too many.
-            Exception: whatever the class raises, or an output that JSON cannot hold.
+            ValueError: `transform` returned another number of results than it got values.
+            Exception: any error of the class, or an output that JSON cannot hold.
         """
         results = self._function.transform(batch)
         if len(results) != len(batch):
             raise ValueError(f"transform gave {len(results)} results for {len(batch)} values")
-        return [orjson.dumps(self._function.postprocess(each), _listed, _ARRAYS) for each in results]
+        return [orjson.dumps(self._function.postprocess(each), _to_list, _ARRAYS) for each in results]
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
@@ -89,30 +89,33 @@ class FunctionBackend:
         raise InputRefusedError("A function has no tokenizer.")
 
     def busy_s(self) -> float:
-        """Nobody knows."""
+        """Returns 0: there is no device clock."""
         return 0.0
 
     def free_memory(self) -> None:
-        """Does nothing: what the class keeps is its own affair."""
+        """Does nothing: the class manages its memory itself."""
 
     def warmup(self) -> None:
-        """Has the class warm itself up, if it has a method of that name."""
+        """Calls the `warmup` method of the class, if it has one."""
         warm_up = getattr(self._function, "warmup", None)
         if callable(warm_up):
             warm_up()
 
 
 def _show_gpu(device: str) -> None:
-    """Has the class see the one GPU that is this engine's, as the first: whatever it uses, it knows of no other."""
+    """Shows the class only this engine's GPU, as the first one, whatever library the class uses."""
     if device.startswith("cuda:"):
         index = device.partition(":")[2]
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = seen[int(index)].strip() if len(seen) > int(index) and seen[0] else index
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            visible[int(index)].strip() if len(visible) > int(index) and visible[0] else index
+        )
 
 
-def _made(model: Model, model_args: str) -> VectorizedFunction:
+def _create(model: Model, model_args: str) -> VectorizedFunction:
     module_name, _, class_name = model.path.partition(":")
-    # Last, so that nothing here hides a library: a container has the module installed, a laptop has it beside itself.
+    # Last, so that no file in the folder hides a library. In a container the module is installed; on a laptop it is in
+    # the current folder.
     sys.path.append(str(Path.cwd()))
     try:
         kind = getattr(importlib.import_module(module_name), class_name)
@@ -122,24 +125,24 @@ def _made(model: Model, model_args: str) -> VectorizedFunction:
     except AttributeError as error:
         raise ModelLoadError(f"model {model.name}: {error}") from error
     except Exception as error:
-        raise ModelLoadError(f"model {model.name} cannot be imported: {_told(error)}") from error
+        raise ModelLoadError(f"model {model.name} cannot be imported: {_one_line(error)}") from error
     missing = [each for each in METHODS if not callable(getattr(kind, each, None))]
     if missing:
         raise ModelLoadError(f"model {model.name} has no {', no '.join(missing)}: see gpuworker.functions")
     try:
         return cast("VectorizedFunction", kind(**json.loads(model_args or "{}")))
     except Exception as error:
-        raise ModelLoadError(f"model {model.name} cannot be made: {_told(error)}") from error
+        raise ModelLoadError(f"model {model.name} cannot be constructed: {_one_line(error)}") from error
 
 
-def _told(error: Exception) -> str:
-    """Returns an error in one line."""
+def _one_line(error: Exception) -> str:
+    """Returns the class of an error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _revision(model: Model, model_args: str) -> str:
-    """Returns what the function is known by: another for another source or other arguments."""
+    """Returns the revision of a function: another one for another source or other arguments."""
     source = getattr(sys.modules[model.path.partition(":")[0]], "__file__", None)
     digest = hashlib.sha256(f"{model.path} {model_args}".encode())
     if source is not None:
@@ -147,8 +150,8 @@ def _revision(model: Model, model_args: str) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def _listed(value: object) -> object:
-    """Returns a tensor, or what else knows how to, as lists."""
+def _to_list(value: object) -> object:
+    """Returns a tensor, or any value with a `tolist` method, as lists. Raises TypeError: it has no such method."""
     tolist = getattr(value, "tolist", None)
     if not callable(tolist):
         raise TypeError(type(value).__name__)

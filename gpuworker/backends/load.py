@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def load_backend(model: Model, options: EngineOptions) -> Backend:
-    """Loads the model.
+    """Loads a model with the backend of its kind.
 
     Raises:
-        ModelLoadError: it cannot be loaded.
+        ModelLoadError: the model cannot be loaded, or not with this `--backend`.
     """
     if model.kind == "sentence":
         from gpuworker.backends.sentence import SentenceBackend  # noqa: PLC0415 - imports torch, for seconds
@@ -24,7 +24,7 @@ def load_backend(model: Model, options: EngineOptions) -> Backend:
     if options.backend != "torch":
         raise ModelLoadError(f"--backend {options.backend} runs sentence-transformers models, and {model.name} is none")
     if model.kind == "function":
-        from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports what the user wrote
+        from gpuworker.backends.function import FunctionBackend  # noqa: PLC0415 - imports user code
 
         return FunctionBackend(model, options)
     from gpuworker.backends.simulated import SimulatedBackend  # noqa: PLC0415 - imports numpy

@@ -1,4 +1,4 @@
-"""A sentence-transformers model from its files, and what is to be known of it."""
+"""Loads a sentence-transformers model from its files, and finds out its properties."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> SentenceTransformer:
-    """Returns the model, ready to run: from safetensors alone, and without code of its own.
+def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> SentenceTransformer:
+    """Returns the model, ready to run. Only safetensors are loaded, and no code that comes with the model.
 
     Raises:
-        ModelLoadError: the model is not there, or is none.
+        ModelLoadError: the model does not exist, or is no sentence-transformers model.
     """
     transformers_logging.disable_progress_bar()
-    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker says what it loads
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker logs what it loads
     try:
         loaded = SentenceTransformer(
             model.path,
@@ -37,7 +37,7 @@ def load(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) 
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True, "dtype": dtype},
         )
-    except Exception as error:  # the libraries raise whatever they meet: OSError, ValueError, RuntimeError, ...
+    except Exception as error:  # the libraries raise errors of any class: OSError, ValueError, RuntimeError, ...
         raise ModelLoadError(f"model {model.name} cannot be loaded: {one_line(error)}") from error
     return loaded.eval()
 
@@ -46,17 +46,17 @@ def device_of(options: EngineOptions) -> str:
     """Returns where the model runs, as torch names it.
 
     Raises:
-        ModelLoadError: its backend does not run there.
+        ModelLoadError: the backend does not run on the device of the options.
     """
     if options.backend == "torch":
         return get_device_name() if options.device == "auto" else options.device
     if options.device not in ("auto", "cpu"):
-        raise ModelLoadError(f"--backend {options.backend} runs on a CPU; for {options.device} take --backend torch")
+        raise ModelLoadError(f"--backend {options.backend} runs on a CPU; for {options.device} use --backend torch")
     return "cpu"
 
 
 def dtype_of(name: str, device: str) -> torch.dtype:
-    """Returns the format of that name; for `auto`, the short one that a GPU computes in, and float32 elsewhere."""
+    """Returns the format of this name. For `auto` it is the short format that a GPU computes in, elsewhere float32."""
     if name != "auto":
         return DTYPES[name]
     if not device.startswith("cuda"):
@@ -66,7 +66,7 @@ def dtype_of(name: str, device: str) -> torch.dtype:
 
 
 def fast_tokenizer_of(model: SentenceTransformer) -> PreTrainedTokenizerFast | None:
-    """Returns the tokenizer of a transformer of texts, where texts can be tokenized apart from the model's run."""
+    """Returns the tokenizer of a transformer of texts; None if texts cannot be tokenized apart from the model's run."""
     first = model[0]
     plain = isinstance(first, Transformer) and "message" not in first.modality_config
     tokenizer = getattr(first, "processor", None)
@@ -78,27 +78,27 @@ def fast_tokenizer_of(model: SentenceTransformer) -> PreTrainedTokenizerFast | N
 
 
 def commit_of(model: SentenceTransformer) -> str:
-    """Returns which commit on the hub a model is of; empty if it says none."""
+    """Returns the commit of a model on the hub; empty if it names none."""
     config = getattr(getattr(model[0], "model", None), "config", None)
     return getattr(config, "_commit_hash", None) or ""
 
 
 def pooling_of(model: SentenceTransformer) -> str:
-    """Returns how a model makes one vector of its tokens'; empty where that is no step of its own."""
+    """Returns how a model makes one vector of those of its tokens; empty if that is no separate step."""
     modes = next((each.pooling_mode for each in model if isinstance(each, Pooling)), "")
     return modes if isinstance(modes, str) else "+".join(modes)
 
 
 def normalizes(model: SentenceTransformer) -> bool:
-    """Whether the last step of a model is to give its vectors length 1."""
+    """Returns whether the last step of a model gives its vectors length 1."""
     last = model[-1]
     return isinstance(last, Normalize) and last.module_output_name == "sentence_embedding"
 
 
-def cast(model: SentenceTransformer, dtype: torch.dtype) -> None:
-    """Turns the transformer's weights into a shorter format. What comes after it, pooling first, keeps float32.
+def cast_weights(model: SentenceTransformer, dtype: torch.dtype) -> None:
+    """Casts the transformer's weights to a shorter format. The steps after it, from pooling on, keep float32.
 
-    So do tables that are no weights: the angles of rotary positions would be off by whole turns.
+    So do tables that are no weights: in a short format the angles of rotary positions would be off by whole turns.
     """
     if dtype != torch.float32:
         for parameter in model[0].parameters():
@@ -107,7 +107,7 @@ def cast(model: SentenceTransformer, dtype: torch.dtype) -> None:
 
 
 def _widen(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:
-    """A hook behind the transformer: a mean over tokens would lose what a short format cannot hold."""
+    """A hook after the transformer: a mean over tokens in a short format would lose precision."""
     wide = {name: value.float() for name, value in features.items() if _is_short(value)}
     return {**features, **wide}
 

@@ -1,9 +1,9 @@
-"""Batches without padding: the sequences lie end to end in one row, and each attends to itself alone.
+"""Batches without padding: the sequences lie end to end in one row, and each attends only to itself.
 
-All but attention works token by token, so it needs no padding in the first place. On a CPU attention takes sequences of
-one length at once; in a batch that is sorted by length those are neighbours. On a GPU it is FlashAttention's kernel for
-sequences of any lengths, which torch brings along. Its names for the parts of a packed batch (`cu_seq_lens_q`, ...) are
-used here: models in transformers, and the pooling of sentence-transformers, know them.
+Everything except attention works token by token, and needs no padding. On a CPU, attention runs on all sequences of one
+length at once; in a batch that is sorted by length these are neighbours. On a GPU, it is FlashAttention's kernel for
+sequences of any lengths, which is part of torch. Its names for the parts of a packed batch (`cu_seq_lens_q`, ...) are
+used here, because models in transformers, and the pooling of sentence-transformers, use them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def pack(sequences: Sequence[list[int]], first_position: int) -> dict[str, Any]:
     lengths = [len(ids) for ids in sequences]
     tokens = sum(lengths)
     ends = np.cumsum([0, *lengths], dtype=np.int32)
-    which = np.repeat(np.arange(len(lengths)), lengths)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
     boundaries = torch.from_numpy(ends)
     return {
         "input_ids": _row(np.fromiter(chain.from_iterable(sequences), np.int64, tokens)),
-        "position_ids": _row(first_position + np.arange(tokens) - ends[which]),
-        "seq_idx": _row(which),
+        "position_ids": _row(first_position + np.arange(tokens) - ends[sequence]),
+        "seq_idx": _row(sequence),
         "cu_seq_lens_q": boundaries,
         "cu_seq_lens_k": boundaries,
         "max_length_q": max(lengths),
@@ -47,7 +47,7 @@ def _row(values: NDArray[np.int64]) -> torch.Tensor:
 
 
 def first_position_of(model: PreTrainedModel) -> int:
-    """Returns the position of a sequence's first token: RoBERTa and its kin keep the first ones for padding."""
+    """Returns the position of a sequence's first token: RoBERTa and its relatives reserve the first ones for padding."""
     for module in model.modules():
         padding = getattr(module, "padding_idx", None)
         if isinstance(padding, int) and isinstance(getattr(module, "position_embeddings", None), torch.nn.Embedding):
@@ -65,28 +65,28 @@ def attend(
     scaling: float | None = None,
     **kwargs: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, None]:
-    """Attention of a packed batch; tensors of shape (1, heads, tokens, size), the result (1, tokens, heads, size).
+    """Computes the attention of a packed batch: tensors of shape (1, heads, tokens, size) to (1, tokens, heads, size).
 
     Raises:
-        ValueError: the batch is not packed, or not what this can do; a model like that is not to be served so.
+        ValueError: the batch is not packed, or needs another attention; such a model must not run packed.
     """
     boundaries = kwargs.get("cu_seq_lens_q")
     if boundaries is None or attention_mask is not None or key.shape[1] != query.shape[1]:
         raise ValueError("this attention takes packed batches, without a mask and with a key for each head")
-    if kwargs.get("sliding_window") is not None:  # nothing else says so: texts within the window would come out right
+    if kwargs.get("sliding_window") is not None:  # checked here: texts within the window would be right
         raise ValueError("this attention has no window")
     if query.is_cuda:
         q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
         longest = kwargs["max_length_q"]
-        found = varlen_attn(q, k, v, boundaries, boundaries, longest, longest, scale=scaling)
-        return cast("torch.Tensor", found).unsqueeze(0), None
+        attended = varlen_attn(q, k, v, boundaries, boundaries, longest, longest, scale=scaling)
+        return cast("torch.Tensor", attended).unsqueeze(0), None
     return _by_length(query, key, value, boundaries.tolist(), scaling), None
 
 
 def _by_length(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ends: list[int], scaling: float | None
 ) -> torch.Tensor:
-    """Attention of sequences that are sorted by length, those of one length at once."""
+    """Computes the attention of sequences that are sorted by length: all of one length at once."""
     out = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     heads, size = query.shape[1], query.shape[3]
     at = 0

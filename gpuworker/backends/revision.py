@@ -1,4 +1,4 @@
-"""What a model is known by, so that vectors of one are never taken for those of another."""
+"""The revision of a model, so that vectors of one model are never confused with those of another."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _END_BYTES = 2**20
 _DIGITS = 16
 
 
-def revision_of(place: str, what: str) -> str:
-    """Returns what a model is known by: another for other files. Of large files the two ends are read.
+def revision_of(place: str, depends_on: str) -> str:
+    """Returns the revision of a model, which differs for other files. Of large files the two ends are read.
 
     Args:
-        place: the folder of its files, or its name where it comes from the hub.
-        what: on what else its vectors depend.
+        place: the folder of its files, or its name if it comes from the hub.
+        depends_on: everything else on which its vectors depend.
     """
     folder = Path(place)
-    digest = hashlib.sha256(what.encode())
+    digest = hashlib.sha256(depends_on.encode())
     if not folder.is_dir():
         digest.update(place.encode())
         return digest.hexdigest()[:_DIGITS]

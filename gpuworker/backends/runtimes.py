@@ -1,4 +1,4 @@
-"""ONNX Runtime and OpenVINO on a CPU: what runs a graph. Neither is imported before it is chosen."""
+"""ONNX Runtime and OpenVINO, which run a graph on a CPU. Neither is imported before it is chosen."""
 
 from __future__ import annotations
 
@@ -23,53 +23,57 @@ PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
 
 class Cores(NamedTuple):
-    """The cores of the engine, and on how many a batch runs while others run on the rest."""
+    """The number of cores of the engine, and of those on which one batch runs while others run on the rest."""
 
-    all: int
-    each: int
+    total: int
+    per_batch: int
 
     @property
     def batches(self) -> int:
-        """How many run at once."""
-        return max(1, self.all // self.each)
+        """The number of batches that run at once."""
+        return max(1, self.total // self.per_batch)
 
 
 def load_onnx(path: Path, cores: Cores, dtype: str) -> Session:
-    """Returns a session of ONNX Runtime: whoever calls it does the work, and helpers of which there are few.
+    """Returns a session of ONNX Runtime. The calling thread does the work, together with a few helper threads.
 
     Raises:
-        ModelLoadError: it is not installed, the file is none of its, or this is another format than float32.
+        ModelLoadError: it is not installed, or the format is not float32.
+        Exception: it cannot read the file.
     """
     try:
         import onnxruntime  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ModelLoadError("--backend onnx is an extra: pip install 'redbatch[onnx]'") from error
     if dtype != "float32":
-        raise ModelLoadError("--backend onnx computes in float32: for another --dtype take torch or openvino")
+        raise ModelLoadError("--backend onnx computes in float32: for another --dtype use torch or openvino")
     options = onnxruntime.SessionOptions()
-    # A pool counts one caller; as many others call it as batches run at once.
-    options.intra_op_num_threads = cores.all - cores.batches + 1
+    # The pool counts one caller of the `batches` callers that run at once.
+    options.intra_op_num_threads = cores.total - cores.batches + 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would take the cores from others
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # spinning would take the cores from other batches
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     output = _output([each.name for each in session.get_outputs()])
 
     def run(features: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = session.run([output], {name: features[name] for name in names})[0]
-        return found.astype(np.float32, copy=False)
+        vectors: NDArray[np.float32] = session.run([output], {name: features[name] for name in names})[0]
+        return vectors.astype(np.float32, copy=False)
 
     return run
 
 
 def load_openvino(path: Path, cores: Cores, dtype: str) -> Session:
-    """Returns a session of OpenVINO, which has threads of its own for each batch that runs at once.
+    """Returns a session of OpenVINO, which has separate threads for each batch that runs at once.
 
     Raises:
-        ModelLoadError: it is not installed, the file is none of its, or it does not know this format.
+        ModelLoadError: it is not installed, or it does not have this format.
+        Exception: it cannot read the file.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # imported, it calls home
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # on import, it sends telemetry
     try:
         import openvino  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -77,22 +81,22 @@ def load_openvino(path: Path, cores: Cores, dtype: str) -> Session:
     if dtype not in PRECISIONS:
         raise ModelLoadError(f"--backend openvino computes in float32 or bfloat16, not in {dtype}")
     settings: dict[str, Any] = {
-        "INFERENCE_NUM_THREADS": cores.all,
+        "INFERENCE_NUM_THREADS": cores.total,
         "NUM_STREAMS": cores.batches,
-        "INFERENCE_PRECISION_HINT": PRECISIONS[dtype],  # by itself it takes bfloat16 where the CPU has it
-        "ENABLE_CPU_PINNING": False,  # each process would take the same cores first
+        "INFERENCE_PRECISION_HINT": PRECISIONS[dtype],  # its default is bfloat16 where the CPU has it
+        "ENABLE_CPU_PINNING": False,  # each process would pin the same cores first
     }
     compiled = openvino.Core().compile_model(path, "CPU", settings)
     names = [each.get_any_name() for each in compiled.inputs]
     output = _output([each.get_any_name() for each in compiled.outputs])
-    mine = threading.local()
+    local = threading.local()
 
     def run(features: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float32]:
-        if not hasattr(mine, "request"):
-            mine.request = compiled.create_infer_request()
-        mine.request.infer({name: features[name] for name in names}, share_inputs=True)
-        found: NDArray[np.float32] = mine.request.get_tensor(output).data
-        return np.array(found, dtype=np.float32)  # the next batch of this thread is written to the same place
+        if not hasattr(local, "request"):
+            local.request = compiled.create_infer_request()
+        local.request.infer({name: features[name] for name in names}, share_inputs=True)
+        vectors: NDArray[np.float32] = local.request.get_tensor(output).data
+        return np.array(vectors, dtype=np.float32)  # the next batch of this thread overwrites them
 
     return run
 

@@ -1,4 +1,4 @@
-"""The models `null` and `simulated`: vectors that prove which text they are of, at no cost or by a formula."""
+"""The models `null` and `simulated`: vectors that prove which text they are of, after no time or one by formula."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
+from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_BATCH_TOKENS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class DigestInput:
     """SHA-256 of an input."""
 
     digest: bytes
@@ -31,16 +31,16 @@ class Digest:
 
 
 class SimulatedBackend:
-    """Vectors are SHA-256 of the UTF-8 text: its 32 bytes each divided by 255 as float32, repeated 12 times.
+    """A vector is the SHA-256 of the UTF-8 text: its 32 bytes, each divided by 255 as float32, repeated 12 times.
 
-    Of token ids it is that of their bytes. It has no prompts, and takes inputs of any length. With a revision of its
-    own, the name of that stands before each input.
+    Of token ids it is the SHA-256 of their bytes. The model has no prompts, and takes inputs of any length. If a
+    revision is set, its name is put before each input.
 
-    A batch of n takes `base_ms + item_ms * (n - 1)` milliseconds of sleep; for `null` both are 0.
+    A batch of n inputs sleeps for `base_ms + item_ms * (n - 1)` milliseconds; for `null` both are 0.
     """
 
     def __init__(self, model: Model) -> None:
-        self.ops = OF_TEXTS
+        self.ops = TEXT_OPS
         self.dim = DIM
         self.device = "cpu"
         self.revision = f"sha256-{model.revision}" if model.revision else "sha256"
@@ -55,21 +55,23 @@ class SimulatedBackend:
         self.normalizes = self.runs_sequentially = False
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
-        self.prepares_ahead = self._base_s + self._item_s > 0  # a sleep is a device of its own; no time is none
+        self.prepares_ahead = (
+            self._base_s + self._item_s > 0
+        )  # a sleep uses no core, as a GPU; without one, there is no device to wait for
 
-    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Digest]:
-        """Hashes each input; it counts as one token. Raises InputRefusedError: a prompt is asked for."""
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[DigestInput]:
+        """Hashes each input, which counts as one token. Raises InputRefusedError: the options name a prompt."""
         if options.prompt_name is not None:
             raise InputRefusedError("prompt_name: this model has no prompts.")
         contents = (each if isinstance(each, bytes) else each.encode() for each in inputs)
-        return [Digest(hashlib.sha256(self._salt + content).digest()) for content in contents]
+        return [DigestInput(hashlib.sha256(self._salt + content).digest()) for content in contents]
 
-    def collate(self, inputs: Sequence[Digest]) -> bytes:
-        """Joins the digests, each as often as makes a vector."""
+    def collate(self, inputs: Sequence[DigestInput]) -> bytes:
+        """Joins the digests, each repeated to the length of a vector."""
         return b"".join([each.digest * REPEATS for each in inputs])
 
-    def run(self, batch: bytes, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Vector:  # noqa: ARG002 - all the same
-        """Returns the vectors after the simulated time; each token has one, and each input is one token."""
+    def run(self, batch: bytes, op: str = EMBED, *, exclusive: bool, raw: bool = False) -> Vector:  # noqa: ARG002 - all batches run alike
+        """Returns the vectors after the simulated time. For EMBED_ALL each input is one token, which has one vector."""
         n = len(batch) // self.dim
         if self._base_s or self._item_s:
             time.sleep(self._base_s + self._item_s * (n - 1))
@@ -85,11 +87,11 @@ class SimulatedBackend:
         raise InputRefusedError("This model has no tokenizer.")
 
     def busy_s(self) -> float:
-        """Nobody knows."""
+        """Returns 0: there is no device clock."""
         return 0.0
 
     def free_memory(self) -> None:
-        """Does nothing: it keeps none."""
+        """Does nothing: the model keeps no memory."""
 
     def warmup(self) -> None:
         """Does nothing: a formula has no cold start."""

@@ -1,4 +1,4 @@
-"""Texts and token ids as a sentence-transformers model reads them: with its prompts, and cut to their length."""
+"""Texts and token ids as a sentence-transformers model reads them: with its prompts, and cut to its maximum length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuworker.backends.base import InputRefusedError, Token
 from shared.codec import decode_ids
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokenized:
+class TokenizedInput:
     """An input as token ids."""
 
     ids: list[int]
@@ -33,57 +33,60 @@ class Tokenized:
 class ModelTokenizer:
     """A model's tokenizer and prompts.
 
-    Transformers sets how a tokenizer cuts anew in each call, which takes longer than a short text itself. So what
-    stands behind it is kept here once for each way to cut.
+    Transformers configures how its tokenizer cuts in each call, which takes longer than a short text itself. So this
+    class has one copy of the tokenizer behind it for each way to cut.
 
     Args:
         tokenizer: of the model.
-        model: whose prompts and longest sequence count.
+        model: provides the prompts and the maximum length.
 
     Attributes:
-        longest: so many tokens the model reads at most; None for any number.
+        max_tokens: maximum tokens that the model reads of an input; None for any number.
+        input_names: the features that the model takes.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, model: SentenceTransformer) -> None:
         tokenizer("", truncation="longest_first")
+        self._padder = tokenizer
+        self.input_names: list[str] = tokenizer.model_input_names
         right, left, whole = (copy.deepcopy(tokenizer.backend_tokenizer) for _ in range(3))
-        self.longest: int | None = None
+        self.max_tokens: int | None = None
         if right.truncation is not None:
-            self.longest = int(right.truncation["max_length"])
+            self.max_tokens = int(right.truncation["max_length"])
             left.enable_truncation(**(right.truncation | {"direction": "left"}))
         whole.no_truncation()
         self._by_cut: dict[str, Tokenizer] = {"right": right, "left": left, "no": whole}
-        self._vocabulary = _rows(model) or right.get_vocab_size(with_added_tokens=True)
+        self._vocabulary = _vocabulary_size(model) or right.get_vocab_size(with_added_tokens=True)
         self._prompts: dict[str, str] = {name: prompt or "" for name, prompt in model.prompts.items()}
-        self._usual = self._prompts.get(model.default_prompt_name or "", "")
+        self._default_prompt = self._prompts.get(model.default_prompt_name or "", "")
 
-    def read(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[Tokenized]:
-        """Returns the tokens of each input; those given as ids are taken as they are, special tokens and all.
+    def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[TokenizedInput]:
+        """Returns the tokens of each input. Token ids are taken as they are, with their special tokens.
 
         Raises:
-            InputRefusedError: there is no such prompt or token, or an input is too long and not to be cut.
+            InputRefusedError: there is no such prompt or token, or an input is too long and must not be cut.
         """
         prompt = self._prompt(options.prompt_name)
         tokenizer = self._by_cut[options.truncate]
         texts = [prompt + each for each in inputs if isinstance(each, str)]
         encoded = iter(tokenizer.encode_batch_fast(texts))
         if len(texts) == len(inputs):
-            read = [Tokenized(each.ids) for each in encoded]
+            tokenized = [TokenizedInput(each.ids) for each in encoded]
         elif options.prompt_name is not None:
             raise InputRefusedError("prompt_name goes before texts, not before token ids.")
         else:
             cut = options.truncate
             ids = (self._ids(each, cut) if isinstance(each, bytes) else next(encoded).ids for each in inputs)
-            read = [Tokenized(each) for each in ids]
+            tokenized = [TokenizedInput(each) for each in ids]
         if options.truncate == "no":
-            self._check(read)
-        return read
+            self._check_length(tokenized)
+        return tokenized
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:
-        """Returns the tokens of each text.
+        """Returns the tokens of each text, with its prompt, and not cut.
 
         Raises:
-            InputRefusedError: there is no such prompt, or this is no text.
+            InputRefusedError: there is no such prompt, or an input is no text.
         """
         prompt = self._prompt(options.prompt_name)
         texts = [prompt + each for each in inputs if isinstance(each, str)]
@@ -96,7 +99,7 @@ class ModelTokenizer:
         """Returns the text that each input's token ids make.
 
         Raises:
-            InputRefusedError: there is no such token, or these are no ids.
+            InputRefusedError: there is no such token, or an input holds no ids.
         """
         ids = [self._ids(each, "no") for each in inputs if isinstance(each, bytes)]
         if len(ids) < len(inputs):
@@ -106,40 +109,49 @@ class ModelTokenizer:
 
     def _prompt(self, name: str | None) -> str:
         if name is None:
-            return self._usual
+            return self._default_prompt
         if name not in self._prompts:
             known = ", ".join(sorted(self._prompts)) or "none"
             raise InputRefusedError(f"prompt_name: this model has no such prompt; it has {known}.")
         return self._prompts[name]
 
-    def _ids(self, given: bytes, cut: str) -> list[int]:
-        ids = decode_ids(given)
+    def _ids(self, data: bytes, cut: str) -> list[int]:
+        ids = decode_ids(data)
         if max(ids) >= self._vocabulary:
             raise InputRefusedError(f"Token ids of this model are below {self._vocabulary}.")
-        if self.longest is None or cut == "no":
+        if self.max_tokens is None or cut == "no":
             return ids
-        return ids[-self.longest :] if cut == "left" else ids[: self.longest]
+        return ids[-self.max_tokens :] if cut == "left" else ids[: self.max_tokens]
 
-    def _check(self, read: Sequence[Tokenized]) -> None:
-        most = max((each.tokens for each in read), default=0)
-        if self.longest is not None and most > self.longest:
-            raise InputRefusedError(f"An input has {most} tokens, and this model takes {self.longest}: cut it.")
+    def pad(self, sequences: list[list[int]], length: int | None = None) -> dict[str, Any]:
+        """Returns sequences as tensors by name, padded to this length, or to that of the longest sequence."""
+        if length is None:
+            return dict(self._padder.pad({"input_ids": sequences}, padding=True, return_tensors="pt"))
+        batch = self._padder.pad({"input_ids": sequences}, padding="max_length", max_length=length, return_tensors="pt")
+        return dict(batch)
+
+    def _check_length(self, tokenized: Sequence[TokenizedInput]) -> None:
+        longest = max((each.tokens for each in tokenized), default=0)
+        if self.max_tokens is not None and longest > self.max_tokens:
+            raise InputRefusedError(f"An input has {longest} tokens, and this model takes {self.max_tokens}: cut it.")
 
 
 def _tokens(encoded: Encoding, text: str) -> list[Token]:
-    """Returns the tokens of a text, which tell where they are in its UTF-8; the tokenizer counts characters."""
+    """Returns the tokens of a text, with byte offsets in its UTF-8; the tokenizer counts characters."""
     parts = zip(encoded.ids, encoded.tokens, encoded.special_tokens_mask, encoded.offsets, strict=True)
-    at = range(len(text) + 1) if text.isascii() else list(accumulate((len(each.encode()) for each in text), initial=0))
+    offsets = (
+        range(len(text) + 1) if text.isascii() else list(accumulate((len(each.encode()) for each in text), initial=0))
+    )
     return [
         Token(id=number, text=token, special=True, start=None, stop=None)
         if special
-        else Token(id=number, text=text[start:stop], special=False, start=at[start], stop=at[stop])
+        else Token(id=number, text=text[start:stop], special=False, start=offsets[start], stop=offsets[stop])
         for number, token, special, (start, stop) in parts
     ]
 
 
-def _rows(model: SentenceTransformer) -> int:
-    """Returns for how many tokens a model has vectors: its tokenizer may know of others. 0 where it does not say."""
+def _vocabulary_size(model: SentenceTransformer) -> int:
+    """Returns for how many tokens a model has vectors: its tokenizer may have more. 0 if the model does not say."""
     try:
         return int(model[0].model.get_input_embeddings().num_embeddings)  # type: ignore[union-attr, operator]
     except AttributeError:

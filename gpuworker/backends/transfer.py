@@ -1,4 +1,4 @@
-"""The way of a batch onto the device, and of vectors back."""
+"""Copies batches to the device, and vectors back."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Compute = Callable[[dict[str, Any]], torch.Tensor]
 
 
 class Transfer(Protocol):
-    """What a backend moves tensors with."""
+    """Copies tensors to and from a device."""
 
     def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the features of a batch, their tensors on the device or on their way there."""
+        """Returns the features of a batch, with their tensors on the device or on their way there."""
 
-    def computed(self, features: Mapping[str, Any], compute: Compute) -> Vector:
-        """Returns what is computed of such features, as float32 in this process's memory."""
+    def compute(self, features: Mapping[str, Any], compute: Compute) -> Vector:
+        """Returns the result of a computation on such features, as float32 in this process's memory."""
 
     def busy_s(self) -> float:
-        """Returns how long the device has computed since this was last asked; 0 where nobody knows."""
+        """Returns how long the device has computed since the last call, in s; 0 if it has no clock."""
 
 
-class Plain:
-    """Copies one after the other, on any device.
+class SimpleTransfer:
+    """Copies and computes one after the other, on any device.
 
     Args:
         device: as torch names it.
@@ -42,39 +42,39 @@ class Plain:
         self._device = device
 
     def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Copies the tensors, where they are not there already."""
+        """Copies the tensors that are not on the device already."""
         return {
             name: each.to(self._device) if isinstance(each, torch.Tensor) else each for name, each in features.items()
         }
 
-    def computed(self, features: Mapping[str, Any], compute: Compute) -> Vector:
-        """Computes, and copies."""
-        found: Vector = compute(dict(features)).float().cpu().numpy()
-        return found
+    def compute(self, features: Mapping[str, Any], compute: Compute) -> Vector:
+        """Computes, and copies the result."""
+        vectors: Vector = compute(dict(features)).float().cpu().numpy()
+        return vectors
 
     def busy_s(self) -> float:
-        """Nobody knows."""
+        """Returns 0: there is no device clock."""
         return 0.0
 
 
-class Streams:
-    """Copies beside what a GPU computes: from pinned memory, on a stream for each way.
+class CudaTransfer:
+    """Copies while a GPU computes: from pinned memory, on one stream for each direction.
 
-    All batches compute on one stream, each handed in whole: while one computes, the next is handed in, and nothing is
-    between them.
+    All batches compute on one stream, and each is submitted as a whole: while one computes, the next is submitted, and
+    no other work comes between them.
 
     Args:
-        device: of CUDA.
+        device: a CUDA device, as torch names it.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._in, self._compute, self._out = (torch.cuda.Stream(device) for _ in range(3))
-        self._order, self._clock = threading.Lock(), threading.Lock()
-        self._ran: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._submit_lock, self._events_lock = threading.Lock(), threading.Lock()
+        self._events: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     def to_device(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Starts the copies; `arrived` is when they are done."""
+        """Starts the copies; adds the event `arrived`, which is recorded after them."""
         with torch.cuda.stream(self._in):
             moved = {
                 name: each.pin_memory().to(self._device, non_blocking=True) if isinstance(each, torch.Tensor) else each
@@ -82,47 +82,48 @@ class Streams:
             }
             return moved | {"arrived": self._in.record_event()}
 
-    def computed(self, features: Mapping[str, Any], compute: Compute) -> Vector:
-        """Hands in the batch, and sleeps until its vectors are here."""
-        given = dict(features)
+    def compute(self, features: Mapping[str, Any], compute: Compute) -> Vector:
+        """Submits the batch, and sleeps until its vectors are in this process's memory."""
+        inputs = dict(features)
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with self._order, torch.cuda.stream(self._compute):
-            self._compute.wait_event(given.pop("arrived"))
-            for each in given.values():
+        with self._submit_lock, torch.cuda.stream(self._compute):
+            self._compute.wait_event(inputs.pop("arrived"))
+            for each in inputs.values():
                 if isinstance(each, torch.Tensor):
-                    each.record_stream(self._compute)  # its memory is free when this, too, is over
+                    each.record_stream(self._compute)  # its memory is not reused before this stream is done with it
             began.record()
-            found = compute(given).float()
+            vectors = compute(inputs).float()
             ended.record()
-        with self._clock:
-            self._ran.append((began, ended))
-        return self._to_host(found, ended)
+        with self._events_lock:
+            self._events.append((began, ended))
+        return self._to_host(vectors, ended)
 
     def _to_host(self, tensor: torch.Tensor, computed: torch.cuda.Event) -> Vector:
         with torch.cuda.stream(self._out):
             self._out.wait_event(computed)
-            found = torch.empty(tensor.shape, dtype=torch.float32, pin_memory=True)
-            found.copy_(tensor, non_blocking=True)
+            copy = torch.empty(tensor.shape, dtype=torch.float32, pin_memory=True)
+            copy.copy_(tensor, non_blocking=True)
             tensor.record_stream(self._out)
-            here = torch.cuda.Event(blocking=True)
-            here.record()
-        here.synchronize()
-        vectors: Vector = found.numpy()
+            arrived = torch.cuda.Event(blocking=True)
+            arrived.record()
+        arrived.synchronize()
+        vectors: Vector = copy.numpy()
         return vectors
 
     def busy_s(self) -> float:
-        """Adds up what the device's own clock says of the batches that have ended, each from first to last kernel.
+        """Returns the sum of the times, by the device's own clock, of the batches that have ended, in s.
 
-        No two of them run at once. What the device waits within a batch, for the next kernel to be handed in, counts.
+        Each is from its first to its last kernel; no two batches run at once. The time in which the device waits within
+        a batch, for the next kernel to be submitted, counts.
         """
         total_ms = 0.0
-        with self._clock:
-            while self._ran and self._ran[0][1].query():
-                began, ended = self._ran.popleft()
+        with self._events_lock:
+            while self._events and self._events[0][1].query():
+                began, ended = self._events.popleft()
                 total_ms += began.elapsed_time(ended)
         return total_ms / MS_PER_S
 
 
-def transfer_of(device: str) -> Transfer:
-    """Returns what suits a device."""
-    return Streams(device) if device.startswith("cuda") else Plain(device)
+def create_transfer(device: str) -> Transfer:
+    """Returns the transfer for a device."""
+    return CudaTransfer(device) if device.startswith("cuda") else SimpleTransfer(device)

@@ -41,7 +41,7 @@ STOP_TIMEOUT_S = 2.0
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of an engine process: the given variables, and defaults for those that are missing."""
     return {
-        # One pool of threads for the cores, the model's: others would compete with it, and threads do not survive a fork.
+        # One pool of threads for the cores, the model's: others would compete with it (and no thread survives a fork).
         "TOKENIZERS_PARALLELISM": "false",
         "OPENBLAS_NUM_THREADS": "1",
         # The driver, which names GPUs, and CUDA, which uses them, then number them in the same way.
@@ -121,7 +121,7 @@ class EngineProcess:
                 await asyncio.sleep(RESTART_PAUSE_S)  # it dies while it loads: do not use up the host's CPU
 
     def send(self, message: Message) -> None:
-        """Sends a message to a ready engine. If none is ready, drops it: the next ready engine gets the entries in flight."""
+        """Sends a message to a ready engine. Without one, drops it: the next engine gets the entries in flight."""
         if self._protocol is None or not self.ready:
             return
         packed = encode_message(message)

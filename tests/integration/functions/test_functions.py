@@ -140,8 +140,8 @@ async def test_a_model_of_texts_says_where_it_is_asked(cluster: GatewayCluster) 
         ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it"),
         (f"{KINDS}:Missing", "", "has no attribute 'Missing'"),
         (f"{KINDS}:Incomplete", "", "has no transform, no postprocess"),
-        (f"{KINDS}:Unmakeable", "", "cannot be made: OSError: there are no weights"),
-        (f"{KINDS}:Outer", '{"size": 3}', "cannot be made: TypeError"),
+        (f"{KINDS}:Unmakeable", "", "cannot be constructed: OSError: there are no weights"),
+        (f"{KINDS}:Outer", '{"size": 3}', "cannot be constructed: TypeError"),
     ],
 )
 async def test_what_cannot_be_loaded_says_so_in_a_line(

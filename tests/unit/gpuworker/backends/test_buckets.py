@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.backends.buckets import MIN_TOKENS, rounded, shape_of, shapes
+from gpuworker.backends.buckets import MIN_TOKENS, round_up, shape_of, shapes
 
 NUMBERS = st.integers(1, 10_000)
 
@@ -13,22 +13,22 @@ NUMBERS = st.integers(1, 10_000)
 @given(NUMBERS)
 def test_a_side_is_at_most_half_as_long_again(number: int) -> None:
     """And never shorter."""
-    assert number <= rounded(number) <= 1.5 * number
+    assert number <= round_up(number) <= 1.5 * number
 
 
 @given(NUMBERS, NUMBERS)
 def test_sides_keep_their_order(one: int, other: int) -> None:
     """More never fits into less."""
-    assert (rounded(one) <= rounded(other)) or one > other
+    assert (round_up(one) <= round_up(other)) or one > other
 
 
 @given(NUMBERS)
 def test_sides_are_few(number: int) -> None:
     """A power of two, or half as much again as one; and each is its own."""
-    side = rounded(number)
+    side = round_up(number)
     assert side.bit_count() <= 2
-    assert rounded(side) == side
-    assert len({rounded(each) for each in range(1, number + 1)}) <= 2 * number.bit_length() + 1
+    assert round_up(side) == side
+    assert len({round_up(each) for each in range(1, number + 1)}) <= 2 * number.bit_length() + 1
 
 
 @given(

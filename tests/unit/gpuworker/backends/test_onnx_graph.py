@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from gpuworker.backends import onnx_graph
 from gpuworker.backends.load import load_backend
-from gpuworker.backends.onnx_graph import FILE, SHIPPED, graph_of
+from gpuworker.backends.onnx_graph import FILE, SHIPPED, ensure_graph
 from gpuworker.backends.runtimes import Cores
 from gpuworker.models import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
@@ -60,7 +60,7 @@ def test_a_graph_beside_the_weights_is_taken(tmp_path: Path, home: Path) -> None
     shipped = tmp_path / "model" / SHIPPED
     shipped.parent.mkdir(parents=True)
     shipped.touch()
-    assert graph_of(torch.nn.Identity(), NAMES, str(tmp_path / "model"), "") == shipped
+    assert ensure_graph(torch.nn.Identity(), NAMES, str(tmp_path / "model"), "") == shipped
     assert not home.exists()
 
 
@@ -69,7 +69,7 @@ def test_a_graph_is_made_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     made = exporting(monkeypatch)
 
     def path_of(commit: str) -> Path:
-        return graph_of(torch.nn.Identity(), NAMES, MINILM.path, commit)
+        return ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, commit)
 
     with ThreadPoolExecutor(4) as pool:
         paths = set(pool.map(path_of, ["one"] * 8))
@@ -82,17 +82,19 @@ def test_a_graph_is_made_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_graph_is_found_where_nothing_can_be_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an image, or in a folder that several hosts share."""
     exporting(monkeypatch)
-    made = graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
+    made = ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, "")
     made.parent.with_suffix(".lock").unlink()
     monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("nothing is to be locked"))
-    assert graph_of(torch.nn.Identity(), NAMES, MINILM.path, "") == made
+    assert ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, "") == made
 
 
 def test_a_graph_that_fails_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start makes it."""
     exporting(monkeypatch, ValueError("no such operator"))
-    with pytest.raises(ModelLoadError, match=r"cannot be made an ONNX graph \(no such operator\): use torch"):
-        graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
+    with pytest.raises(
+        ModelLoadError, match=r"cannot be exported as an ONNX graph \(no such operator\): use --backend torch"
+    ):
+        ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, "")
     assert [each.suffix for each in home.iterdir()] == [".lock"]
 
 
@@ -101,16 +103,16 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(
-        ModelLoadError, match=r"cannot be kept in .*file/redbatch/onnx \(XDG_CACHE_HOME\): Not a directory"
+        ModelLoadError, match=r"cannot be cached in .*file/redbatch/onnx \(XDG_CACHE_HOME\): Not a directory"
     ):
-        graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
+        ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, "")
 
 
 def test_a_missing_exporter_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With how to install it."""
     exporting(monkeypatch, ModuleNotFoundError("no", name="onnxscript"))
-    with pytest.raises(ModelLoadError, match=r"made with onnxscript: pip install 'redbatch\[onnx\]'"):
-        graph_of(torch.nn.Identity(), NAMES, MINILM.path, "")
+    with pytest.raises(ModelLoadError, match=r"exported with onnxscript: pip install 'redbatch\[onnx\]'"):
+        ensure_graph(torch.nn.Identity(), NAMES, MINILM.path, "")
 
 
 @pytest.mark.parametrize(("backend", "module"), [("onnx", "onnxruntime"), ("openvino", "openvino")])
@@ -125,7 +127,7 @@ def test_a_missing_runtime_is_told(home: Path, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "onnx", "device": "cuda:1"}, "--backend onnx runs on a CPU; for cuda:1 take --backend torch"),
+        ({"backend": "onnx", "device": "cuda:1"}, "--backend onnx runs on a CPU; for cuda:1 use --backend torch"),
         ({"backend": "onnx", "dtype": "bfloat16"}, "--backend onnx computes in float32"),
         ({"backend": "openvino", "dtype": "float16"}, "--backend openvino computes in float32 or bfloat16"),
     ],
@@ -153,7 +155,7 @@ def test_a_graph_that_is_none_is_told(tmp_path: Path, backend: str) -> None:
 def test_a_graph_of_other_weights_is_told(tmp_path: Path, graphs: Path) -> None:
     """Its vectors are compared with those of torch, before it serves."""
     model = SentenceTransformer(MINILM.path, device="cpu")
-    made = graph_of(model[0].model, NAMES, MINILM.path, "")  # type: ignore[arg-type]
+    made = ensure_graph(model[0].model, NAMES, MINILM.path, "")  # type: ignore[arg-type]
     with torch.no_grad():
         next(model[0].parameters()).mul_(0.9)
     model.save(str(tmp_path))
@@ -221,7 +223,7 @@ def test_openvino_calls_nobody(tmp_path: Path, graphs: Path) -> None:
 def test_making_a_graph_is_quiet(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is the libraries that would talk; what is made is a graph and its weights."""
     with caplog.at_level(logging.INFO):
-        path = graph_of(SentenceTransformer(MINILM.path, device="cpu")[0].model, NAMES, MINILM.path, "")  # type: ignore[arg-type]
+        path = ensure_graph(SentenceTransformer(MINILM.path, device="cpu")[0].model, NAMES, MINILM.path, "")  # type: ignore[arg-type]
     assert path == home / path.parent.name / FILE
     assert path.stat().st_size > 0
     assert not [each for each in caplog.records if each.name.startswith(("torch.onnx", "onnx"))]

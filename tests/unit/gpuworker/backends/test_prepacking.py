@@ -107,7 +107,7 @@ def test_each_number_of_cores_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_slower_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each shape is tried by itself. What is as fast is laid out: the next start must not come to another decision."""
-    for usual_s, number in ((1.0, 4), (1.0 / prepacking.SLOWER - 0.01, 0)):
+    for usual_s, number in ((1.0, 4), (1.0 / prepacking.MAX_SLOWDOWN - 0.01, 0)):
         times = itertools.cycle((1.0, usual_s))
         monkeypatch.setattr(prepacking, "_seconds", lambda *_, times=times: next(times))
         layers = model()
@@ -160,7 +160,7 @@ def test_the_model_gives_the_same_vectors(exclusive: bool) -> None:
     found = []
     for prepack in (True, False):
         backend = SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=2, prepack=prepack))
-        linears = [module for module in backend._model.modules() if isinstance(module, Linear)]
+        linears = [module for module in backend._runner.model.modules() if isinstance(module, Linear)]
         assert [is_prepacked(layer) for layer in linears] == [prepack] * 37
         found.append(np.asarray(backend.run(backend.collate(backend.tokenize(TEXTS * 4)), exclusive=exclusive)))
     assert np.abs(found[0] - found[1]).max() <= 1e-5

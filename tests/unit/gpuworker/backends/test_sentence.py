@@ -28,8 +28,8 @@ from transformers import (
 from gpuworker.backends import loading
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.loading import dtype_of
-from gpuworker.backends.sentence import SentenceBackend, Whole
-from gpuworker.backends.tokenizer import Tokenized
+from gpuworker.backends.sentence import SentenceBackend, UntokenizedInput
+from gpuworker.backends.tokenizer import TokenizedInput
 from gpuworker.models import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED_ALL
@@ -46,7 +46,7 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(tmp_path))
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     inputs = backend.tokenize(TEXTS)
-    assert all(isinstance(each, Whole) and each.tokens >= 1 for each in inputs)
+    assert all(isinstance(each, UntokenizedInput) and each.tokens >= 1 for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert backend.dim == 32
     with pytest.raises(InputRefusedError, match="no vectors of tokens"):
@@ -63,7 +63,7 @@ def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
     model.save(str(tmp_path))
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
     inputs = backend.tokenize(TEXTS)
-    assert all(isinstance(each, Tokenized) for each in inputs)
+    assert all(isinstance(each, TokenizedInput) for each in inputs)
     expected = SentenceTransformer(str(tmp_path)).encode(TEXTS)
     assert np.abs(backend.run(backend.collate(inputs), exclusive=True) - expected).max() <= 1e-5
 
@@ -114,7 +114,7 @@ def test_tables_of_rotary_positions_keep_their_format() -> None:
         vocab_size=64, pad_token_id=0, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1
     )
     model = ModernBertModel(config)
-    loading.cast([model], torch.bfloat16)  # type: ignore[arg-type]
+    loading.cast_weights([model], torch.bfloat16)  # type: ignore[arg-type]
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
     tables = [each for name, each in model.named_buffers() if "inv_freq" in name]
     assert tables

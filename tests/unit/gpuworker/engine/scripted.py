@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuworker.backends.base import OF_TEXTS, InputRefusedError, Token
+from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
 from gpuworker.policy.limits import Limits
@@ -57,7 +57,7 @@ class ScriptedBackend:
         may_run: while this is not set, a batch that begins does not end.
     """
 
-    ops: frozenset[str] = OF_TEXTS
+    ops: frozenset[str] = TEXT_OPS
     dim: int = DIM
     device: str = "cpu"
     revision: str = "scripted"

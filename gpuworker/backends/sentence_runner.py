@@ -1,0 +1,146 @@
+"""Collates and runs batches of a sentence-transformers model, in the way that acceleration has chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from gpuworker.backends import buckets, packing
+from gpuworker.backends.base import InputRefusedError
+from gpuworker.backends.transfer import create_transfer
+from shared.messages import EMBED, EMBED_ALL
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from gpuworker.backends.base import Vector
+    from gpuworker.backends.tokenizer import ModelTokenizer
+
+
+class SentenceRunner:
+    """A model's batches on one device.
+
+    Args:
+        model: the loaded model.
+        tokenizer: of the model; None if texts can only be given to `encode`.
+        normalizes: whether the model's last step normalizes its vectors.
+        threads: of torch, for a batch that has the whole device (True), and for one that shares it (False).
+        bucket_tokens: maximum tokens of a text, where batches are padded to few shapes; None where they are not.
+
+    Attributes:
+        model: the loaded model.
+        tokenizer: of the model.
+        device: where it runs, as torch names it.
+        threads: as above.
+        first_position: the position of a sequence's first token, in packed batches.
+        packs: whether batches are packed, so that they hold no padding.
+        transfer: moves tensors to and from the device.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        tokenizer: ModelTokenizer | None,
+        *,
+        normalizes: bool,
+        threads: Mapping[bool, int],
+        bucket_tokens: int | None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device = str(model.device)
+        self.threads = threads
+        self.first_position = 0
+        self.packs = False
+        self.transfer = create_transfer(self.device)
+        self._normalizes = normalizes
+        self._bucket_tokens = bucket_tokens
+
+    def encode(self, texts: Sequence[str]) -> Vector:
+        """Returns what the model's `encode` returns for these texts, as float32."""
+        vectors: Vector = self.model.encode(
+            list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True
+        )
+        return vectors.astype("float32", copy=False)
+
+    def collate(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - tensors by name, or texts
+        """Returns padded or packed tensors on the device; the texts where there is no tokenizer."""
+        if self.tokenizer is None:
+            return [each.text for each in inputs]
+        sequences = [each.ids for each in inputs]
+        features = self._pack(sequences) if self.packs else self._pad(self.tokenizer, sequences)
+        if "token_type_ids" in self.tokenizer.input_names:
+            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        return self.transfer.to_device(features)
+
+    def _pack(self, sequences: list[list[int]]) -> dict[str, Any]:
+        order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
+        features = packing.pack([sequences[i] for i in order], self.first_position)
+        return {**features, "places": np.argsort(order)}
+
+    def _pad(self, tokenizer: ModelTokenizer, sequences: list[list[int]]) -> dict[str, Any]:
+        number = len(sequences)
+        if self._bucket_tokens is None:
+            return tokenizer.pad(sequences)
+        texts, tokens = buckets.shape_of(number, max(map(len, sequences)), self._bucket_tokens)
+        filled = sequences + [sequences[-1]] * (texts - number)  # the last one again: no row may be empty
+        return {**tokenizer.pad(filled, tokens), "places": np.arange(number)}
+
+    def run(
+        self,
+        batch: Any,  # noqa: ANN401 - what `collate` returns
+        op: str = EMBED,
+        *,
+        exclusive: bool,
+        raw: bool = False,
+    ) -> Vector | list[Vector]:
+        """Returns the vectors of a batch. See gpuworker.backends.base.Backend.
+
+        Raises:
+            InputRefusedError: this model has no vectors of tokens.
+        """
+        if op == EMBED_ALL:
+            return self._run_each_token(batch, exclusive=exclusive)
+        if self.tokenizer is None:
+            self._use_threads(exclusive=exclusive)
+            return self.encode(batch)
+        steps = list(self.model)[:-1] if raw and self._normalizes else [self.model]
+        vectors = self._compute(batch, steps, "sentence_embedding", exclusive=exclusive)
+        places = batch.get("places")
+        return vectors if places is None else vectors[places]
+
+    def _run_each_token(self, batch: Any, *, exclusive: bool) -> list[Vector]:  # noqa: ANN401 - what `collate` returns
+        """Returns the transformer's output for each token, special tokens included."""
+        if self.tokenizer is None:
+            raise InputRefusedError("This model has no vectors of tokens.")
+        outputs = self._compute(batch, [self.model[0]], "token_embeddings", exclusive=exclusive)
+        if "cu_seq_lens_q" in batch:
+            rows = np.split(outputs[0], batch["cu_seq_lens_q"].tolist()[1:-1])
+        else:
+            mask = batch["attention_mask"].bool().cpu().numpy()
+            rows = [vectors[is_token] for vectors, is_token in zip(outputs, mask, strict=True)]
+        return rows if "places" not in batch else [rows[place] for place in batch["places"]]
+
+    def _compute(
+        self, batch: Mapping[str, Any], steps: Sequence[torch.nn.Module], name: str, *, exclusive: bool
+    ) -> Vector:
+        """Returns the feature of this name, after these parts of the model, one after the other, ran on a batch."""
+
+        def compute(inputs: dict[str, Any]) -> torch.Tensor:
+            features = {**inputs, "modality": "text"}
+            features.pop("places", None)
+            for step in steps:
+                features = step(features)
+            feature: torch.Tensor = features[name]
+            return feature
+
+        self._use_threads(exclusive=exclusive)
+        with torch.inference_mode():
+            return self.transfer.compute(batch, compute)
+
+    def _use_threads(self, *, exclusive: bool) -> None:
+        if self.device == "cpu":
+            torch.set_num_threads(self.threads[exclusive])
