@@ -65,7 +65,7 @@ class ServedQueue:
             spans.client = self.dispatcher.gateway
         self.job_store = JobStore(self.dispatcher.queue)
         self._max_memory_ratio = settings.redis_memory_ratio
-        self._cached = create_caching_dispatcher(settings, self.dispatcher)
+        self._cached = create_caching_dispatcher(settings.cache, self.dispatcher)
         self.answer: Callable[[InferenceRequest, str], Awaitable[InferenceResult]] = (
             self._cached or self.dispatcher
         ).answer

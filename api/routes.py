@@ -71,10 +71,7 @@ def _add_route(dialect: BaseDialect) -> None:
     async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
 
-    operation = OPERATIONS[dialect.route]
-    router.post(dialect.route, summary=operation.summary, responses=operation.answers, openapi_extra=operation.request)(
-        embed
-    )
+    router.post(dialect.route, **OPERATIONS[dialect.route].options)(embed)
 
 
 for each in DIALECTS.values():

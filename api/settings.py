@@ -51,13 +51,19 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """Bounds and durability of jobs. `max_owed_inputs` counts the inputs of all jobs that have no result yet."""
+    """Bounds and durability of jobs.
+
+    `max_owed_inputs` bounds the inputs of all jobs that have no result yet, and `max_memory_ratio` the fraction of its
+    maxmemory that Redis may use.
+    """
 
     timeout_s: float
     ttl_s: float
     max_inputs: int
     max_body_bytes: int
     max_owed_inputs: int
+    inputs_per_entry: int
+    max_memory_ratio: float
     durability: Durability
     durable_s: float
 
@@ -237,6 +243,8 @@ class GatewaySettings(QueueSettings):
             max_inputs=self.max_job_inputs,
             max_body_bytes=self.max_job_body_bytes,
             max_owed_inputs=self.max_owed_inputs,
+            inputs_per_entry=self.inputs_per_entry,
+            max_memory_ratio=self.redis_memory_ratio,
             durability=self.job_durability,
             durable_s=self.job_durable_s,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from api.http.auth import ApiKeyAuthenticator
 from api.http.body import BodyBudget
 from api.queues import Queues, ServedQueue
-from api.settings import GatewaySettings, RequestLimits, TenantSettings
+from api.settings import GatewaySettings, JobSettings, RequestLimits, TenantSettings
 from api.tenants import Tenant, tenant_from_header, tenant_from_key
 from shared.api_keys import Scope
 from shared.errors import ModelNotFoundError, NoWorkerError
@@ -22,7 +22,7 @@ class State:
     """The state of one gateway.
 
     Attributes:
-        settings: all of them; `limits` and `tenants` are groups of these, built once.
+        settings: all of them; `limits`, `tenants` and `jobs` are groups of these, built once.
         queues: the queues that it serves.
         authenticator: checks API keys; None if every client is admitted.
         draining: whether the gateway is shutting down.
@@ -38,11 +38,12 @@ class State:
     uploads: int = 0
     limits: RequestLimits = field(init=False)
     tenants: TenantSettings = field(init=False)
+    jobs: JobSettings = field(init=False)
     body_budget: BodyBudget = field(init=False)
     parse_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.limits, self.tenants = self.settings.requests, self.settings.tenants
+        self.limits, self.tenants, self.jobs = self.settings.requests, self.settings.tenants, self.settings.jobs
         self.body_budget = BodyBudget(self.settings.max_bodies_bytes)
 
     async def authenticate(self, headers: Mapping[str, str], address: str, scope: Scope) -> Tenant:

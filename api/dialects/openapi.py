@@ -39,6 +39,11 @@ class Operation(NamedTuple):
     request: dict[str, Any]
     answers: Answers
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of FastAPI's decorator of the route."""
+        return {"summary": self.summary, "responses": self.answers, "openapi_extra": self.request}
+
 
 SECURITY: dict[str, Schema] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key that `redbatch keys create` made."},

@@ -16,7 +16,7 @@ import structlog
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.dispatcher import Dispatcher
-from api.settings import GatewaySettings
+from api.settings import CacheSettings
 from shared import cache
 from shared.cache import CacheBound, CachedVector
 from shared.connection import RedisConnection
@@ -186,11 +186,11 @@ class CachingDispatcher:
         self._vector_cache.store(vectors)
 
 
-def create_caching_dispatcher(settings: GatewaySettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
+def create_caching_dispatcher(settings: CacheSettings, dispatcher: Dispatcher) -> CachingDispatcher | None:
     """Returns a dispatcher with a cache in front of it; None if the settings turn the cache off."""
-    if not settings.cache_bytes:
+    if not settings.max_bytes:
         return None
-    bound = CacheBound(settings.cache_bytes, int(settings.cache_ttl_s * 1000))
+    bound = CacheBound(settings.max_bytes, int(settings.ttl_s * 1000))
     queue = dispatcher.queue
     return CachingDispatcher(dispatcher, VectorCache(queue.connection("cache"), queue.keys, bound))
 

@@ -49,7 +49,8 @@ class Dispatcher:
     """
 
     def __init__(self, settings: GatewaySettings, queue: str, spans: ProducerSpans | None = None) -> None:
-        self._settings = settings
+        self._limits = settings.queue_limits
+        self._inputs_per_entry = settings.inputs_per_entry
         self.spans = spans
         self.gateway = secrets.token_hex(8)
         self.queue = QueueConnections(settings, queue, f"gateway:{self.gateway}")
@@ -62,7 +63,7 @@ class Dispatcher:
             self.queue.connection("submit"),
             keys,
             self.gateway,
-            QueueBound(settings.max_queue_inputs, settings.max_queue_tokens),
+            QueueBound(self._limits.max_inputs, self._limits.max_tokens),
             SubmitCallbacks(
                 submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
                 epoch=self.monitor.observe_epoch,
@@ -127,7 +128,7 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         if request.op != EMBED:
             check_output_size(request, self.monitor.workers())
-        new_entries, failures = split(request, self._settings.inputs_per_entry)
+        new_entries, failures = split(request, self._inputs_per_entry)
         if not new_entries:
             return InferenceResult(failures)
         self._check_fits(new_entries, lane)
@@ -149,7 +150,7 @@ class Dispatcher:
         """Raises TooLargeError if even an empty queue would reject the request, so that a retry would never help."""
         share = 1.0 if lane == INTERACTIVE else MAX_BULK_SHARE
         inputs, tokens = sum([entry.n for entry in new_entries]), sum([entry.cost for entry in new_entries])
-        max_inputs, max_tokens = self._settings.max_queue_inputs * share, self._settings.max_queue_tokens * share
+        max_inputs, max_tokens = self._limits.max_inputs * share, self._limits.max_tokens * share
         if inputs > max_inputs or tokens > max_tokens:
             raise TooLargeError(
                 f"{inputs} inputs with about {tokens} tokens exceed the maximum of this lane "
@@ -159,7 +160,7 @@ class Dispatcher:
     def _backlog_full(self) -> bool:
         """Whether the gateway holds as much as the queue may, because Redis is slow or out of reach."""
         inputs, tokens = self._submitter.waiting_inputs, self._submitter.waiting_tokens
-        return inputs >= self._settings.max_queue_inputs or tokens >= self._settings.max_queue_tokens
+        return inputs >= self._limits.max_inputs or tokens >= self._limits.max_tokens
 
     def _cluster_state(self) -> ClusterState:
         """Returns the present state. Redis also counts as out of reach while it answers reads but refuses writes."""

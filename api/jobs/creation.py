@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from api.queues import ServedQueue
-    from api.settings import GatewaySettings
     from api.state import State
     from api.tenants import Tenant
 
@@ -69,19 +68,17 @@ async def create_job(request: Request, state: State, tenant: Tenant) -> tuple[Se
     if content_type in NDJSON_TYPES:
         return await _create_from_lines(request, state, headers, tenant, idempotency_key)
     body = await _parse_body(request, state, headers)
-    texts = _body_texts(body, state.settings)
+    texts = _body_texts(body, state.jobs.max_inputs)
     lane = parse_lane(body.priority or headers.get(PRIORITY_HEADER), BULK)
     queue = _queue_of(request, state, body.model or headers.get(MODEL_HEADER))
-    upload = JobUpload(
-        queue.job_store, state.settings, _job_request(queue, tenant, lane, idempotency_key, state.settings)
-    )
-    return queue, await _upload_and_create(upload, _check_in_chunks(texts, state.settings.max_input_chars), queue)
+    job_request = _job_request(queue, tenant, lane, idempotency_key, state.jobs.timeout_s)
+    upload = JobUpload(queue.job_store, state.jobs, job_request)
+    return queue, await _upload_and_create(upload, _check_in_chunks(texts, state.limits.max_input_chars), queue)
 
 
 async def _create_from_lines(
     request: Request, state: State, headers: Mapping[str, str], tenant: Tenant, idempotency_key: str
 ) -> tuple[ServedQueue, str]:
-    settings = state.settings
     if state.uploads >= MAX_UPLOADS:
         error = TooManyBodiesError("Too many jobs are being received: try again soon.", retry_after_s=UPLOADS_RETRY_S)
         raise BodyUnreadError(error)
@@ -89,19 +86,18 @@ async def _create_from_lines(
     try:
         lane = parse_lane(headers.get(PRIORITY_HEADER), BULK)
         queue = _queue_of(request, state, headers.get(MODEL_HEADER))
-        upload = JobUpload(queue.job_store, settings, _job_request(queue, tenant, lane, idempotency_key, settings))
-        reader = NdjsonReader(settings.max_job_inputs, settings.max_input_chars)
-        return queue, await _upload_and_create(upload, _read_lines(request, headers, reader, settings), queue)
+        job_request = _job_request(queue, tenant, lane, idempotency_key, state.jobs.timeout_s)
+        upload = JobUpload(queue.job_store, state.jobs, job_request)
+        reader = NdjsonReader(state.jobs.max_inputs, state.limits.max_input_chars)
+        return queue, await _upload_and_create(upload, _read_lines(request, headers, reader, state), queue)
     except RedbatchError as error:
         raise BodyUnreadError(error) from None
     finally:
         state.uploads -= 1
 
 
-def _job_request(
-    queue: ServedQueue, tenant: Tenant, lane: int, idempotency_key: str, settings: GatewaySettings
-) -> JobRequest:
-    limits = queue.dispatcher.monitor.limits(tenant, settings.job_timeout_s)
+def _job_request(queue: ServedQueue, tenant: Tenant, lane: int, idempotency_key: str, timeout_s: float) -> JobRequest:
+    limits = queue.dispatcher.monitor.limits(tenant, timeout_s)
     return JobRequest(tenant.name, lane, idempotency_key, limits)
 
 
@@ -133,10 +129,8 @@ def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
 
 
 async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
-    settings = state.settings
-    pieces = await read_body(
-        request, headers, BodyLimits(settings.max_v1_body_bytes, settings.body_timeout_s, state.body_budget)
-    )
+    limits = BodyLimits(state.limits.max_v1_body_bytes, state.limits.body_timeout_s, state.body_budget)
+    pieces = await read_body(request, headers, limits)
     size = sum(map(len, pieces))
     try:
         async with state.parse_lock, yield_as_long():
@@ -147,10 +141,10 @@ async def _parse_body(request: Request, state: State, headers: Mapping[str, str]
         state.body_budget.release(size)
 
 
-def _body_texts(body: JobBody, settings: GatewaySettings) -> list[str]:
+def _body_texts(body: JobBody, max_inputs: int) -> list[str]:
     texts = texts_of(body.text, body.texts)
-    if len(texts) > settings.max_job_inputs:
-        raise too_many_inputs_error(len(texts), settings.max_job_inputs)
+    if len(texts) > max_inputs:
+        raise too_many_inputs_error(len(texts), max_inputs)
     return texts
 
 
@@ -161,25 +155,23 @@ async def _check_in_chunks(texts: list[str], max_chars: int) -> AsyncIterator[li
 
 
 async def _read_lines(
-    request: Request, headers: Mapping[str, str], reader: NdjsonReader, settings: GatewaySettings
+    request: Request, headers: Mapping[str, str], reader: NdjsonReader, state: State
 ) -> AsyncIterator[list[JobInput]]:
     """Yields the texts of a body of lines as they arrive.
 
     The whole body may take any time, but each pause between two pieces is limited to `body_timeout_s`.
     """
-    max_bytes = settings.max_job_body_bytes
+    max_bytes, timeout_s = state.jobs.max_body_bytes, state.limits.body_timeout_s
     content_length = headers.get("content-length", "0")
     if content_length.isdigit() and int(content_length) > max_bytes:
         raise _too_large(max_bytes)
     size, more_body = 0, True
     while more_body:
         try:
-            async with asyncio.timeout(settings.body_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 message = await request.receive()
         except TimeoutError:
-            raise BodyTimeoutError(
-                f"No data arrived for {settings.body_timeout_s:g} s: send the body without long pauses."
-            ) from None
+            raise BodyTimeoutError(f"No data arrived for {timeout_s:g} s: send the body without long pauses.") from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         piece, more_body = message.get("body", b""), message.get("more_body", False)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from fastapi import Response
 from pydantic import BaseModel
 
-from api.dialects.openapi import Answers, Schema, body_schema, error_answers, request_of
+from api.dialects.openapi import Operation, Schema, body_schema, error_answers, request_of
 from api.dialects.responses import InputFailure, Vector
 from api.jobs.schema import NDJSON_TYPES, JobBody
 
@@ -67,66 +64,38 @@ def _query(name: str, maximum: int, description: str) -> Schema:
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
-class JobOperation(NamedTuple):
-    """The description of one route: a summary, and the other arguments of FastAPI's decorator."""
-
-    summary: str
-    options: dict[str, Any]
-
-
-def _operation(
-    summary: str,
-    answers: Answers,
-    statuses: tuple[int, ...],
-    request: dict[str, Any],
-    descriptions: dict[int, str] | None = None,
-) -> JobOperation:
-    responses = answers | error_answers(statuses, descriptions)
-    return JobOperation(summary, {"responses": responses, "openapi_extra": request, "response_class": Response})
-
-
 _LINE = {"type": "string", "description": 'A text, or {"text": ...}, on each line.'}
 _JOB_BODY = request_of(body_schema(JobBody))
 _JOB_BODY["requestBody"]["content"] |= {kind: {"schema": _LINE} for kind in NDJSON_TYPES}
 _JOB_BODY["parameters"] = [*(each for each in _JOB_BODY["parameters"] if each["name"] != "X-Timeout-Ms"), _IDEMPOTENCY]
-_NO_JOB = {404: "The job does not exist, or belongs to another tenant"}
 _JOB_STATUSES = (400, 401, 403, 404, 429, 500, 503)
+_JOB_ERRORS = error_answers(_JOB_STATUSES, {404: "The job does not exist, or belongs to another tenant"})
 
-OPERATIONS: dict[str, JobOperation] = {
-    "make": _operation(
+OPERATIONS: dict[str, Operation] = {
+    "make": Operation(
         "Submit a job, to be embedded later",
-        {202: {"description": "Accepted; the job runs without the client", "model": AcceptedJob}},
-        (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
         _JOB_BODY,
         {
-            422: "The Idempotency-Key belongs to another job",
-            503: "The gateway cannot guarantee that the job was accepted: see the code",
+            202: {"description": "Accepted; the job runs without the client", "model": AcceptedJob},
+            **error_answers(
+                (*_JOB_STATUSES, 408, 413, 415, 422),
+                {
+                    422: "The Idempotency-Key belongs to another job",
+                    503: "The gateway cannot guarantee that the job was accepted: see the code",
+                },
+            ),
         },
     ),
-    "show": _operation(
+    "show": Operation(
         "Status of a job",
-        {200: {"description": "The job", "model": Job}},
-        _JOB_STATUSES,
         {"parameters": [_JOB_ID, _query("wait", 60, "Answer when the job has ended, or after this many seconds.")]},
-        _NO_JOB,
+        {200: {"description": "The job", "model": Job}, **_JOB_ERRORS},
     ),
-    "cancel": _operation(
-        "Cancel a job",
-        {200: {"description": "The job", "model": Job}},
-        _JOB_STATUSES,
-        {"parameters": [_JOB_ID]},
-        _NO_JOB,
+    "cancel": Operation(
+        "Cancel a job", {"parameters": [_JOB_ID]}, {200: {"description": "The job", "model": Job}, **_JOB_ERRORS}
     ),
-    "result": _operation(
+    "result": Operation(
         "The vectors of a job",
-        {
-            200: {
-                "description": "A page of vectors; or, as application/x-npy, all vectors as float32",
-                "model": JobResultPage,
-                "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
-            }
-        },
-        (*_JOB_STATUSES, 409, 410),
         {
             "parameters": [
                 _JOB_ID,
@@ -134,7 +103,15 @@ OPERATIONS: dict[str, JobOperation] = {
                 _query("limit", 1_000, "Maximum number of vectors; as application/x-npy, all by default."),
             ]
         },
-        {**_NO_JOB, 409: "The job has not ended", 410: "The job was cancelled"},
+        {
+            200: {
+                "description": "A page of vectors; or, as application/x-npy, all vectors as float32",
+                "model": JobResultPage,
+                "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
+            },
+            **_JOB_ERRORS,
+            **error_answers((409, 410), {409: "The job has not ended", 410: "The job was cancelled"}),
+        },
     ),
 }
 """By the name of the route's function."""

@@ -53,7 +53,7 @@ Route = Callable[[Request], Awaitable[Response]]
 JOB_PATH, RESULT_PATH = "/jobs/{id}", "/jobs/{id}/result"
 """`id` is read from the path by hand: as an argument, FastAPI would add a validation error to the description."""
 
-router = APIRouter()
+router = APIRouter(default_response_class=Response)
 
 
 def _with_error_answers(route: Route) -> Route:
@@ -70,7 +70,7 @@ def _with_error_answers(route: Route) -> Route:
     return answer
 
 
-@router.post("/jobs", status_code=202, summary=OPERATIONS["make"].summary, **OPERATIONS["make"].options)
+@router.post("/jobs", status_code=202, **OPERATIONS["make"].options)
 @_with_error_answers
 async def make(request: Request) -> Response:
     """Accepts a job."""
@@ -90,7 +90,7 @@ async def make(request: Request) -> Response:
     return _json(accepted_document(public_id, status), 202)
 
 
-@router.get(JOB_PATH, summary=OPERATIONS["show"].summary, **OPERATIONS["show"].options)
+@router.get(JOB_PATH, **OPERATIONS["show"].options)
 @_with_error_answers
 async def show(request: Request) -> Response:
     """Returns the status of a job; with `wait`, as soon as the job has ended."""
@@ -104,7 +104,7 @@ async def show(request: Request) -> Response:
     return await _job_response(job_store, job, public_id)
 
 
-@router.delete(JOB_PATH, summary=OPERATIONS["cancel"].summary, **OPERATIONS["cancel"].options)
+@router.delete(JOB_PATH, **OPERATIONS["cancel"].options)
 @_with_error_answers
 async def cancel(request: Request) -> Response:
     """Cancels a job, unless it has ended."""
@@ -114,7 +114,7 @@ async def cancel(request: Request) -> Response:
     return await _job_response(job_store, job, public_id)
 
 
-@router.get(RESULT_PATH, summary=OPERATIONS["result"].summary, **OPERATIONS["result"].options)
+@router.get(RESULT_PATH, **OPERATIONS["result"].options)
 @_with_error_answers
 async def result(request: Request) -> Response:
     """Returns the vectors of a job that has ended."""

@@ -30,7 +30,7 @@ from shared.messages import EMBED, Body, Failure, NewEntry
 
 if TYPE_CHECKING:
     from api.jobs.store import JobStore
-    from api.settings import GatewaySettings
+    from api.settings import JobSettings
     from shared.messages import Heartbeat
     from shared.tenants import Limits
 
@@ -69,7 +69,7 @@ class JobUpload:
 
     Args:
         job_store: of the job's queue.
-        settings: with the bounds of jobs.
+        settings: the bounds of jobs.
         request: the attributes of the job.
 
     Attributes:
@@ -77,7 +77,7 @@ class JobUpload:
         lane: index of keys.LANES.
     """
 
-    def __init__(self, job_store: JobStore, settings: GatewaySettings, request: JobRequest) -> None:
+    def __init__(self, job_store: JobStore, settings: JobSettings, request: JobRequest) -> None:
         self._job_store = job_store
         self._settings = settings
         self._request = request
@@ -132,7 +132,7 @@ class JobUpload:
         await self._flush()
         dim = max((each.dim for each in workers), default=0) or UNKNOWN_DIM
         settings = self._settings
-        capacity = JobCapacity(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.redis_memory_ratio)
+        capacity = JobCapacity(settings.max_owed_inputs, 4 * dim + REPLY_BYTES, settings.max_memory_ratio)
         result = await self._create(self._job_spec(traceparent), capacity)
         if result.status == "different":
             raise KeyReusedError("This Idempotency-Key belongs to another job: send another key.")
@@ -143,7 +143,7 @@ class JobUpload:
         if result.status == "full":
             raise JobsFullError("There is no capacity for more jobs: try again later.", retry_after_s=FULL_RETRY_S)
         try:
-            await self._job_store.durability.confirm(settings.job_durability, settings.job_durable_s)
+            await self._job_store.durability.confirm(settings.durability, settings.durable_s)
         except (NotDurableError, RedisUnreachableError):
             if (
                 result.status == "ok" and not self._request.idempotency
@@ -178,8 +178,8 @@ class JobUpload:
             owner=tenant,
             tenant=tenant,
             lane=self._request.lane,
-            timeout_ms=int(settings.job_timeout_s * 1000),
-            ttl_ms=int(settings.job_ttl_s * 1000),
+            timeout_ms=int(settings.timeout_s * 1000),
+            ttl_ms=int(settings.ttl_s * 1000),
             idempotency=_digest(f"{tenant}\0{self._request.idempotency}") if self._request.idempotency else "",
             digest=self._digest.hexdigest(),
             cost=self._cost,
