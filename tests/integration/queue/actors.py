@@ -1,4 +1,4 @@
-"""The two sides of the queue, with the arguments that a test does not care about filled in."""
+"""A gateway and a worker, with defaults for the arguments that a test does not vary."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ BOUND = 20_000
 BUDGET_MS = 60_000
 GRACE_MS = 10_000
 ROUNDS = 50
-"""Of a race."""
+"""Rounds of a race."""
 
-SOON_S = 0.002
+MAX_DELAY_S = 0.002
 
 
-async def soon(what: Awaitable[T]) -> T:
-    """Does it after a random moment, so that now this side of a race is first and now that."""
-    await asyncio.sleep(random.random() * SOON_S)
-    return await what
+async def after_random_delay(awaitable: Awaitable[T]) -> T:
+    """Awaits after a random delay, so that each side of a race is first in some rounds."""
+    await asyncio.sleep(random.random() * MAX_DELAY_S)
+    return await awaitable
 
 
 def request(  # noqa: PLR0913 - one keyword for each thing that many tests vary
@@ -45,23 +45,23 @@ def request(  # noqa: PLR0913 - one keyword for each thing that many tests vary
     bell: str = "",
     lane: int = INTERACTIVE,
 ) -> Submission:
-    """Returns a request of some entries with n inputs each; what few tests vary, they replace."""
+    """Returns a request of `entries` entries with n inputs each; tests replace the other fields."""
     request_id = request_id or uuid.uuid4().hex
     new_entries = [
-        NewEntry(at * n, n, cost, encode_body(Body(EMBED, tuple(f"{request_id} {at * n + i}" for i in range(n)))))
-        for at in range(entries)
+        NewEntry(i * n, n, cost, encode_body(Body(EMBED, tuple(f"{request_id} {i * n + j}" for j in range(n)))))
+        for i in range(entries)
     ]
     return Submission(request_id, tuple(new_entries), budget_ms, lane, bell=bell)
 
 
-def answer(entry: Entry, said: str = "done", died_of: str = "") -> EntryAnswer:
-    """Returns a reply to an entry that a test can tell from others: a failure whose message is `said`."""
-    reply = encode_reply(Failure(entry.request_id, entry.position, entry.ref.n, "internal", said))
+def answer(entry: Entry, message: str = "done", died_of: str = "") -> EntryAnswer:
+    """Returns an answer that a test can identify: a failure with this message."""
+    reply = encode_reply(Failure(entry.request_id, entry.position, entry.ref.n, "internal", message))
     return EntryAnswer(entry, reply, died_of)
 
 
-def said(reply: bytes) -> str:
-    """Returns what `answer` was given."""
+def message_of(reply: bytes) -> str:
+    """Returns the message that was passed to `answer`."""
     decoded = decode_reply(reply)
     assert isinstance(decoded, Failure)
     return decoded.message
@@ -69,7 +69,7 @@ def said(reply: bytes) -> str:
 
 @dataclass
 class Gateway:
-    """Submits, one sequence number after the other."""
+    """Submits, with growing sequence numbers."""
 
     connection: RedisConnection
     keys: Keys
@@ -77,13 +77,13 @@ class Gateway:
     sequences: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def submit(self, *requests: Submission, bound: int = BOUND) -> SubmitReply:
-        """Submits some requests in one call."""
+        """Submits requests in one call."""
         return await producer.submit(
             self.connection, self.keys, self.name, next(self.sequences), QueueBound(bound), requests
         )
 
     async def add(self, *requests: Submission) -> list[Ref]:
-        """Submits requests that must be taken, and returns where all their entries are."""
+        """Submits requests that must be accepted, and returns the locations of all their entries."""
         reply = await self.submit(*requests)
         assert [outcome.status for outcome in reply.outcomes] == ["ok"] * len(requests)
         return [ref for outcome in reply.outcomes for ref in outcome.refs]
@@ -100,59 +100,59 @@ class Worker:
     async def claim(
         self, entries: int = 256, tokens: int = 10**9, workers: int = 1, held: int = 0
     ) -> tuple[Entry, ...]:
-        """Claims what it may; nothing of it may be malformed."""
+        """Claims entries; none of them may be malformed."""
         claimed = await consumer.claim(
             self.connection, self.keys, self.name, ClaimBudget(entries, tokens, workers, held)
         )
         assert claimed.malformed == ()
         return claimed.entries
 
-    async def commit(self, entries: Sequence[Entry], said: str = "done", grace_ms: int = GRACE_MS) -> list[bool]:
+    async def commit(self, entries: Sequence[Entry], message: str = "done", grace_ms: int = GRACE_MS) -> list[bool]:
         """Answers entries; returns for each whether this was the answer that counted."""
-        how = CommitOptions(self.name, grace_ms)
-        return await consumer.commit(self.connection, self.keys, [answer(entry, said) for entry in entries], how)
+        options = CommitOptions(self.name, grace_ms)
+        return await consumer.commit(self.connection, self.keys, [answer(entry, message) for entry in entries], options)
 
     async def give_up(
         self, entries: Sequence[Entry], died_of: str = "input_failed: it kills", max_dead_letters: int = 10
     ) -> list[bool]:
-        """Gives entries up; returns for each whether this was the answer that counted."""
-        how = CommitOptions(self.name, GRACE_MS, max_dead_letters)
+        """Answers entries with an error and a dead letter; returns for each whether this answer counted."""
+        options = CommitOptions(self.name, GRACE_MS, max_dead_letters)
         return await consumer.commit(
-            self.connection, self.keys, [answer(entry, died_of=died_of) for entry in entries], how
+            self.connection, self.keys, [answer(entry, died_of=died_of) for entry in entries], options
         )
 
     async def reclaim(
         self, idle_ms: int = 0, owner: str = "", max_entries: int = 256, revision: str = ""
     ) -> tuple[Entry, ...]:
-        """Reclaims as of now."""
-        search = consumer.ReclaimQuery(idle_ms, owner, max_entries, revision=revision)
-        claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), search)
+        """Reclaims now."""
+        query = consumer.ReclaimQuery(idle_ms, owner, max_entries, revision=revision)
+        claimed = await consumer.reclaim(self.connection, self.keys, self.name, await self.now_ms(), query)
         assert claimed is not None
         return claimed.entries
 
     async def reclaim_at(self, issued_ms: int) -> ClaimResult | None:
-        """Reclaims as issued at a time of Redis' clock."""
+        """Reclaims with this issue time (Redis' clock)."""
         return await consumer.reclaim(self.connection, self.keys, self.name, issued_ms, consumer.ReclaimQuery(0))
 
     async def renew(self, entries: Sequence[Entry]) -> list[bool]:
-        """Renews; returns for each entry whether it is still its own."""
+        """Renews; returns for each entry whether this worker still owns it."""
         return list((await consumer.renew(self.connection, self.keys, self.name, entries)).owned)
 
     async def hand_back(self, entries: Sequence[Entry]) -> int:
-        """Hands entries back; returns how many were its own to give."""
+        """Hands entries back; returns how many this worker still owned."""
         return await consumer.hand_back(self.connection, self.keys, self.name, entries)
 
     async def mark_begun(self, entries: Sequence[Entry]) -> None:
-        """Says which entries it begins to run."""
+        """Records the entries that it begins to run."""
         await consumer.mark_begun(self.connection, self.keys, self.name, entries)
 
     async def beat(self, ttl_ms: int = 5_000) -> tuple[int, int]:
-        """Says that it lives; returns Redis' clock and the number of live workers."""
+        """Sends a heartbeat; returns Redis' clock and the number of live workers."""
         beat = Heartbeat(self.name, "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
         return await consumer.heartbeat(self.connection, self.keys, beat, ttl_ms)
 
     async def leave(self) -> int:
-        """Takes its name out of the group; returns what it owes."""
+        """Removes its name from the group; returns how many entries it owes."""
         return await consumer.leave(self.connection, self.keys, self.name)
 
     async def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""A gateway and workers for the tests of the scripts, and a short way to look into the lane."""
+"""A gateway and workers for the tests of the scripts, and a view of a lane."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shared.settings import QueueSettings
 from tests.integration.queue.actors import Gateway, Worker
 from tests.users import as_user
 
-Hire = Callable[[str], Awaitable[Worker]]
+CreateWorker = Callable[[str], Awaitable[Worker]]
 
 
 @dataclass
 class Lane:
-    """What redis-cli would show of one lane of the queue, and of the counters of all."""
+    """One lane of the queue as redis-cli would show it, and the counters of all lanes."""
 
     client: redis.asyncio.Redis
     keys: Keys
@@ -35,7 +35,7 @@ class Lane:
         return self.keys.lanes[self.number]
 
     async def length(self) -> int:
-        """How many entries are in it."""
+        """The number of entries."""
         return int(await self.client.xlen(self.name))
 
     async def fields(self) -> list[dict[bytes, bytes]]:
@@ -44,7 +44,7 @@ class Lane:
         return [dict(fields) for _, fields in rows]
 
     async def owners(self) -> dict[bytes, bytes]:
-        """Who holds each pending entry, by entry id."""
+        """The consumer of each pending entry, by entry id."""
         rows: Any = await self.client.xpending_range(self.name, GROUP, "-", "+", 10_000)
         return {row["message_id"]: row["consumer"] for row in rows}
 
@@ -59,18 +59,18 @@ class Lane:
         return int(load[0] or 0), int(load[1] or 0)
 
     async def bulk_tokens(self) -> int:
-        """The counter of bulk."""
+        """The counter of tokens in bulk."""
         return int(await self.client.execute_command("HGET", self.keys.backlog, "bulk_tokens") or 0)
 
     async def replies(self, request_id: str) -> list[bytes]:
-        """The replies that lie ready for a request; they stay there."""
+        """The replies that are ready for a request, without popping them."""
         found: Any = await self.client.execute_command("LRANGE", self.keys.reply(request_id), 0, -1)
         return list(found)
 
 
 @asynccontextmanager
-async def opened(redis_url: str, queue_name: str, user: str) -> AsyncIterator[QueueConnections]:
-    """The test's queue as a user sees it."""
+async def open_queue(redis_url: str, queue_name: str, user: str) -> AsyncIterator[QueueConnections]:
+    """Yields the test's queue, as this Redis user."""
     queue = QueueConnections(QueueSettings(redis_url=as_user(redis_url, user)), queue_name, "test")
     yield queue
     await queue.close()
@@ -78,73 +78,73 @@ async def opened(redis_url: str, queue_name: str, user: str) -> AsyncIterator[Qu
 
 @pytest_asyncio.fixture
 async def queue(redis_url: str, queue_name: str, request: pytest.FixtureRequest) -> AsyncIterator[QueueConnections]:
-    """The test's queue, for the user that its module PLAYS: a gateway, if that says nothing."""
-    async with opened(redis_url, queue_name, getattr(request.module, "PLAYS", "gateway")) as queue:
+    """The test's queue, as the Redis user that USER names in its module; by default a gateway."""
+    async with open_queue(redis_url, queue_name, getattr(request.module, "USER", "gateway")) as queue:
         yield queue
 
 
 @pytest_asyncio.fixture
-async def front(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
-    """The test's queue, for gateways."""
-    async with opened(redis_url, queue_name, "gateway") as queue:
+async def gateway_queue(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
+    """The test's queue, as the Redis user of gateways."""
+    async with open_queue(redis_url, queue_name, "gateway") as queue:
         yield queue
 
 
 @pytest_asyncio.fixture
-async def floor(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
-    """The test's queue, for workers."""
-    async with opened(redis_url, queue_name, "worker") as queue:
+async def worker_queue(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
+    """The test's queue, as the Redis user of workers."""
+    async with open_queue(redis_url, queue_name, "worker") as queue:
         yield queue
 
 
 @pytest_asyncio.fixture
-async def job_store(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
-    """The test's queue, for who looks after it."""
-    async with opened(redis_url, queue_name, "admin") as queue:
+async def admin_queue(redis_url: str, queue_name: str) -> AsyncIterator[QueueConnections]:
+    """The test's queue, as the Redis user of administrators."""
+    async with open_queue(redis_url, queue_name, "admin") as queue:
         yield queue
 
 
 @pytest.fixture
-def gateway(front: QueueConnections) -> Gateway:
-    """A gateway with a link of its own."""
-    return Gateway(front.connection("submit"), front.keys)
+def gateway(gateway_queue: QueueConnections) -> Gateway:
+    """A gateway with a separate connection."""
+    return Gateway(gateway_queue.connection("submit"), gateway_queue.keys)
 
 
 @pytest.fixture
 def lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
-    """The interactive lane as Redis shows it."""
+    """The interactive lane, as Redis shows it."""
     return Lane(raw, keys)
 
 
 @pytest.fixture
 def bulk_lane(raw: redis.asyncio.Redis, keys: Keys) -> Lane:
-    """The lane bulk as Redis shows it."""
+    """The bulk lane, as Redis shows it."""
     return Lane(raw, keys, BULK)
 
 
 @pytest_asyncio.fixture
-async def hire(floor: QueueConnections) -> AsyncIterator[Hire]:
-    """Makes workers by name, each with a link of its own. After the test they leave, and must owe nothing."""
-    hired: list[Worker] = []
+async def create_worker(worker_queue: QueueConnections) -> AsyncIterator[CreateWorker]:
+    """Creates workers by name, each with a separate connection. After the test they leave, and must owe nothing."""
+    workers: list[Worker] = []
 
-    async def hire(name: str) -> Worker:
-        worker = Worker(floor.connection(name), floor.keys, name)
-        await consumer.join(worker.connection, floor.keys)
-        hired.append(worker)
+    async def create_worker(name: str) -> Worker:
+        worker = Worker(worker_queue.connection(name), worker_queue.keys, name)
+        await consumer.join(worker.connection, worker_queue.keys)
+        workers.append(worker)
         return worker
 
-    yield hire
-    owed = {worker.name: await worker.leave() for worker in hired}
+    yield create_worker
+    owed = {worker.name: await worker.leave() for worker in workers}
     assert {name: count for name, count in owed.items() if count} == {}
 
 
 @pytest_asyncio.fixture
-async def worker(hire: Hire) -> Worker:
+async def worker(create_worker: CreateWorker) -> Worker:
     """A worker in the group."""
-    return await hire("worker-1")
+    return await create_worker("worker-1")
 
 
 @pytest_asyncio.fixture
-async def other(hire: Hire) -> Worker:
-    """Another worker in the group."""
-    return await hire("worker-2")
+async def other(create_worker: CreateWorker) -> Worker:
+    """A second worker in the group."""
+    return await create_worker("worker-2")

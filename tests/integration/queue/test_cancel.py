@@ -1,4 +1,4 @@
-"""Cancel: work that nobody waits for goes away, wherever it is, and its waiter is free at once."""
+"""Cancel: entries of abandoned requests are removed, wherever they are, and the waiter is free at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redis.asyncio
 from shared import producer
 from shared.connection import BLOCK_S, QueueConnections
 from shared.keys import Keys
-from tests.integration.queue.actors import ROUNDS, Gateway, Worker, request, soon
+from tests.integration.queue.actors import ROUNDS, Gateway, Worker, after_random_delay, request
 from tests.integration.queue.conftest import Lane
 from tests.waiting import wait_until
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
 
 async def test_an_unread_entry_is_gone(queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane) -> None:
-    """What no worker has seen is never seen, and the backlog is back at zero."""
+    """An entry that no worker has read is never delivered, and the backlog is back at zero."""
     refs = await gateway.add(request(entries=2, n=3, cost=5))
     assert await lane.backlog() == (6, 10)
     assert await producer.cancel(queue.connection("cancel"), queue.keys, refs, []) == 2
@@ -30,7 +30,7 @@ async def test_an_unread_entry_is_gone(queue: QueueConnections, gateway: Gateway
 async def test_a_claimed_entry_leaves_no_pending_record(
     queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """What a worker holds is no longer owed: it learns so at the next renewal, and nobody can reclaim it."""
+    """A cancelled entry is no longer owed: its worker learns this at the next renewal, and no worker can reclaim it."""
     refs = await gateway.add(request(), request())
     entries = await worker.claim()
     assert await producer.cancel(queue.connection("cancel"), queue.keys, refs[:1], []) == 1
@@ -41,7 +41,7 @@ async def test_a_claimed_entry_leaves_no_pending_record(
 
 
 async def test_cancelling_twice_counts_once(queue: QueueConnections, gateway: Gateway, lane: Lane) -> None:
-    """A repeated cancel finds nothing and takes nothing off the counters a second time."""
+    """A repeated cancel removes nothing, and the counters do not change a second time."""
     first, second = await gateway.add(request(n=2), request(n=4))
     connection = queue.connection("cancel")
     assert [await producer.cancel(connection, queue.keys, [first], []) for _ in range(2)] == [1, 0]
@@ -51,7 +51,7 @@ async def test_cancelling_twice_counts_once(queue: QueueConnections, gateway: Ga
 
 
 async def test_cancelling_before_there_is_a_group(queue: QueueConnections, gateway: Gateway, lane: Lane) -> None:
-    """A queue that no worker has ever joined can be cancelled from, too."""
+    """Entries of a queue that no worker has joined can be cancelled too."""
     refs = await gateway.add(request())
     assert await producer.cancel(queue.connection("cancel"), queue.keys, refs, []) == 1
     assert await lane.length() == 0
@@ -60,29 +60,30 @@ async def test_cancelling_before_there_is_a_group(queue: QueueConnections, gatew
 async def test_cancelling_an_answered_entry_finds_nothing(
     queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, keys: Keys
 ) -> None:
-    """Whoever comes second has no effect on the counters; the reply that nobody wants expires soon."""
-    asked = request()
-    refs = await gateway.add(asked)
+    """A cancel after the answer does not change the counters; the unread reply expires soon."""
+    submission = request()
+    refs = await gateway.add(submission)
     await worker.commit(await worker.claim())
-    assert await producer.cancel(queue.connection("cancel"), keys, refs, [asked.request_id], wake_ttl_ms=500) == 0
+    assert await producer.cancel(queue.connection("cancel"), keys, refs, [submission.request_id], wake_ttl_ms=500) == 0
     assert await lane.backlog() == (0, 0)
-    assert await lane.client.pttl(keys.reply(asked.request_id)) <= 500
+    assert await lane.client.pttl(keys.reply(submission.request_id)) <= 500
 
 
 async def test_cancel_races_commit(queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane) -> None:
-    """Of a cancel and a commit of the same entry at the same time, exactly one finds it: now this one, now that."""
+    """If a cancel and a commit of one entry race, exactly one finds the entry; each wins in some rounds."""
     connection = queue.connection("cancel")
     found = []
     for _ in range(ROUNDS):
-        asked = request(n=2)
-        refs = await gateway.add(asked)
+        submission = request(n=2)
+        refs = await gateway.add(submission)
         entries = await worker.claim()
-        won, gone = await asyncio.gather(
-            soon(worker.commit(entries)), soon(producer.cancel(connection, queue.keys, refs, []))
+        won, num_removed = await asyncio.gather(
+            after_random_delay(worker.commit(entries)),
+            after_random_delay(producer.cancel(connection, queue.keys, refs, [])),
         )
-        assert won == [gone == 0]
-        assert len(await lane.replies(asked.request_id)) == 1 - gone
-        found.append(gone)
+        assert won == [num_removed == 0]
+        assert len(await lane.replies(submission.request_id)) == 1 - num_removed
+        found.append(num_removed)
     assert 0 < sum(found) < ROUNDS
     assert await lane.backlog() == (0, 0)
 
@@ -90,25 +91,25 @@ async def test_cancel_races_commit(queue: QueueConnections, gateway: Gateway, wo
 async def test_a_blocked_waiter_is_woken_at_once(
     queue: QueueConnections, gateway: Gateway, keys: Keys, raw: redis.asyncio.Redis
 ) -> None:
-    """The blocking pop of a cancelled request returns an empty element long before its time is up."""
-    asked = request()
-    refs = await gateway.add(asked)
-    waiting = asyncio.create_task(queue.connection("reply").pop(keys.reply(asked.request_id), BLOCK_S))
+    """The blocking pop of a cancelled request returns an empty element long before its timeout."""
+    submission = request()
+    refs = await gateway.add(submission)
+    waiting = asyncio.create_task(queue.connection("reply").pop(keys.reply(submission.request_id), BLOCK_S))
 
     async def blocks() -> bool:
         return bool((await raw.info("clients"))["blocked_clients"])
 
     await wait_until(blocks, "the waiter blocks")
     before = time.monotonic()
-    await producer.cancel(queue.connection("cancel"), keys, refs, [asked.request_id])
+    await producer.cancel(queue.connection("cancel"), keys, refs, [submission.request_id])
     assert await waiting == b""
     assert time.monotonic() - before < BLOCK_S / 2
-    assert await raw.exists(keys.reply(asked.request_id)) == 0
+    assert await raw.exists(keys.reply(submission.request_id)) == 0
 
 
-async def test_a_wake_that_nobody_waits_for_expires(
+async def test_a_wake_up_without_a_waiter_expires(
     queue: QueueConnections, keys: Keys, raw: redis.asyncio.Redis
 ) -> None:
-    """The empty element of a waiter that was gone already has a lifetime."""
-    await producer.cancel(queue.connection("cancel"), keys, [], ["nobody"], wake_ttl_ms=700)
-    assert 0 < await raw.pttl(keys.reply("nobody")) <= 700
+    """The empty element for a waiter that is num_removed already expires."""
+    await producer.cancel(queue.connection("cancel"), keys, [], ["gone"], wake_ttl_ms=700)
+    assert 0 < await raw.pttl(keys.reply("gone")) <= 700

@@ -1,4 +1,4 @@
-"""Claim: a fair share of the backlog, its bounds, and a group that is gone."""
+"""Claim: a fair share of the backlog, its bounds, and a missing group."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shared.consumer import ClaimBudget, ClaimResult
 from shared.keys import GROUP, Keys
 from shared.messages import Ref
 from tests.integration.queue.actors import Gateway, Worker, request
-from tests.integration.queue.conftest import Hire, Lane
+from tests.integration.queue.conftest import CreateWorker, Lane
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
 
 async def test_two_workers_share_a_backlog(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """With two live workers the first takes half of what waits, so that the second is not left idle."""
+    """With two live workers the first claims half of the backlog, so that the second is not idle."""
     await gateway.add(*(request() for _ in range(100)))
     first = await worker.claim(workers=2)
     second = await other.claim(workers=2)
@@ -30,7 +30,7 @@ async def test_two_workers_share_a_backlog(gateway: Gateway, worker: Worker, oth
 
 
 async def test_a_worker_that_holds_its_share_leaves_the_rest(gateway: Gateway, worker: Worker) -> None:
-    """Asking again gives a worker nothing of another's share, and says that something is left."""
+    """A further claim gets nothing of another worker's share, and returns how many entries remain."""
     await gateway.add(*(request() for _ in range(10)))
     first = await worker.claim(workers=2)
     again = await consumer.claim(worker.connection, worker.keys, worker.name, ClaimBudget(100, 10**6, 2, len(first)))
@@ -38,9 +38,9 @@ async def test_a_worker_that_holds_its_share_leaves_the_rest(gateway: Gateway, w
     await worker.commit((*first, *await worker.claim()))
 
 
-async def test_claims_at_once_never_give_an_entry_twice(gateway: Gateway, hire: Hire) -> None:
-    """However many workers claim at the same time, each entry goes to exactly one of them."""
-    workers = [await hire(f"worker-{i}") for i in range(6)]
+async def test_claims_at_once_never_give_an_entry_twice(gateway: Gateway, create_worker: CreateWorker) -> None:
+    """When many workers claim at the same time, each entry goes to exactly one of them."""
+    workers = [await create_worker(f"worker-{i}") for i in range(6)]
     await gateway.add(*(request() for _ in range(200)))
     taken = await asyncio.gather(*(each.claim(entries=7, workers=6) for _ in range(20) for each in workers))
     left = await workers[0].claim()
@@ -49,8 +49,8 @@ async def test_claims_at_once_never_give_an_entry_twice(gateway: Gateway, hire: 
     await workers[0].commit([entry for entries in (*taken, left) for entry in entries])
 
 
-async def test_a_small_backlog_goes_to_whoever_asks(gateway: Gateway, worker: Worker) -> None:
-    """A worker that holds nothing takes one entry, however many workers there are."""
+async def test_a_small_backlog_goes_to_the_first_claim(gateway: Gateway, worker: Worker) -> None:
+    """A worker that holds nothing gets one entry, however many workers there are."""
     await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim(workers=10)
     assert len(entries) == 1
@@ -58,7 +58,7 @@ async def test_a_small_backlog_goes_to_whoever_asks(gateway: Gateway, worker: Wo
 
 
 async def test_what_others_hold_is_not_backlog(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """A share is one of all entries, and what others hold cannot be taken from them."""
+    """A share is computed from all entries, and entries that other workers hold cannot be claimed."""
     await gateway.add(*(request() for _ in range(40)))
     held = await worker.claim(entries=30)
     assert len(await other.claim(workers=2)) == 10
@@ -67,7 +67,7 @@ async def test_what_others_hold_is_not_backlog(gateway: Gateway, worker: Worker,
 
 
 async def test_entries_are_bounded_and_in_order(gateway: Gateway, worker: Worker) -> None:
-    """A claim takes at most as many entries as it asks for, the oldest first."""
+    """A claim returns at most `entries` entries, the oldest first."""
     refs = await gateway.add(*(request() for _ in range(90)))
     first = await worker.claim(entries=70)
     second = await worker.claim(entries=70)
@@ -77,7 +77,7 @@ async def test_entries_are_bounded_and_in_order(gateway: Gateway, worker: Worker
 
 
 async def test_tokens_bound_a_claim(gateway: Gateway, worker: Worker) -> None:
-    """A claim takes what its tokens have room for, and of entries too large for them one."""
+    """A claim returns entries up to its tokens; of entries that exceed these, it returns one."""
     await gateway.add(*(request(cost=100) for _ in range(200)))
     entries = await worker.claim(tokens=4_000)
     assert sum(entry.ref.cost for entry in entries) == 4_000
@@ -93,7 +93,7 @@ async def test_an_empty_lane_gives_nothing(worker: Worker) -> None:
 
 
 async def test_a_wait_ends_with_the_first_entry(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
-    """A worker that waits on an empty lane gets the entry that comes, as its own."""
+    """A worker that waits on an empty lane gets the next entry, and owns it."""
     waiting = asyncio.create_task(consumer.await_entry(worker.connection, worker.keys, worker.name))
     await wait_until(lambda: blocked(raw), "the worker blocks")
     (ref,) = await gateway.add(request())
@@ -109,30 +109,30 @@ async def blocked(raw: redis.asyncio.Redis) -> bool:
     return int(info["blocked_clients"]) > 0
 
 
-async def lose_everything(raw: redis.asyncio.Redis, keys: Keys) -> None:
+async def flush_all(raw: redis.asyncio.Redis, keys: Keys) -> None:
     """FLUSHALL."""
     await raw.flushall()
     assert keys.queue
 
 
-async def lose_the_group(raw: redis.asyncio.Redis, keys: Keys) -> None:
+async def destroy_group(raw: redis.asyncio.Redis, keys: Keys) -> None:
     """XGROUP DESTROY."""
     await raw.xgroup_destroy(keys.lanes[0], GROUP)
 
 
-async def lose_the_stream(raw: redis.asyncio.Redis, keys: Keys) -> None:
+async def delete_stream(raw: redis.asyncio.Redis, keys: Keys) -> None:
     """DEL of the lane."""
     await raw.delete(keys.lanes[0])
 
 
-LOSSES = [lose_everything, lose_the_group, lose_the_stream]
+LOSSES = [flush_all, destroy_group, delete_stream]
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-async def test_a_group_that_is_gone_is_said_to_be_missing(
+async def test_a_missing_group_raises_an_error(
     worker: Worker, raw: redis.asyncio.Redis, keys: Keys, lose: object
 ) -> None:
-    """Claim, reclaim and the wait all tell a missing group from an empty one, and joining heals them."""
+    """Claim, reclaim and wait raise GroupMissingError instead of finding nothing; joining creates the group again."""
     assert callable(lose)
     await lose(raw, keys)
     with pytest.raises(GroupMissingError):
@@ -150,7 +150,7 @@ async def test_a_group_that_is_gone_is_said_to_be_missing(
 async def test_a_group_lost_under_a_waiting_worker(
     worker: Worker, gateway: Gateway, raw: redis.asyncio.Redis, keys: Keys, lose: object
 ) -> None:
-    """A worker that waits while the group is destroyed is told so, or waits in vain no longer than its wait."""
+    """A worker that waits while the group is destroyed gets GroupMissingError, or waits in vain until its timeout."""
     assert callable(lose)
     waiting = asyncio.create_task(consumer.await_entry(worker.connection, keys, worker.name))
     await wait_until(lambda: blocked(raw), "the worker blocks")
@@ -164,10 +164,10 @@ async def test_a_group_lost_under_a_waiting_worker(
     assert len(await worker.commit(await worker.claim())) == 1
 
 
-async def test_a_group_made_anew_delivers_everything_again(
+async def test_a_recreated_group_delivers_everything_again(
     gateway: Gateway, worker: Worker, other: Worker, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """After XGROUP DESTROY the new group begins at id 0: what was claimed and what was not are both delivered."""
+    """After XGROUP DESTROY the new group begins at id 0: claimed and unclaimed entries are both delivered."""
     refs = await gateway.add(*(request() for _ in range(10)))
     await worker.claim(entries=4)
     await raw.xgroup_destroy(keys.lanes[0], GROUP)
@@ -178,7 +178,7 @@ async def test_a_group_made_anew_delivers_everything_again(
 
 
 async def test_a_new_group_means_a_new_epoch(worker: Worker, gateway: Gateway, raw: redis.asyncio.Redis) -> None:
-    """Joining where the group was lost changes the epoch, so that gateways look after their requests."""
+    """Joining a queue whose group was lost changes the epoch, so that gateways check their requests."""
     before = (await gateway.submit(request(budget_ms=0))).epoch
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
     await consumer.join(worker.connection, worker.keys)
@@ -186,7 +186,7 @@ async def test_a_new_group_means_a_new_epoch(worker: Worker, gateway: Gateway, r
 
 
 async def test_entries_of_a_lost_claim_come_back(gateway: Gateway, worker: Worker) -> None:
-    """A worker that never saw the reply to its claim reads its own entries, and none of them counts as tried."""
+    """A worker that lost the reply to its claim reads its own entries, and no attempt is counted for them."""
     refs = await gateway.add(*(request() for _ in range(5)))
     await worker.claim()
     for _ in range(3):
@@ -198,7 +198,7 @@ async def test_entries_of_a_lost_claim_come_back(gateway: Gateway, worker: Worke
 async def test_what_is_no_entry_is_malformed_and_can_be_discarded(
     worker: Worker, raw: redis.asyncio.Redis, lane: Lane
 ) -> None:
-    """Foreign entries do not break a claim: they are named, and discarding them empties the lane."""
+    """Invalid entries do not break a claim: it returns them as malformed, and discarding them empties the lane."""
     hostile: list[list[str]] = [
         ["hello", "world"],
         ["id", "a b", "v", "1", "n", "1", "pos", "0", "cost", "1", "deadline_ms", "1", "body", ""],

@@ -1,4 +1,4 @@
-"""Link: one connection, one call at a time, and no reply ever goes to the wrong call."""
+"""RedisConnection: one connection, one call at a time, and no reply ever goes to the wrong call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.users import users_are_on
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
-PLAYS = "observer"
+USER = "observer"
 
 
 @pytest_asyncio.fixture
@@ -39,21 +39,21 @@ async def proxy(redis_url: str) -> AsyncIterator[FaultProxy]:
 
 
 @pytest_asyncio.fixture
-async def far(proxy: FaultProxy, queue_name: str) -> AsyncIterator[QueueConnections]:
-    """The test's queue, reached through the proxy, with little patience."""
-    queue = QueueConnections(QueueSettings(redis_url=proxy.url, redis_timeout_s=0.5), queue_name, "far")
+async def proxied(proxy: FaultProxy, queue_name: str) -> AsyncIterator[QueueConnections]:
+    """The test's queue through the proxy, with a short timeout."""
+    queue = QueueConnections(QueueSettings(redis_url=proxy.url, redis_timeout_s=0.5), queue_name, "proxied")
     yield queue
     await queue.close()
 
 
 async def clients(raw: redis.asyncio.Redis, prefix: str) -> list[dict[str, str]]:
-    """The connections whose name begins so, as CLIENT LIST shows them."""
+    """Returns the connections whose name has this prefix, as CLIENT LIST shows them."""
     found: Any = await raw.client_list()
     return [each for each in found if each["name"].startswith(prefix)]
 
 
-async def blocked(raw: redis.asyncio.Redis, count: int = 1) -> None:
-    """Waits until that many clients wait in blocking reads."""
+async def wait_until_blocked(raw: redis.asyncio.Redis, count: int = 1) -> None:
+    """Waits until `count` clients wait in blocking reads."""
 
     async def enough() -> bool:
         return int((await raw.info("clients"))["blocked_clients"]) == count
@@ -62,11 +62,11 @@ async def blocked(raw: redis.asyncio.Redis, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_cancelled_call_never_answers_the_next(far: QueueConnections, proxy: FaultProxy, seed: int) -> None:
-    """Calls cancelled at any moment, behind a network of varying delay: each later call gets its own reply."""
+async def test_a_cancelled_call_never_answers_the_next(proxied: QueueConnections, proxy: FaultProxy, seed: int) -> None:
+    """After calls were cancelled at any moment, over a network of varying delay, each later call gets its reply."""
     chance = random.Random(seed)
     proxy.delay_s = lambda: chance.uniform(0, 0.004)
-    connection, cancelled = far.connection("calls"), 0
+    connection, cancelled = proxied.connection("calls"), 0
     for i in range(150):
         call = asyncio.create_task(connection.call("ECHO", f"first-{i}"))
         done, _ = await asyncio.wait([call], timeout=chance.uniform(0, 0.012))
@@ -81,11 +81,11 @@ async def test_a_cancelled_call_never_answers_the_next(far: QueueConnections, pr
     assert cancelled > 20
 
 
-async def test_a_cancel_while_others_wait_for_the_link(far: QueueConnections, proxy: FaultProxy) -> None:
-    """Calls that queue up for one link each get their own reply when some of them are cancelled on the way."""
+async def test_a_cancel_while_others_wait_for_the_connection(proxied: QueueConnections, proxy: FaultProxy) -> None:
+    """Calls that wait for one connection each get their own reply when some of them are cancelled."""
     chance = random.Random(7)
     proxy.delay_s = lambda: chance.uniform(0, 0.002)
-    connection = far.connection("calls")
+    connection = proxied.connection("calls")
     for _ in range(20):
         calls = {str(i): asyncio.create_task(connection.call("ECHO", str(i))) for i in range(20)}
         await asyncio.wait(calls.values(), timeout=chance.uniform(0, 0.02))
@@ -98,7 +98,7 @@ async def test_a_cancel_while_others_wait_for_the_link(far: QueueConnections, pr
 
 
 async def test_a_reply_that_comes_too_late_never_answers_the_next(queue: QueueConnections, keys: Keys) -> None:
-    """A call that has waited its time is unreachable, and what comes after all goes to nobody."""
+    """A call that timed out raises RedisUnreachableError, and a reply that arrives later goes to no call."""
     connection = queue.connection("late")
     for i in range(10):
         with pytest.raises(RedisUnreachableError):
@@ -131,9 +131,9 @@ async def test_a_master_that_became_a_replica_is_left(tmp_path: Path) -> None:
         await asyncio.to_thread(server.stop)
 
 
-async def test_a_lost_reply_is_unreachable_in_time(far: QueueConnections, proxy: FaultProxy) -> None:
+async def test_a_lost_reply_is_unreachable_in_time(proxied: QueueConnections, proxy: FaultProxy) -> None:
     """When a reply never comes the call ends by its timeout, and the next goes over a new connection."""
-    connection = far.connection("calls")
+    connection = proxied.connection("calls")
     assert await connection.call("ECHO", "a") == b"a"
     proxy.set_next_actions(ReplyAction.DROP)
     with pytest.raises(RedisUnreachableError):
@@ -142,10 +142,10 @@ async def test_a_lost_reply_is_unreachable_in_time(far: QueueConnections, proxy:
 
 
 async def test_nothing_is_repeated_behind_the_callers_back(
-    far: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
+    proxied: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """A command whose reply was cut off was run once: whether to repeat it is the caller's choice."""
-    connection = far.connection("calls")
+    """A command whose reply was cut off ran once: only the caller decides whether to repeat it."""
+    connection = proxied.connection("calls")
     await connection.call("ECHO", "warm")
     for fate in (ReplyAction.CUT, ReplyAction.DROP):
         before = int(await raw.execute_command("HINCRBY", keys.backlog, "inputs", 0))
@@ -158,17 +158,17 @@ async def test_nothing_is_repeated_behind_the_callers_back(
 
 
 async def test_a_submit_whose_reply_is_lost_can_be_repeated(
-    far: QueueConnections, proxy: FaultProxy, worker: Worker
+    proxied: QueueConnections, proxy: FaultProxy, worker: Worker
 ) -> None:
     """The gateway repeats its sequence number after every cut, and the requests are there once."""
-    connection = far.connection("submit")
+    connection = proxied.connection("submit")
     await connection.call("ECHO", "warm")
     for sequence in range(1, 9):
-        asked = [request(), request()]
+        submissions = [request(), request()]
         proxy.set_next_actions(ReplyAction.CUT if sequence % 2 else ReplyAction.DROP)
         with pytest.raises(RedisUnreachableError):
-            await producer.submit(connection, far.keys, "g", sequence, QueueBound(100), asked)
-        reply = await producer.submit(connection, far.keys, "g", sequence, QueueBound(100), asked)
+            await producer.submit(connection, proxied.keys, "g", sequence, QueueBound(100), submissions)
+        reply = await producer.submit(connection, proxied.keys, "g", sequence, QueueBound(100), submissions)
         refs = [ref for outcome in reply.outcomes for ref in outcome.refs]
         entries = await worker.claim()
         assert [entry.ref for entry in entries] == refs
@@ -176,11 +176,11 @@ async def test_a_submit_whose_reply_is_lost_can_be_repeated(
 
 
 async def test_a_claim_whose_reply_is_lost_is_recovered(
-    far: QueueConnections, proxy: FaultProxy, gateway: Gateway
+    proxied: QueueConnections, proxy: FaultProxy, gateway: Gateway
 ) -> None:
-    """The entries of a claim that nobody read come back to the same worker, untried and complete."""
-    worker = Worker(far.connection("worker"), far.keys, "worker-far")
-    await consumer.join(worker.connection, far.keys)
+    """The entries of a claim whose reply was lost come back to the same worker, all of them and without an attempt."""
+    worker = Worker(proxied.connection("worker"), proxied.keys, "worker-proxied")
+    await consumer.join(worker.connection, proxied.keys)
     refs = await gateway.add(*(request() for _ in range(3)))
     assert await worker.claim(entries=1)
     proxy.set_next_actions(ReplyAction.CUT)
@@ -193,11 +193,11 @@ async def test_a_claim_whose_reply_is_lost_is_recovered(
 
 
 async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
-    far: QueueConnections, proxy: FaultProxy, gateway: Gateway, worker: Worker
+    proxied: QueueConnections, proxy: FaultProxy, gateway: Gateway, worker: Worker
 ) -> None:
     """A commit whose reply was cut off counted; repeated, it changes nothing."""
-    away = Worker(far.connection("commit"), far.keys, worker.name)
-    assert await away.commit([]) == []  # Redis knows the script now
+    away = Worker(proxied.connection("commit"), proxied.keys, worker.name)
+    assert await away.commit([]) == []  # Redis has the script now
     await gateway.add(*(request() for _ in range(4)))
     entries = await worker.claim()
     proxy.set_next_actions(ReplyAction.CUT)
@@ -206,57 +206,57 @@ async def test_a_commit_is_all_or_nothing_and_can_be_repeated(
     assert await away.commit(entries) == [False] * 4
 
 
-async def leave_behind(proxy: FaultProxy, reader: RedisConnection, raw: redis.asyncio.Redis, key: str) -> None:
-    """Breaks a link in its blocking pop so that Redis does not notice, and still serves it."""
+async def orphan(proxy: FaultProxy, reader: RedisConnection, raw: redis.asyncio.Redis, key: str) -> None:
+    """Breaks a connection in its blocking pop so that Redis does not notice, and still serves it."""
     waiting = asyncio.create_task(reader.pop(key, 2))
-    await blocked(raw)
+    await wait_until_blocked(raw)
     proxy.cut(orphan=True)
     with pytest.raises(RedisUnreachableError):
         await waiting
-    await blocked(raw)
+    await wait_until_blocked(raw)
 
 
-async def test_kill_closes_exactly_what_a_link_left_behind(
-    far: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
+async def test_kill_closes_exactly_the_orphan_of_a_connection(
+    proxied: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """Of all connections the one that its link has lost is closed: not those of others, not the link's new one."""
-    reader = far.connection("reply", identified=True)
+    """Only the lost connection is closed: not those of others, not the new one of the same owner."""
+    reader = proxied.connection("reply", identified=True)
     others = [queue.connection(f"l{i}", identified=True) for i in range(3)]
     for connection in others:
         await connection.call("ECHO", "x")
-    await leave_behind(proxy, reader, raw, keys.reply("r"))
-    (lost,) = await clients(raw, "far:reply")
+    await orphan(proxy, reader, raw, keys.reply("r"))
+    (lost,) = await clients(raw, "proxied:reply")
     await reader.call("ECHO", "x")
-    assert len(await clients(raw, "far:reply")) == 2
+    assert len(await clients(raw, "proxied:reply")) == 2
     await others[0].kill(reader)
-    (left,) = await clients(raw, "far:reply")
+    (left,) = await clients(raw, "proxied:reply")
     assert left["id"] != lost["id"]
     await others[0].kill(reader)
     await others[0].kill(others[1])
-    assert await clients(raw, "far:reply") == [{**left, **{key: ANY for key in left if key not in ("id", "addr")}}]
+    assert await clients(raw, "proxied:reply") == [{**left, **{key: ANY for key in left if key not in ("id", "addr")}}]
     assert len(await clients(raw, "test:l")) == 3
 
 
-async def test_what_was_left_behind_twice_is_killed_twice(
-    far: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
+async def test_two_orphans_are_both_killed(
+    proxied: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """A link that broke again before anybody killed for it leaves nothing behind either."""
-    reader = far.connection("reply", identified=True)
-    await leave_behind(proxy, reader, raw, keys.reply("r"))
+    """An owner that lost two connections before a kill leaves none of them open."""
+    reader = proxied.connection("reply", identified=True)
+    await orphan(proxy, reader, raw, keys.reply("r"))
     waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
-    await blocked(raw, 2)
+    await wait_until_blocked(raw, 2)
     proxy.cut(orphan=True)
     with pytest.raises(RedisUnreachableError):
         await waiting
     await queue.connection("killer").kill(reader)
-    assert await clients(raw, "far:reply") == []
+    assert await clients(raw, "proxied:reply") == []
 
 
 @pytest.mark.parametrize("wrong", [{b"id": b"999999999"}, {b"addr": b"127.0.0.1:1"}])
 async def test_kill_with_a_wrong_identity_kills_nothing(
     queue: QueueConnections, raw: redis.asyncio.Redis, wrong: dict[bytes, bytes]
 ) -> None:
-    """Id and address must both fit: after a restart of Redis the id may be somebody else's."""
+    """Id and address must both match: after a restart of Redis the id may belong to another client."""
     one, other = queue.connection("l1"), queue.connection("l2", identified=True)
     for connection in (one, other):
         await connection.call("ECHO", "x")
@@ -265,8 +265,10 @@ async def test_kill_with_a_wrong_identity_kills_nothing(
     assert sorted(each["name"] for each in await clients(raw, "test:l")) == ["test:l1", "test:l2"]
 
 
-async def test_an_unidentified_or_unused_link_is_not_killed(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
-    """A link that never asked for its identity cannot be killed, and trying is harmless."""
+async def test_an_unidentified_or_unused_connection_is_not_killed(
+    queue: QueueConnections, raw: redis.asyncio.Redis
+) -> None:
+    """A connection that never read its id cannot be killed, and an attempt is harmless."""
     one, other = queue.connection("l1"), queue.connection("l2")
     await other.call("ECHO", "x")
     await one.kill(other)
@@ -275,40 +277,40 @@ async def test_an_unidentified_or_unused_link_is_not_killed(queue: QueueConnecti
 
 
 async def test_a_dead_reader_takes_no_reply_once_it_is_killed(
-    far: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
+    proxied: QueueConnections, proxy: FaultProxy, queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """A blocking pop that Redis still holds open after its client is gone eats replies, until it is killed."""
-    reader = far.connection("reply", identified=True)
-    await leave_behind(proxy, reader, raw, keys.reply("r"))
+    """A blocking pop that Redis keeps open after its client is gone takes replies, until it is killed."""
+    reader = proxied.connection("reply", identified=True)
+    await orphan(proxy, reader, raw, keys.reply("r"))
     await queue.connection("killer").kill(reader)
-    await blocked(raw, 0)
+    await wait_until_blocked(raw, 0)
     await raw.execute_command("RPUSH", keys.reply("r"), "mine")
     assert await reader.pop(keys.reply("r"), 1) == b"mine"
 
 
 async def test_a_kill_that_did_not_arrive_can_be_tried_again(
-    far: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
+    proxied: QueueConnections, proxy: FaultProxy, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """When the killer's own connection fails, what was left behind is remembered for the next attempt."""
-    reader, killer = far.connection("reply", identified=True), far.connection("killer")
-    await leave_behind(proxy, reader, raw, keys.reply("r"))
+    """When the killer's own connection fails, the orphan is remembered for the next attempt."""
+    reader, killer = proxied.connection("reply", identified=True), proxied.connection("killer")
+    await orphan(proxy, reader, raw, keys.reply("r"))
     await killer.call("ECHO", "warm")
     proxy.silent = True
     with pytest.raises(RedisUnreachableError):
         await killer.kill(reader)
     proxy.silent = False
-    assert len(await clients(raw, "far:reply")) == 1
+    assert len(await clients(raw, "proxied:reply")) == 1
     await killer.kill(reader)
-    assert await clients(raw, "far:reply") == []
+    assert await clients(raw, "proxied:reply") == []
 
 
 async def test_unblock_ends_a_blocking_pop_at_once(
     queue: QueueConnections, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """The pop returns nothing, and the link goes on; a link that does not block is left alone."""
+    """The pop returns None, and the connection can be used again; one that does not block is not affected."""
     reader, one = queue.connection("reply", identified=True), queue.connection("unblock")
     waiting = asyncio.create_task(reader.pop(keys.reply("r"), 2))
-    await blocked(raw)
+    await wait_until_blocked(raw)
     await one.unblock(reader)
     done, _ = await asyncio.wait([waiting], timeout=1)
     assert done
@@ -319,7 +321,7 @@ async def test_unblock_ends_a_blocking_pop_at_once(
 
 
 async def test_scripts_are_sent_again_after_script_flush(queue: QueueConnections, worker: Worker) -> None:
-    """A Redis that has forgotten the scripts gets them with the next call, calls at once keep their order."""
+    """The next call sends the scripts again to a Redis that has lost them; concurrent calls keep their order."""
     gateway = Gateway(queue.connection("submit"), queue.keys)
     await gateway.add(request())
     await queue.connection("flush").call("SCRIPT", "FLUSH")
@@ -330,7 +332,7 @@ async def test_scripts_are_sent_again_after_script_flush(queue: QueueConnections
 
 
 async def test_a_server_that_is_gone_and_comes_back() -> None:
-    """While nobody listens calls are unreachable at once; afterwards the same link works."""
+    """Without a server calls raise RedisUnreachableError at once; afterwards the same connection works."""
     with Server() as server:
         queue = QueueConnections(QueueSettings(redis_url=server.url, redis_timeout_s=1), "gone", "test")
         connection = queue.connection("calls", identified=True)
@@ -348,8 +350,8 @@ async def test_a_server_that_is_gone_and_comes_back() -> None:
 async def test_a_script_that_only_reads_is_called_as_such(
     queue: QueueConnections, raw: redis.asyncio.Redis, server_version: Version
 ) -> None:
-    """Where Redis can tell; so who may read alone may call it. 6.2 cannot, and is asked once."""
-    connection = queue.connection("pulse")
+    """Redis 7.0 gets EVALSHA_RO, so that a read-only user may call it. 6.2 rejects it, and gets it once."""
+    connection = queue.connection("stats")
     await raw.script_flush()
     await raw.config_resetstat()
     for _ in range(3):
@@ -361,7 +363,7 @@ async def test_a_script_that_only_reads_is_called_as_such(
 
 
 async def test_a_server_that_refuses_more_clients(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
-    """At `maxclients` a new link is unreachable, not hanging; with room again it works."""
+    """At `maxclients` a new connection raises RedisUnreachableError and does not hang; with room again it works."""
     await raw.ping()
     before: Any = (await raw.config_get("maxclients"))["maxclients"]
     await raw.config_set("maxclients", 1)
@@ -374,10 +376,8 @@ async def test_a_server_that_refuses_more_clients(queue: QueueConnections, raw: 
     assert await connection.call("ECHO", "x") == b"x"
 
 
-async def test_a_connection_says_nothing_that_nobody_asked_for(
-    queue: QueueConnections, raw: redis.asyncio.Redis
-) -> None:
-    """Opening a link and calling sends its name, its own id and the calls: no HELLO, no PING, no library's name."""
+async def test_a_connection_sends_only_what_is_needed(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
+    """A new connection sends its name, its id request and the calls: no HELLO, no PING, no library name."""
     await raw.config_resetstat()
     connection: RedisConnection = queue.connection("quiet", identified=True)
     for _ in range(3):
@@ -387,13 +387,13 @@ async def test_a_connection_says_nothing_that_nobody_asked_for(
     sent.pop("info", None)
     assert sent.pop("auth", 0) == int(users_are_on())
     assert {name.split("|")[0]: calls for name, calls in sent.items() if name != "config|resetstat"} in (
-        {"echo": 3, "client": 2, "config": 1},  # 6.2 does not tell subcommands apart
+        {"echo": 3, "client": 2, "config": 1},  # 6.2 does not distinguish subcommands
         {"echo": 3, "client": 1},
     )
 
 
 async def test_the_options_of_a_connection_are_explicit(queue: QueueConnections) -> None:
-    """No retries, no health checks, RESP2, no decoding, and a bound on every wait."""
+    """No retries, no health checks, RESP2, no decoding, and a timeout for every wait."""
     raw_connection = queue.connection("calls")._connection
     assert raw_connection.retry.get_retries() == 0
     assert not raw_connection.retry_on_error
@@ -403,8 +403,8 @@ async def test_the_options_of_a_connection_are_explicit(queue: QueueConnections)
     assert raw_connection.socket_timeout == raw_connection.socket_connect_timeout == queue.settings.redis_timeout_s
 
 
-async def test_each_link_is_one_connection(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
-    """However much goes on, a process has as many connections as links, and none after it closed them."""
+async def test_each_redis_connection_is_one_connection(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
+    """Whatever the load, a process has one connection for each RedisConnection, and none after closing them."""
     connections = [queue.connection(f"c{i}") for i in range(3)]
     await asyncio.gather(*(connection.call("ECHO", "x") for connection in connections for _ in range(20)))
     assert sorted(each["name"] for each in await clients(raw, "test:c")) == ["test:c0", "test:c1", "test:c2"]

@@ -1,4 +1,4 @@
-"""Dead letters: written by the commit that gives an entry up, read and mended by people."""
+"""Dead letters: written by the commit that gives an entry up, read and repaired by people."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from tests.integration.queue.actors import BUDGET_MS, Gateway, Worker, request
 from tests.integration.queue.conftest import Lane
 
 pytestmark = [pytest.mark.redis, pytest.mark.leaves_dead_letters, pytest.mark.asyncio]
-PLAYS = "admin"
+USER = "admin"
 
 ERROR = "input_failed: it kills"
 
 
 async def dead(queue: QueueConnections) -> list[dead_letters.DeadLetter]:
-    """All dead letters, newest first."""
+    """Returns all dead letters, newest first."""
     return await dead_letters.read(queue.connection("dead"), queue.keys, 10_000)
 
 
 async def test_an_entry_given_up_is_answered_and_kept(
     queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
-    """Its letter says what it was, how often it began, of what it died, where and when; the lane is clean."""
-    asked = request(n=2)._replace(tenant="acme")
-    await gateway.add(asked)
+    """The letter holds the entry, its attempts, its error, the worker and the time; the lane is clean."""
+    submission = request(n=2)._replace(tenant="acme")
+    await gateway.add(submission)
     before = await worker.now_ms()
     (entry,) = [each._replace(attempts=3) for each in await worker.claim()]
     assert await worker.give_up([entry]) == [True]
     (letter,) = await dead(queue)
-    assert (letter.request_id, letter.inputs, letter.attempts) == (asked.request_id, 2, 3)
+    assert (letter.request_id, letter.inputs, letter.attempts) == (submission.request_id, 2, 3)
     assert (letter.worker, letter.error, letter.lane) == ("worker-1", ERROR, "interactive")
     assert letter.entry_id.encode() == entry.ref.entry_id
     assert letter.submitted_ms <= before <= letter.died_ms <= await worker.now_ms()
     assert letter.body == entry.body
-    assert len(await lane.replies(asked.request_id)) == 1
+    assert len(await lane.replies(submission.request_id)) == 1
     assert (await lane.length(), await lane.backlog()) == (0, (0, 0))
     fields: Any = await lane.client.xrange(queue.keys.dead)
     assert fields[0][1][b"tenant"] == b"acme"
@@ -51,7 +51,7 @@ async def test_an_entry_given_up_is_answered_and_kept(
 async def test_only_the_commit_that_counts_writes_a_letter(
     queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker
 ) -> None:
-    """Of two workers that give an entry up there is one letter, and none where an answer was faster."""
+    """If two workers give an entry up there is one letter, and none if an answer came first."""
     await gateway.add(request(), request())
     mine = await worker.claim()
     theirs = await other.reclaim()
@@ -63,7 +63,7 @@ async def test_only_the_commit_that_counts_writes_a_letter(
 
 
 async def test_an_answer_writes_no_letter(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
-    """Nor does the removal of an entry that names no request."""
+    """Neither an answer nor the removal of an entry without a request writes a letter."""
     refs = await gateway.add(request(), request())
     entries = await worker.claim()
     await worker.commit(entries[:1])
@@ -71,21 +71,21 @@ async def test_an_answer_writes_no_letter(queue: QueueConnections, gateway: Gate
     assert await dead(queue) == []
 
 
-@pytest.mark.parametrize("most", [0, 3])
-async def test_the_last_letters_are_kept(queue: QueueConnections, gateway: Gateway, worker: Worker, most: int) -> None:
-    """So many as the worker's setting says; with 0 none."""
+@pytest.mark.parametrize("limit", [0, 3])
+async def test_the_last_letters_are_kept(queue: QueueConnections, gateway: Gateway, worker: Worker, limit: int) -> None:
+    """The last `max_dead_letters` letters are kept; none with 0."""
     await gateway.add(*(request() for _ in range(5)))
     entries = await worker.claim()
-    await worker.give_up(entries, max_dead_letters=most)
+    await worker.give_up(entries, max_dead_letters=limit)
     kept = [letter.entry_id.encode() for letter in await dead(queue)]
-    assert kept == [entry.ref.entry_id for entry in reversed(entries)][:most]
-    assert await dead_letters.count(queue.connection("count"), queue.keys) == most
+    assert kept == [entry.ref.entry_id for entry in reversed(entries)][:limit]
+    assert await dead_letters.count(queue.connection("count"), queue.keys) == limit
 
 
 async def test_giving_up_works_when_memory_is_full(
     queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
-    """The answer and the letter are written all the same: what they replace is larger."""
+    """The answer and the letter are written even then: the entry that they replace is larger."""
     await gateway.add(request())
     entries = await worker.claim()
     await raw.config_set("maxmemory", 1)
@@ -97,7 +97,7 @@ async def test_giving_up_works_when_memory_is_full(
 
 
 async def test_a_long_body_is_not_kept(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
-    """The letter says so by having none, and cannot be run again."""
+    """A letter of an entry with a long body has none, and cannot be run again."""
     body = encode_body(Body(EMBED, ("x" * consumer.MAX_DEAD_BODY_BYTES,)))
     await gateway.add(Submission("long", (NewEntry(0, 1, 10, body),), BUDGET_MS))
     await worker.give_up(await worker.claim())
@@ -108,12 +108,12 @@ async def test_a_long_body_is_not_kept(queue: QueueConnections, gateway: Gateway
     assert len(await dead(queue)) == 1
 
 
-async def test_a_letter_is_run_again_as_a_request_of_its_own(
+async def test_a_letter_is_run_again_as_a_new_request(
     queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
-    """Under the new id, with a new deadline, its attempts forgotten. The letter stays: it may not be answered."""
-    asked = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme", traceparent="of its trace")
-    await gateway.add(asked)
+    """The copy has a new id, a new deadline and no attempts. The letter stays: the copy may not be answered."""
+    submission = request(n=2, cost=7, bell="rb:{q}:bell:gone")._replace(tenant="acme", traceparent="of its trace")
+    await gateway.add(submission)
     (entry,) = await worker.claim()
     await worker.give_up([entry._replace(attempts=3)])
     (letter,) = await dead(queue)
@@ -133,7 +133,7 @@ async def test_a_letter_is_run_again_as_a_request_of_its_own(
 
 
 async def test_what_is_not_there_is_neither_found_nor_run_nor_deleted(queue: QueueConnections) -> None:
-    """An id that is none is no error of Redis."""
+    """An invalid id is no error of Redis: no letter is found, run or deleted."""
     connection = queue.connection("dead")
     for letter_id in ("1-1", "nonsense", "-", "+", ""):
         assert await dead_letters.find(connection, queue.keys, letter_id) is None
@@ -142,7 +142,7 @@ async def test_what_is_not_there_is_neither_found_nor_run_nor_deleted(queue: Que
 
 
 async def test_letters_are_purged_by_id(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
-    """Those that are named, and no others."""
+    """Exactly the letters with the given ids are deleted."""
     await gateway.add(*(request() for _ in range(3)))
     await worker.give_up(await worker.claim())
     connection, letters = queue.connection("dead"), await dead(queue)
@@ -151,8 +151,8 @@ async def test_letters_are_purged_by_id(queue: QueueConnections, gateway: Gatewa
     assert await dead_letters.find(connection, queue.keys, letters[1].letter_id) == letters[1]
 
 
-async def test_a_letter_that_somebody_wrote_by_hand_is_read(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
-    """What is missing is empty, and what is no number counts as 0."""
+async def test_a_letter_written_by_hand_is_read(queue: QueueConnections, raw: redis.asyncio.Redis) -> None:
+    """Missing fields are empty, and invalid numbers count as 0."""
     await raw.xadd(queue.keys.dead, {"n": "many", "entry": "x", "error": b"\xff"})
     (letter,) = await dead(queue)
     assert (letter.inputs, letter.attempts, letter.submitted_ms, letter.worker, letter.body) == (0, 0, 0, "", None)

@@ -1,4 +1,4 @@
-"""Jobs in Redis: made once, fed into the lanes as there is room, answered into their results, ended once."""
+"""Jobs in Redis: created once, fed into the lanes as there is capacity, answered into their results, ended once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-ROOM = JobCapacity(10_000, 1_600, 0.9)
-WIDE = FeedWindow(1_024, 10**9)
+CAPACITY = JobCapacity(10_000, 1_600, 0.9)
+WINDOW = FeedWindow(1_024, 10**9)
 PER_ENTRY = 4
 
 
 def vectors(entry: Entry) -> bytes:
-    """Returns the reply to an entry: for each input, its index in the job as its one number."""
+    """Returns the reply to an entry: for each input, its index in the job as a vector of one number."""
     data = array("f", range(entry.position, entry.position + entry.ref.n)).tobytes()
     return encode_reply(Vectors(entry.request_id, entry.position, entry.ref.n, 1, data))
 
@@ -45,40 +45,42 @@ def failure(entry: Entry) -> bytes:
 
 
 @dataclass
-class Office:
-    """Makes jobs, and feeds the lanes with them, as workers do."""
+class JobClient:
+    """Creates jobs, and feeds them into the lanes as workers do."""
 
     connection: RedisConnection
-    floor: RedisConnection
+    worker_connection: RedisConnection
     keys: Keys
 
     async def upload(self, inputs: int, job_id: str = "") -> JobSpec:
-        """Brings the inputs of a job; each text names its index."""
+        """Uploads the inputs of a job; each text names its index."""
         job_id = job_id or secrets.token_hex(16)
         new_entries = [self.new_entry(start, min(PER_ENTRY, inputs - start)) for start in range(0, inputs, PER_ENTRY)]
         await jobs.upload(self.connection, self.keys, job_id, new_entries)
         return JobSpec(job_id, len(new_entries), 0, inputs, PER_ENTRY, "ann", "ann")
 
     def new_entry(self, start: int, n: int) -> NewEntry:
-        """Returns an entry of a job; an input counts for ten tokens."""
+        """Returns an entry of a job; an input has ten tokens."""
         return NewEntry(start, n, 10 * n, encode_body(Body(EMBED, tuple(f"text {start + i}" for i in range(n)))))
 
-    async def made(self, inputs: int, wide: FeedWindow = WIDE, **how: Any) -> str:  # noqa: ANN401 - fields of Making
-        """Makes a job that must be taken; returns its id."""
-        making = replace(await self.upload(inputs), **how)
-        assert await self.make(making, wide) == CreateResult("ok", making.job_id)
-        return making.job_id
+    async def create_job(self, inputs: int, window: FeedWindow = WINDOW, **fields: Any) -> str:  # noqa: ANN401 - fields of JobSpec
+        """Creates a job that must be accepted; returns its id."""
+        spec = replace(await self.upload(inputs), **fields)
+        assert await self.create(spec, window) == CreateResult("ok", spec.job_id)
+        return spec.job_id
 
-    async def make(self, making: JobSpec, wide: FeedWindow = WIDE, room: JobCapacity = ROOM) -> CreateResult:
-        """Makes a job of what was uploaded."""
-        return await jobs.create(self.connection, self.keys, making, room, wide)
+    async def create(
+        self, spec: JobSpec, window: FeedWindow = WINDOW, capacity: JobCapacity = CAPACITY
+    ) -> CreateResult:
+        """Creates a job from the uploaded inputs."""
+        return await jobs.create(self.connection, self.keys, spec, capacity, window)
 
-    async def feed(self, wide: FeedWindow = WIDE) -> FeedResult:
+    async def feed(self, window: FeedWindow = WINDOW) -> FeedResult:
         """Feeds the lanes."""
-        return await jobs.feed(self.floor, self.keys, wide)
+        return await jobs.feed(self.worker_connection, self.keys, window)
 
     async def job(self, job_id: str) -> Job:
-        """Returns a job that must be there."""
+        """Returns a job that must exist."""
         found = await jobs.find(self.connection, self.keys, job_id)
         assert found is not None
         return found
@@ -101,28 +103,28 @@ class Office:
 
 
 @pytest.fixture
-def office(queue: QueueConnections, floor: QueueConnections) -> Office:
-    """Where jobs are made."""
-    return Office(queue.connection("office"), floor.connection("feed"), queue.keys)
+def job_client(queue: QueueConnections, worker_queue: QueueConnections) -> JobClient:
+    """A client that creates jobs."""
+    return JobClient(queue.connection("jobs"), worker_queue.connection("feed"), queue.keys)
 
 
 @pytest_asyncio.fixture(autouse=True)
-async def emptied(queue: QueueConnections) -> AsyncIterator[None]:
-    """Ends what a test leaves open."""
+async def end_jobs(queue: QueueConnections) -> AsyncIterator[None]:
+    """Ends the jobs that a test leaves open."""
     yield
     connection = queue.connection("end")
     for each in await jobs.latest(connection, queue.keys, 100):
         await jobs.cancel(connection, queue.keys, each.job_id)
 
 
-async def announced(office: Office) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """Returns what the results stream says."""
-    found = await office.connection.call("XRANGE", office.keys.results, "-", "+")
+async def results(job_client: JobClient) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Returns the elements of the results stream."""
+    found = await job_client.connection.call("XRANGE", job_client.keys.results, "-", "+")
     return [(entry_id, dict(zip(flat[::2], flat[1::2], strict=True))) for entry_id, flat in found]
 
 
 async def claim(worker: Worker) -> tuple[Entry, ...]:
-    """Claims all that there is, bulk too."""
+    """Claims all entries, including bulk."""
     claimed = await consumer.claim(worker.connection, worker.keys, worker.name, ClaimBudget(256, 10**9, 1, 0))
     assert claimed.malformed == ()
     return claimed.entries
@@ -131,31 +133,31 @@ async def claim(worker: Worker) -> tuple[Entry, ...]:
 async def answer(worker: Worker, entries: Sequence[Entry], *, fail: bool = False, revision: str = "") -> list[bool]:
     """Answers entries with vectors, or errors."""
     replies = [EntryAnswer(each, failure(each) if fail else vectors(each), failed=fail) for each in entries]
-    how = CommitOptions(worker.name, GRACE_MS, revision=revision)
-    return await consumer.commit(worker.connection, worker.keys, replies, how)
+    options = CommitOptions(worker.name, GRACE_MS, revision=revision)
+    return await consumer.commit(worker.connection, worker.keys, replies, options)
 
 
-async def test_a_job_names_the_revisions_that_it_has_had(office: Office, worker: Worker) -> None:
-    """Each once, in the order in which they came; what has failed has none."""
-    job_id = await office.made(4 * PER_ENTRY)
+async def test_a_job_lists_its_revisions(job_client: JobClient, worker: Worker) -> None:
+    """Each revision is listed once, in order; a failure adds none."""
+    job_id = await job_client.create_job(4 * PER_ENTRY)
     entries = await claim(worker)
-    assert (await office.job(job_id)).revisions == ()
+    assert (await job_client.job(job_id)).revisions == ()
     for entry, revision in zip(entries, ("b", "a.1", "b", ""), strict=True):
         await answer(worker, [entry], revision=revision)
-    assert (await office.job(job_id)).revisions == ("b", "a.1")
-    failed = await office.made(PER_ENTRY)
+    assert (await job_client.job(job_id)).revisions == ("b", "a.1")
+    failed = await job_client.create_job(PER_ENTRY)
     await answer(worker, await claim(worker), fail=True, revision="c")
-    assert ((await office.job(failed)).status, (await office.job(failed)).revisions) == ("failed", ())
+    assert ((await job_client.job(failed)).status, (await job_client.job(failed)).revisions) == ("failed", ())
 
 
-async def test_a_job_from_end_to_end(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """It is queued, runs, and is done; its vectors are in order, and nothing of it is left in the lane."""
-    job_id = await office.made(10)
-    assert (await office.job(job_id)).status == "queued"
+async def test_a_job_from_end_to_end(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """A job is queued, runs, and is done; its vectors are in order, and none of its entries stays in the lane."""
+    job_id = await job_client.create_job(10)
+    assert (await job_client.job(job_id)).status == "queued"
     assert await bulk_lane.length() == 3
     assert (await bulk_lane.fields())[0].keys() >= {b"job", b"id", b"pos", b"tenant"}
     assert await bulk_lane.backlog() == (10, 100)
-    assert await office.owed() == {"inputs": 10, "entries": 3, "tokens": 100}
+    assert await job_client.owed() == {"inputs": 10, "entries": 3, "tokens": 100}
     entries = await claim(worker)
     assert [(each.request_id, each.position, each.ref.n, each.job) for each in entries] == [
         (job_id, 0, 4, True),
@@ -163,42 +165,42 @@ async def test_a_job_from_end_to_end(office: Office, worker: Worker, bulk_lane: 
         (job_id, 8, 2, True),
     ]
     assert await answer(worker, entries[2:]) == [True]
-    job = await office.job(job_id)
+    job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed, job.started_ms is not None) == ("running", 2, 0, True)
     assert await answer(worker, entries[:2]) == [True, True]
-    job = await office.job(job_id)
+    job = await job_client.job(job_id)
     assert (job.status, job.done, job.n, job.owner) == ("done", 10, 10, "ann")
-    assert await office.numbers(job) == list(map(float, range(10)))
-    assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.numbers(job) == list(map(float, range(10)))
+    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
     assert await bulk_lane.length() == 0
     assert await bulk_lane.backlog() == (0, 0)
-    (result,) = await announced(office)
+    (result,) = await results(job_client)
     assert result[1] == {b"id": job_id.encode(), b"status": b"done", b"n": b"10", b"done": b"10", b"failed": b"0"}
     for part in ("", ":out"):
-        assert 0 < await bulk_lane.client.pttl(f"{office.keys.job(job_id)}{part}") <= job.ttl_ms
-    assert await bulk_lane.client.exists(*(f"{office.keys.job(job_id)}:{part}" for part in ("in", "fed"))) == 0
+        assert 0 < await bulk_lane.client.pttl(f"{job_client.keys.job(job_id)}{part}") <= job.ttl_ms
+    assert await bulk_lane.client.exists(*(f"{job_client.keys.job(job_id)}:{part}" for part in ("in", "fed"))) == 0
 
 
-async def test_a_commit_counts_once(office: Office, worker: Worker, other: Worker) -> None:
-    """The second answer to an entry changes nothing, whoever gives it, before the job has ended and after."""
-    job_id = await office.made(8)
+async def test_a_commit_counts_once(job_client: JobClient, worker: Worker, other: Worker) -> None:
+    """The second answer to an entry changes nothing, from any worker, before the job has ended and after."""
+    job_id = await job_client.create_job(8)
     entries = await claim(worker)
     again = await other.reclaim()
     assert await answer(worker, entries[:1]) == [True]
     assert await answer(other, again[:1], fail=True) == [False]
-    assert ((await office.job(job_id)).done, (await office.job(job_id)).failed) == (4, 0)
+    assert ((await job_client.job(job_id)).done, (await job_client.job(job_id)).failed) == (4, 0)
     assert await answer(other, again[1:]) == [True]
     assert await answer(worker, entries, fail=True) == [False, False]
-    job = await office.job(job_id)
+    job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 8, 0)
-    assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
-    assert len(await worker.connection.call("XRANGE", office.keys.results, "-", "+")) == 1
+    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert len(await worker.connection.call("XRANGE", job_client.keys.results, "-", "+")) == 1
 
 
-async def test_no_more_is_in_the_lanes_than_fits(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """The rest waits beside them, and comes as answers make room."""
+async def test_no_more_is_in_the_lanes_than_fits(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """The rest waits beside the lanes, and is fed as answers make capacity."""
     narrow = FeedWindow(1_024, 100)
-    job_id = await office.made(40, narrow)
+    job_id = await job_client.create_job(40, narrow)
     assert await bulk_lane.length() == 3  # 120 tokens: the first that is not under the bound is the last
     done = 0
     while done < 40:
@@ -206,272 +208,282 @@ async def test_no_more_is_in_the_lanes_than_fits(office: Office, worker: Worker,
         entries = await claim(worker)
         await answer(worker, entries)
         done += sum(each.ref.n for each in entries)
-        await office.feed(narrow)
-    job = await office.job(job_id)
-    assert (job.status, await office.numbers(job)) == ("done", list(map(float, range(40))))
+        await job_client.feed(narrow)
+    job = await job_client.job(job_id)
+    assert (job.status, await job_client.numbers(job)) == ("done", list(map(float, range(40))))
 
 
-async def test_a_large_entry_passes_alone(office: Office, bulk_lane: Lane) -> None:
-    """What is over the bound by itself comes when nothing else of jobs is there."""
-    await office.made(8, FeedWindow(1_024, 1))
+async def test_a_large_entry_passes_alone(job_client: JobClient, bulk_lane: Lane) -> None:
+    """An entry above the bound is fed when no other entry of a job is in the lanes."""
+    await job_client.create_job(8, FeedWindow(1_024, 1))
     assert await bulk_lane.length() == 1
-    assert (await office.feed(FeedWindow(1_024, 1))).entries == 0
+    assert (await job_client.feed(FeedWindow(1_024, 1))).entries == 0
 
 
-async def test_jobs_take_turns(office: Office, worker: Worker) -> None:
-    """A small job does not wait for a large one that came before: that of the least tokens goes first."""
+async def test_jobs_take_turns(job_client: JobClient, worker: Worker) -> None:
+    """A small job does not wait for a large earlier one: the job with the fewest tokens fed comes first."""
     narrow = FeedWindow(4, 10**9)
-    large, small = await office.made(200, narrow), await office.made(16, narrow)
+    large, small = await job_client.create_job(200, narrow), await job_client.create_job(16, narrow)
     order: list[str] = []
     for _ in range(5):
         entries = await claim(worker)
         order += [each.request_id for each in entries]
         await answer(worker, entries)
-        await office.feed(narrow)
-    assert (await office.job(small)).status == "done"
-    assert (await office.job(large)).status == "running"
-    assert order[:4] == [large] * 4  # nobody else was there
+        await job_client.feed(narrow)
+    assert (await job_client.job(small)).status == "done"
+    assert (await job_client.job(large)).status == "running"
+    assert order[:4] == [large] * 4  # there was no other job
     assert order[4:12].count(small) == 4
 
 
-async def test_an_idempotency_key_makes_one_job(office: Office) -> None:
-    """The same is asked for again, at once by two, and later: there is one job; something else is told apart."""
-    first, second = await office.upload(4), await office.upload(4)
+async def test_an_idempotency_key_makes_one_job(job_client: JobClient) -> None:
+    """An equal request, concurrent or later, creates no second job; a different request is reported."""
+    first, second = await job_client.upload(4), await job_client.upload(4)
     keyed: dict[str, Any] = {"idempotency": "k" * 8, "digest": "d1"}
-    made = await asyncio.gather(office.make(replace(first, **keyed)), office.make(replace(second, **keyed)))
-    assert list(made) == [CreateResult("ok", first.job_id), CreateResult("same", first.job_id)]
-    assert await office.make(replace(await office.upload(4), **keyed)) == CreateResult("same", first.job_id)
-    assert await office.make(replace(await office.upload(4), idempotency="k" * 8, digest="d2")) == CreateResult(
-        "different", first.job_id
+    created = await asyncio.gather(
+        job_client.create(replace(first, **keyed)), job_client.create(replace(second, **keyed))
     )
-    assert [each.job_id for each in await jobs.latest(office.connection, office.keys, 10)] == [first.job_id]
-    assert await office.connection.call("EXISTS", f"{office.keys.job(second.job_id)}:in") == 0
+    assert list(created) == [CreateResult("ok", first.job_id), CreateResult("same", first.job_id)]
+    assert await job_client.create(replace(await job_client.upload(4), **keyed)) == CreateResult("same", first.job_id)
+    assert await job_client.create(
+        replace(await job_client.upload(4), idempotency="k" * 8, digest="d2")
+    ) == CreateResult("different", first.job_id)
+    assert [each.job_id for each in await jobs.latest(job_client.connection, job_client.keys, 10)] == [first.job_id]
+    assert await job_client.connection.call("EXISTS", f"{job_client.keys.job(second.job_id)}:in") == 0
 
 
-async def test_inputs_that_cannot_be_run(office: Office, worker: Worker) -> None:
-    """They have failed when the job is made; one that has no others has ended then."""
+async def test_inputs_that_cannot_be_run(job_client: JobClient, worker: Worker) -> None:
+    """They have failed when the job is created; a job without other inputs has then ended."""
     job_id = secrets.token_hex(16)
-    new_entries = [office.new_entry(0, 2), office.new_entry(3, 1), office.new_entry(4, 4)]
+    new_entries = [job_client.new_entry(0, 2), job_client.new_entry(3, 1), job_client.new_entry(4, 4)]
     bad = Failure(job_id, 2, 1, "invalid_request", "The text is empty.")
-    for _ in range(2):  # the answer to the first was lost
-        await jobs.upload(office.connection, office.keys, job_id, new_entries, [bad])
-    assert await office.make(JobSpec(job_id, 3, 1, 8, PER_ENTRY)) == CreateResult("ok", job_id)
-    assert (await office.job(job_id)).failed == 1
-    assert (await office.owed())["inputs"] == 7
+    for _ in range(2):  # the reply to the first was lost
+        await jobs.upload(job_client.connection, job_client.keys, job_id, new_entries, [bad])
+    assert await job_client.create(JobSpec(job_id, 3, 1, 8, PER_ENTRY)) == CreateResult("ok", job_id)
+    assert (await job_client.job(job_id)).failed == 1
+    assert (await job_client.owed())["inputs"] == 7
     entries = await claim(worker)
     assert [(each.position, each.ref.n) for each in entries] == [(0, 2), (3, 1), (4, 4)]
     await answer(worker, entries)
-    job = await office.job(job_id)
+    job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 7, 1)
-    assert await office.numbers(job) == [0, 1, 3, 4, 5, 6, 7]
-    found = await jobs.replies(office.connection, office.keys, job, 2, 4)
+    assert await job_client.numbers(job) == [0, 1, 3, 4, 5, 6, 7]
+    found = await jobs.replies(job_client.connection, job_client.keys, job, 2, 4)
     assert [(each.position, each.n, type(each)) for each in found] == [(2, 1, Failure), (3, 1, Vectors)]
     none = secrets.token_hex(16)
-    await jobs.upload(office.connection, office.keys, none, [], [bad._replace(position=0)])
-    assert (await office.make(JobSpec(none, 0, 1, 1, PER_ENTRY))).status == "ok"
-    assert (await office.job(none)).status == "failed"
-    assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    await jobs.upload(job_client.connection, job_client.keys, none, [], [bad._replace(position=0)])
+    assert (await job_client.create(JobSpec(none, 0, 1, 1, PER_ENTRY))).status == "ok"
+    assert (await job_client.job(none)).status == "failed"
+    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
-async def test_a_repeated_make_changes_nothing(office: Office, bulk_lane: Lane) -> None:
-    """Its answer was lost."""
-    making = await office.upload(8)
-    assert [await office.make(making) for _ in range(3)] == [CreateResult("ok", making.job_id)] * 3
-    assert await office.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
+async def test_a_repeated_creation_changes_nothing(job_client: JobClient, bulk_lane: Lane) -> None:
+    """A creation whose reply was lost may be repeated."""
+    spec = await job_client.upload(8)
+    assert [await job_client.create(spec) for _ in range(3)] == [CreateResult("ok", spec.job_id)] * 3
+    assert await job_client.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
     assert await bulk_lane.length() == 2
 
 
-async def test_what_was_made_is_not_forgotten(office: Office, bulk_lane: Lane) -> None:
-    """Whoever made it may not have heard of it, and another who sent the same has: only an upload goes."""
-    job_id, unmade = await office.made(8), (await office.upload(8)).job_id
-    await jobs.discard_upload(office.connection, office.keys, job_id)
-    await jobs.discard_upload(office.connection, office.keys, unmade)
-    assert (await office.job(job_id)).status == "queued"
+async def test_a_created_job_is_not_discarded(job_client: JobClient, bulk_lane: Lane) -> None:
+    """Only an upload is discarded: a created job may be known to another client, even if its creator lost the reply."""
+    job_id, unmade = await job_client.create_job(8), (await job_client.upload(8)).job_id
+    await jobs.discard_upload(job_client.connection, job_client.keys, job_id)
+    await jobs.discard_upload(job_client.connection, job_client.keys, unmade)
+    assert (await job_client.job(job_id)).status == "queued"
     assert await bulk_lane.length() == 2
-    parts = [f"{office.keys.job(unmade)}{part}" for part in ("", ":in", ":todo", ":out", ":failed")]
+    parts = [f"{job_client.keys.job(unmade)}{part}" for part in ("", ":in", ":todo", ":out", ":failed")]
     assert await bulk_lane.client.exists(*parts) == 0
 
 
 @pytest.mark.leaves_anything
-async def test_a_damaged_job_is_in_nobodys_way(office: Office, gateway: Gateway, worker: Worker, lane: Lane) -> None:
-    """Somebody took a field away: what is answered with it in one commit is answered."""
-    job_id = await office.made(4)
-    asked = request()
-    await gateway.add(asked)
+async def test_a_damaged_job_does_not_block_others(
+    job_client: JobClient, gateway: Gateway, worker: Worker, lane: Lane
+) -> None:
+    """If a job lacks a field, the other entries of the same commit are still answered."""
+    job_id = await job_client.create_job(4)
+    submission = request()
+    await gateway.add(submission)
     entries = await claim(worker)
-    await lane.client.hdel(office.keys.job(job_id), "n")
+    await lane.client.hdel(job_client.keys.job(job_id), "n")
     await answer(worker, sorted(entries, key=lambda each: not each.job))
-    assert len(await lane.replies(asked.request_id)) == 1
+    assert len(await lane.replies(submission.request_id)) == 1
     assert await lane.owners() == {}
 
 
-async def test_what_is_not_whole_is_no_job(office: Office) -> None:
-    """A portion went while others came: Redis lost its data, or it took too long."""
-    making = await office.upload(8)
-    await office.connection.call("HDEL", f"{office.keys.job(making.job_id)}:in", 4)
-    assert (await office.make(making)).status == "lost"
-    assert await jobs.find(office.connection, office.keys, making.job_id) is None
-    unmade = await office.upload(8)
-    assert await jobs.find(office.connection, office.keys, unmade.job_id) is None
-    assert 0 < await office.floor.call("PTTL", office.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
-    await jobs.discard_upload(office.connection, office.keys, unmade.job_id)
-    assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+async def test_an_incomplete_upload_is_no_job(job_client: JobClient) -> None:
+    """A job with missing inputs is not created: Redis lost its data, or the upload took too long."""
+    spec = await job_client.upload(8)
+    await job_client.connection.call("HDEL", f"{job_client.keys.job(spec.job_id)}:in", 4)
+    assert (await job_client.create(spec)).status == "lost"
+    assert await jobs.find(job_client.connection, job_client.keys, spec.job_id) is None
+    unmade = await job_client.upload(8)
+    assert await jobs.find(job_client.connection, job_client.keys, unmade.job_id) is None
+    assert 0 < await job_client.worker_connection.call("PTTL", job_client.keys.job(unmade.job_id)) <= jobs.UPLOAD_TTL_MS
+    await jobs.discard_upload(job_client.connection, job_client.keys, unmade.job_id)
+    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
-async def test_jobs_are_bounded(office: Office, raw: redis.asyncio.Redis) -> None:
-    """By the inputs that all are owed, and by what their results will take of Redis' memory."""
-    await office.made(8)
-    assert (await office.make(await office.upload(4), room=JobCapacity(11, 1_600, 0.9))).status == "full"
-    assert (await office.make(await office.upload(4), room=JobCapacity(12, 1_600, 0.9))).status == "ok"
+async def test_jobs_are_bounded(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
+    """Jobs are bounded by the inputs owed to all, and by the memory that their results will use in Redis."""
+    await job_client.create_job(8)
+    assert (await job_client.create(await job_client.upload(4), capacity=JobCapacity(11, 1_600, 0.9))).status == "full"
+    assert (await job_client.create(await job_client.upload(4), capacity=JobCapacity(12, 1_600, 0.9))).status == "ok"
     used = int((await raw.info("memory"))["used_memory"])
     await raw.config_set("maxmemory", 2 * used)
     try:
-        assert (await office.make(await office.upload(4), room=JobCapacity(10_000, used // 10, 0.9))).status == "full"
-        assert (await office.make(await office.upload(4), room=JobCapacity(10_000, 1_600, 0.9))).status == "ok"
+        assert (
+            await job_client.create(await job_client.upload(4), capacity=JobCapacity(10_000, used // 10, 0.9))
+        ).status == "full"
+        assert (
+            await job_client.create(await job_client.upload(4), capacity=JobCapacity(10_000, 1_600, 0.9))
+        ).status == "ok"
     finally:
         await raw.config_set("maxmemory", 0)
 
 
-async def test_nothing_is_taken_when_memory_is_full(office: Office, raw: redis.asyncio.Redis) -> None:
-    """Redis refuses the inputs, and a job that it holds still ends."""
-    making = await office.upload(4)
+async def test_no_job_is_created_when_memory_is_full(job_client: JobClient, raw: redis.asyncio.Redis) -> None:
+    """Redis refuses the inputs, and an uploaded job is not created."""
+    spec = await job_client.upload(4)
     await raw.config_set("maxmemory", 1)
     try:
         with pytest.raises(RedisUnreachableError):
-            await office.upload(4)
-        assert (await office.make(making)).status == "full"
+            await job_client.upload(4)
+        assert (await job_client.create(spec)).status == "full"
     finally:
         await raw.config_set("maxmemory", 0)
-    assert await jobs.find(office.connection, office.keys, making.job_id) is None
+    assert await jobs.find(job_client.connection, job_client.keys, spec.job_id) is None
 
 
-async def test_results_are_stored_when_memory_is_full(office: Office, worker: Worker, raw: redis.asyncio.Redis) -> None:
-    """Their room was seen to when the job was taken."""
-    job_id = await office.made(8)
+async def test_results_are_stored_when_memory_is_full(
+    job_client: JobClient, worker: Worker, raw: redis.asyncio.Redis
+) -> None:
+    """Their memory was reserved when the job was created."""
+    job_id = await job_client.create_job(8)
     entries = await claim(worker)
     await raw.config_set("maxmemory", 1)
     try:
         assert await answer(worker, entries) == [True, True]
-        assert (await office.job(job_id)).status == "done"
+        assert (await job_client.job(job_id)).status == "done"
     finally:
         await raw.config_set("maxmemory", 0)
 
 
-async def test_a_cancelled_job_takes_its_entries_along(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """Those that wait and those that run; an answer that comes later changes nothing."""
-    job_id = await office.made(12, FeedWindow(2, 10**9))
+async def test_a_cancelled_job_takes_its_entries_along(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """Waiting and running entries are removed; a later answer changes nothing."""
+    job_id = await job_client.create_job(12, FeedWindow(2, 10**9))
     entries = await claim(worker)
     await answer(worker, entries[:1])
-    await office.feed(FeedWindow(2, 10**9))
-    assert await jobs.cancel(office.connection, office.keys, job_id) == "running"
+    await job_client.feed(FeedWindow(2, 10**9))
+    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "running"
     assert await bulk_lane.length() == 0
     assert await bulk_lane.owners() == {}
     assert await bulk_lane.backlog() == (0, 0)
-    assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
     assert await answer(worker, entries) == [False, False]
-    job = await office.job(job_id)
-    assert (job.status, await office.numbers(job)) == ("cancelled", [])
-    assert await jobs.cancel(office.connection, office.keys, job_id) == "cancelled"
-    assert await jobs.cancel(office.connection, office.keys, "0" * 32) == ""
-    (result,) = await announced(office)
+    job = await job_client.job(job_id)
+    assert (job.status, await job_client.numbers(job)) == ("cancelled", [])
+    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "cancelled"
+    assert await jobs.cancel(job_client.connection, job_client.keys, "0" * 32) == ""
+    (result,) = await results(job_client)
     assert result[1][b"status"] == b"cancelled"
 
 
-async def test_an_ended_job_is_not_cancelled(office: Office, worker: Worker) -> None:
-    """Its result stays."""
-    job_id = await office.made(4)
+async def test_an_ended_job_is_not_cancelled(job_client: JobClient, worker: Worker) -> None:
+    """The result of an ended job stays."""
+    job_id = await job_client.create_job(4)
     await answer(worker, await claim(worker))
-    assert await jobs.cancel(office.connection, office.keys, job_id) == "done"
-    assert await office.numbers(await office.job(job_id)) == [0, 1, 2, 3]
+    assert await jobs.cancel(job_client.connection, job_client.keys, job_id) == "done"
+    assert await job_client.numbers(await job_client.job(job_id)) == [0, 1, 2, 3]
 
 
-async def test_a_job_expires(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """With what it has; what waits of it is taken back."""
-    job_id = await office.made(8, timeout_ms=300)
+async def test_a_job_expires(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """An expired job keeps its results; its waiting entries are removed."""
+    job_id = await job_client.create_job(8, timeout_ms=300)
     entries = await claim(worker)
     await answer(worker, entries[1:])
 
     async def has_expired() -> bool:
-        return (await office.feed()).expired == 1
+        return (await job_client.feed()).expired == 1
 
     await wait_until(has_expired, "it expires")
-    job = await office.job(job_id)
-    assert (job.status, job.done, await office.numbers(job)) == ("expired", 4, [4, 5, 6, 7])
+    job = await job_client.job(job_id)
+    assert (job.status, job.done, await job_client.numbers(job)) == ("expired", 4, [4, 5, 6, 7])
     assert await answer(worker, entries[:1]) == [False]
     assert await bulk_lane.length() == 0
-    assert await office.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
+    assert await job_client.owed() == {"inputs": 0, "entries": 0, "tokens": 0}
 
 
-async def test_what_fails_is_named(office: Office, worker: Worker) -> None:
-    """A job with failures is done, one without any vector has failed."""
-    job_id = await office.made(8)
+async def test_what_fails_is_named(job_client: JobClient, worker: Worker) -> None:
+    """A job with some failures is done; one without any vector has failed."""
+    job_id = await job_client.create_job(8)
     first, second = await claim(worker)
     await answer(worker, [first], fail=True)
     await answer(worker, [second])
-    job = await office.job(job_id)
+    job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 4, 4)
-    (failed,) = await jobs.failures(office.connection, office.keys, job_id, 10)
+    (failed,) = await jobs.failures(job_client.connection, job_client.keys, job_id, 10)
     assert (failed.position, failed.n, failed.code) == (0, 4, "input_failed")
-    none = await office.made(4)
+    none = await job_client.create_job(4)
     await answer(worker, await claim(worker), fail=True)
-    assert (await office.job(none)).status == "failed"
+    assert (await job_client.job(none)).status == "failed"
 
 
-async def test_an_entry_that_fails_is_split(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """Each of its inputs runs alone, under its own position, traced as before; the results are put together again."""
-    job_id = await office.made(10, traceparent="00-1-2-01")
+async def test_an_entry_that_fails_is_split(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """Each of its inputs runs alone, at its own position, with the same trace; the results form one sequence."""
+    job_id = await job_client.create_job(10, traceparent="00-1-2-01")
     entries = await claim(worker)
     bodies = [encode_body(Body(EMBED, (text,))) for text in decode_body(entries[1].body).inputs]
-    assert await jobs.split_entry(office.floor, office.keys, entries[1], bodies)
-    assert not await jobs.split_entry(office.floor, office.keys, entries[1], bodies)
+    assert await jobs.split_entry(job_client.worker_connection, job_client.keys, entries[1], bodies)
+    assert not await jobs.split_entry(job_client.worker_connection, job_client.keys, entries[1], bodies)
     assert await bulk_lane.backlog() == (10, 100)
-    assert await office.owed() == {"inputs": 10, "entries": 6, "tokens": 100}
+    assert await job_client.owed() == {"inputs": 10, "entries": 6, "tokens": 100}
     single = await claim(worker)
     assert [(each.position, each.ref.n, decode_body(each.body).inputs) for each in single] == [
-        (at, 1, (f"text {at}",)) for at in range(4, 8)
+        (position, 1, (f"text {position}",)) for position in range(4, 8)
     ]
     assert {each.traceparent for each in (*entries, *single)} == {"00-1-2-01"}
     await answer(worker, single[1:2], fail=True)
     await answer(worker, [*single[:1], *single[2:], entries[0], entries[2]])
-    job = await office.job(job_id)
+    job = await job_client.job(job_id)
     assert (job.status, job.done, job.failed) == ("done", 9, 1)
-    assert await office.numbers(job) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-    assert await office.numbers(job, 6, 9) == [6, 7, 8, 9]  # the last entry reaches beyond
-    (failed,) = await jobs.failures(office.connection, office.keys, job_id, 10)
+    assert await job_client.numbers(job) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert await job_client.numbers(job, 6, 9) == [6, 7, 8, 9]  # the last entry extends beyond the range
+    (failed,) = await jobs.failures(job_client.connection, job_client.keys, job_id, 10)
     assert (failed.position, failed.n) == (5, 1)
 
 
-async def test_entries_that_went_are_added_again(office: Office, worker: Worker, bulk_lane: Lane) -> None:
-    """Somebody deleted the stream; the job goes on, and what was on its way counts once."""
-    job_id = await office.made(12)
+async def test_entries_that_went_are_added_again(job_client: JobClient, worker: Worker, bulk_lane: Lane) -> None:
+    """After the stream was deleted the job goes on, and an earlier claim counts once."""
+    job_id = await job_client.create_job(12)
     entries = await claim(worker)
     await bulk_lane.client.delete(bulk_lane.name)
     await consumer.join(worker.connection, worker.keys)
-    await office.connection.call("HDEL", office.keys.owed, "looked_ms")
-    assert (await office.feed()).restored == 3
-    assert (await office.feed()).restored == 0
+    await job_client.connection.call("HDEL", job_client.keys.owed, "looked_ms")
+    assert (await job_client.feed()).restored == 3
+    assert (await job_client.feed()).restored == 0
     assert await answer(worker, entries) == [False] * 3
     await answer(worker, await claim(worker))
-    job = await office.job(job_id)
-    assert (job.status, await office.numbers(job)) == ("done", list(map(float, range(12))))
+    job = await job_client.job(job_id)
+    assert (job.status, await job_client.numbers(job)) == ("done", list(map(float, range(12))))
 
 
 @pytest.mark.leaves_anything
-async def test_counters_that_drifted_are_counted_anew(office: Office, bulk_lane: Lane) -> None:
-    """A job was deleted by hand: it is in nobody's way."""
-    job_id, left = await office.made(8), await office.made(8)
-    await bulk_lane.client.delete(office.keys.job(job_id), f"{office.keys.job(job_id)}:fed")
-    await office.connection.call("HDEL", office.keys.owed, "looked_ms")
-    await office.feed()
-    assert await office.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
-    assert [each.job_id for each in await jobs.latest(office.connection, office.keys, 10)] == [left]
-    await bulk_lane.client.delete(bulk_lane.name, office.keys.backlog)
+async def test_counters_that_drifted_are_counted_again(job_client: JobClient, bulk_lane: Lane) -> None:
+    """After a job was deleted by hand the counters are computed again."""
+    job_id, left = await job_client.create_job(8), await job_client.create_job(8)
+    await bulk_lane.client.delete(job_client.keys.job(job_id), f"{job_client.keys.job(job_id)}:fed")
+    await job_client.connection.call("HDEL", job_client.keys.owed, "looked_ms")
+    await job_client.feed()
+    assert await job_client.owed() == {"inputs": 8, "entries": 2, "tokens": 80}
+    assert [each.job_id for each in await jobs.latest(job_client.connection, job_client.keys, 10)] == [left]
+    await bulk_lane.client.delete(bulk_lane.name, job_client.keys.backlog)
 
 
-async def test_jobs_share_lanes_with_requests(office: Office, gateway: Gateway, worker: Worker) -> None:
-    """Requests go first; a job may go there too, if it is asked for as interactive."""
-    await office.made(4)
-    fast = await office.made(4, lane=INTERACTIVE)
+async def test_jobs_share_lanes_with_requests(job_client: JobClient, gateway: Gateway, worker: Worker) -> None:
+    """Requests go first; a job may be interactive too, if its client wants it."""
+    await job_client.create_job(4)
+    fast = await job_client.create_job(4, lane=INTERACTIVE)
     await gateway.add(request(lane=BULK), request())
     entries = await claim(worker)
     assert [(each.ref.lane, each.job) for each in entries] == [
@@ -484,13 +496,13 @@ async def test_jobs_share_lanes_with_requests(office: Office, gateway: Gateway, 
     await answer(worker, entries)
 
 
-async def test_a_worker_that_died_is_followed(office: Office, worker: Worker, other: Worker) -> None:
-    """Entries of jobs are reclaimed as all are, and told as such."""
-    job_id = await office.made(4)
+async def test_entries_of_a_dead_worker_are_reclaimed(job_client: JobClient, worker: Worker, other: Worker) -> None:
+    """Entries of jobs are reclaimed like others, and marked as such."""
+    job_id = await job_client.create_job(4)
     await claim(worker)
-    search = ReclaimQuery(0)
-    claimed = await consumer.reclaim(other.connection, other.keys, other.name, await other.now_ms(), search)
+    query = ReclaimQuery(0)
+    claimed = await consumer.reclaim(other.connection, other.keys, other.name, await other.now_ms(), query)
     assert claimed is not None
     assert [each.job for each in claimed.entries] == [True]
     await answer(other, claimed.entries)
-    assert (await office.job(job_id)).status == "done"
+    assert (await job_client.job(job_id)).status == "done"

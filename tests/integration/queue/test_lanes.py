@@ -1,4 +1,4 @@
-"""Two lanes: what goes first, what is bounded apart, and what is counted."""
+"""Two lanes: their priority, their bounds, and their counters."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 FREE = ClaimBudget(entries=100, tokens=10**6, workers=1, held=0)
 
 
-async def claim(worker: Worker, allowance: ClaimBudget = FREE) -> ClaimResult:
-    """Claims with every bound of its own."""
-    return await consumer.claim(worker.connection, worker.keys, worker.name, allowance)
+async def claim(worker: Worker, budget: ClaimBudget = FREE) -> ClaimResult:
+    """Claims with a budget, which a test sets in full."""
+    return await consumer.claim(worker.connection, worker.keys, worker.name, budget)
 
 
 def lanes_of(entries: tuple[Entry, ...]) -> tuple[int, int]:
-    """Returns how many entries are of the interactive lane and of bulk."""
+    """Returns the number of entries in the interactive lane and in bulk."""
     bulk = sum(entry.ref.lane == BULK for entry in entries)
     return len(entries) - bulk, bulk
 
 
 async def test_interactive_entries_go_before_bulk(gateway: Gateway, worker: Worker) -> None:
-    """Those that came later too; bulk has what they leave of the bounds."""
+    """Interactive entries are claimed first, even later ones; bulk gets the rest of the budget."""
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(5)))
     first = await claim(worker, FREE._replace(entries=4))
@@ -39,8 +39,8 @@ async def test_interactive_entries_go_before_bulk(gateway: Gateway, worker: Work
     await worker.commit((*first.entries, *second.entries, *await worker.claim()))
 
 
-async def test_bulk_has_bounds_of_its_own(gateway: Gateway, worker: Worker) -> None:
-    """In entries and in tokens; what is interactive does not count for them."""
+async def test_bulk_has_separate_bounds(gateway: Gateway, worker: Worker) -> None:
+    """Bulk has separate bounds in entries and in tokens; interactive entries do not count for them."""
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(5)))
     none = await claim(worker, FREE._replace(bulk_entries=0))
@@ -53,7 +53,7 @@ async def test_bulk_has_bounds_of_its_own(gateway: Gateway, worker: Worker) -> N
 
 
 async def test_what_bulk_is_owed_goes_first(gateway: Gateway, worker: Worker) -> None:
-    """So many tokens of it, one entry at least, then the interactive ones, within the bounds of both."""
+    """Tokens owed to bulk are claimed first, at least one entry, then interactive ones, within the bounds of both."""
     await gateway.add(*(request(lane=BULK, cost=10) for _ in range(10)))
     await gateway.add(*(request(cost=10) for _ in range(50)))
     some = await claim(worker, FREE._replace(entries=20, bulk_owed=30))
@@ -66,7 +66,7 @@ async def test_what_bulk_is_owed_goes_first(gateway: Gateway, worker: Worker) ->
 
 
 async def test_a_wait_may_be_for_the_first_lane_alone(gateway: Gateway, worker: Worker) -> None:
-    """A worker without room for bulk lets it lie."""
+    """A worker without room for bulk does not take bulk."""
     await gateway.add(request(lane=BULK))
     assert await consumer.await_entry(worker.connection, worker.keys, worker.name, 1, 0.05) == ()
     await gateway.add(request())
@@ -78,7 +78,7 @@ async def test_a_wait_may_be_for_the_first_lane_alone(gateway: Gateway, worker: 
 
 
 async def test_bulk_fills_half_of_the_queue(gateway: Gateway, worker: Worker) -> None:
-    """The rest is for those who wait; these may fill all of it."""
+    """Bulk fills up to half of the queue; interactive requests may fill all of it."""
     bulk = await gateway.submit(*(request(lane=BULK) for _ in range(6)), bound=10)
     assert [each.status for each in bulk.outcomes] == ["ok"] * 5 + ["full"]
     interactive = await gateway.submit(*(request() for _ in range(6)), bound=10)
@@ -87,10 +87,10 @@ async def test_bulk_fills_half_of_the_queue(gateway: Gateway, worker: Worker) ->
 
 
 async def test_only_its_own_lane_makes_a_request_late(gateway: Gateway, worker: Worker) -> None:
-    """What the others take is in the rate that its gateway goes by."""
+    """Only tokens of the request's lane make it slow: the gateway's rate accounts for the other lane."""
     await gateway.add(request(lane=BULK, cost=1_000), request(cost=100))
     tries = [(INTERACTIVE, 109), (INTERACTIVE, 110), (BULK, 1_009), (BULK, 1_010)]
-    reply = await gateway.submit(*(request(lane=lane, cost=10)._replace(max_tokens=most) for lane, most in tries))
+    reply = await gateway.submit(*(request(lane=lane, cost=10)._replace(max_tokens=limit) for lane, limit in tries))
     found = [(each.status, each.tokens) for each in reply.outcomes]
     assert found == [("slow", 100), ("ok", 0), ("slow", 1_000), ("ok", 0)]
     await worker.commit(await worker.claim())
@@ -100,7 +100,7 @@ async def test_only_its_own_lane_makes_a_request_late(gateway: Gateway, worker: 
 async def test_an_empty_lane_is_idle_only_if_nothing_goes_before_it(
     gateway: Gateway, worker: Worker, there: int, comes: int, status: str
 ) -> None:
-    """Bulk that cannot be in time beside interactive requests is refused, though it would be the first of its lane."""
+    """Bulk that cannot be in time beside interactive requests is refused, even as the first entry of its lane."""
     await gateway.add(request(lane=there, cost=100))
     reply = await gateway.submit(request(lane=comes, cost=10)._replace(max_tokens=9))
     assert [(each.status, each.tokens) for each in reply.outcomes] == [(status, 0)]
@@ -108,7 +108,7 @@ async def test_an_empty_lane_is_idle_only_if_nothing_goes_before_it(
 
 
 async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane) -> None:
-    """By submit, cancel and commit; and the pulse tells the entries of each."""
+    """Submit, cancel and commit count both lanes; the stats show the entries of each."""
     _, *bulk = await gateway.add(request(n=2, cost=7), request(lane=BULK, n=3, cost=11, entries=3))
     assert (await lane.backlog(), await lane.bulk_tokens()) == ((11, 40), 33)
     assert (await producer.queue_stats(gateway.connection, gateway.keys)).by_lane == (1, 3)
@@ -120,7 +120,7 @@ async def test_both_lanes_are_counted(gateway: Gateway, worker: Worker, lane: La
 
 
 async def test_what_a_dead_worker_held_of_bulk_is_taken_over(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """As in the other lane; and it is handed back there."""
+    """Entries of bulk are handed back and reclaimed as those of the other lane are."""
     await gateway.add(request(lane=BULK), request())
     held = await worker.claim()
     assert await worker.hand_back(held) == 2
@@ -132,9 +132,9 @@ async def test_what_a_dead_worker_held_of_bulk_is_taken_over(gateway: Gateway, w
 async def test_the_attempt_of_a_dead_worker_that_held_bulk_alone_counts(
     gateway: Gateway, worker: Worker, other: Worker
 ) -> None:
-    """It owes nothing in the other lane, and still what it had begun is known; also to a second reclaim."""
+    """Begun entries are known, also to a second reclaim, if their worker owes nothing in the other lane."""
     await gateway.add(request())
-    await worker.commit(await worker.claim())  # so it has a name in both
+    await worker.commit(await worker.claim())  # so that it has a name in both lanes
     await gateway.add(*(request(lane=BULK) for _ in range(2)))
     held = await worker.claim()
     await worker.mark_begun(held)
@@ -144,7 +144,7 @@ async def test_the_attempt_of_a_dead_worker_that_held_bulk_alone_counts(
 
 
 async def test_a_reclaim_is_bounded_over_both_lanes(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """Interactive entries first."""
+    """A reclaim takes interactive entries first, and its bound covers both lanes."""
     await gateway.add(*(request() for _ in range(3)), *(request(lane=BULK) for _ in range(3)))
     await worker.claim()
     some = await other.reclaim(max_entries=4, owner=worker.name)
@@ -153,7 +153,7 @@ async def test_a_reclaim_is_bounded_over_both_lanes(gateway: Gateway, worker: Wo
 
 
 async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Gateway, worker: Worker) -> None:
-    """With a second worker that has not come yet, an interactive entry is claimed all the same."""
+    """With a second worker that has not claimed yet, an interactive entry is claimed nevertheless."""
     await gateway.add(*(request(lane=BULK) for _ in range(10)))
     held = await worker.claim()
     await gateway.add(request())
@@ -164,16 +164,16 @@ async def test_what_is_held_of_bulk_takes_no_share_of_the_other_lane(gateway: Ga
 
 @pytest.mark.leaves_dead_letters
 async def test_a_dead_letter_goes_back_into_its_lane(
-    job_store: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
+    admin_queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane, bulk_lane: Lane
 ) -> None:
-    """And is counted there."""
-    connection = job_store.connection("dead")
+    """A requeued letter of bulk is added to bulk, and counted there."""
+    connection = admin_queue.connection("dead")
     await gateway.add(request(lane=BULK, n=2, cost=9))
     await worker.give_up(await worker.claim())
-    (letter,) = await dead_letters.read(connection, job_store.keys, 10)
+    (letter,) = await dead_letters.read(connection, admin_queue.keys, 10)
     assert letter.lane == "bulk"
-    outcome, ref = await dead_letters.requeue(connection, job_store.keys, letter.letter_id, "again", 60_000)
+    outcome, ref = await dead_letters.requeue(connection, admin_queue.keys, letter.letter_id, "again", 60_000)
     assert (outcome, None if ref is None else ref.lane) == ("ok", BULK)
     assert (await bulk_lane.length(), await lane.bulk_tokens()) == (1, 9)
     await worker.commit(await worker.claim())
-    await dead_letters.purge_all(connection, job_store.keys)
+    await dead_letters.purge_all(connection, admin_queue.keys)

@@ -1,4 +1,4 @@
-"""Leases of GPUs in a real Redis: one holder for each slot, fences that grow, and turns in the order of asking."""
+"""Leases of GPUs in a real Redis: one holder for each slot, growing fences, and turns in the order of requests."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from shared.keys import PoolKeys
 from shared.leases import Lease
 
 pytestmark = pytest.mark.redis
-PLAYS = "worker"
+USER = "worker"
 
 TTL_MS = 60_000
-PATIENCE_MS = 5_000
+WAITER_TTL_MS = 5_000
 
 
 @pytest.fixture
 def pool(queue_name: str) -> PoolKeys:
-    """A pool of the test's own."""
+    """A pool for one test."""
     return PoolKeys(queue_name)
 
 
@@ -33,123 +33,125 @@ async def connection(queue: QueueConnections) -> RedisConnection:
     return queue.connection("lease")
 
 
-async def taken(
+async def acquire(
     connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, ttl_ms: int = TTL_MS, waiter_ttl_ms: int = 0
 ) -> Lease:
-    """Takes a lease, which must be free."""
+    """Acquires a lease, which must be free."""
     lease = await leases.acquire(connection, pool, slots or ("0.0",), owner, ttl_ms, waiter_ttl_ms=waiter_ttl_ms)
     assert isinstance(lease, Lease)
     return lease
 
 
-async def refused(connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, waiter_ttl_ms: int = 0) -> int:
-    """Asks for a lease that must not be free; returns in how many ms it is at the latest."""
+async def fail_to_acquire(
+    connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, waiter_ttl_ms: int = 0
+) -> int:
+    """Requests a lease that must not be free; returns after how many ms it expires at the latest."""
     answer = await leases.acquire(connection, pool, slots or ("0.0",), owner, TTL_MS, waiter_ttl_ms=waiter_ttl_ms)
     assert isinstance(answer, int)
     return answer
 
 
 async def test_each_slot_has_one_holder(connection: RedisConnection, pool: PoolKeys) -> None:
-    """Whoever comes first has the first that is free; when all are taken, the next is told how long at most."""
+    """Each request gets the first free slot; if all are taken, the time after which one expires at the latest."""
     slots = ("0.0", "1.0")
-    first, second = await taken(connection, pool, "a", *slots), await taken(connection, pool, "b", *slots)
+    first, second = await acquire(connection, pool, "a", *slots), await acquire(connection, pool, "b", *slots)
     assert (first.slot, second.slot) == slots
     assert second.fence > first.fence
-    assert 0 < await refused(connection, pool, "c", *slots) <= TTL_MS
+    assert 0 < await fail_to_acquire(connection, pool, "c", *slots) <= TTL_MS
     assert await leases.release(connection, pool, slots, "a")
-    assert (await taken(connection, pool, "c", *slots)).slot == "0.0"
+    assert (await acquire(connection, pool, "c", *slots)).slot == "0.0"
 
 
 async def test_a_reply_that_was_lost_costs_nothing(connection: RedisConnection, pool: PoolKeys) -> None:
-    """The holder that asks again has the same slot under the same fence."""
-    assert await taken(connection, pool, "a", "0.0", "1.0") == await taken(connection, pool, "a", "1.0", "0.0")
+    """A holder that repeats its request gets the same slot under the same fence."""
+    assert await acquire(connection, pool, "a", "0.0", "1.0") == await acquire(connection, pool, "a", "1.0", "0.0")
 
 
 async def test_only_the_holder_renews_and_releases(connection: RedisConnection, pool: PoolKeys) -> None:
-    """Neither another, nor the same under an old fence."""
-    old = await taken(connection, pool, "a")
+    """Neither another owner nor the same owner under an old fence renews or releases a lease."""
+    old = await acquire(connection, pool, "a")
     assert await leases.release(connection, pool, ["0.0"], "a") == 1
-    lease = await taken(connection, pool, "a")
+    lease = await acquire(connection, pool, "a")
     for other, owner in ((old, "a"), (lease, "b"), (Lease("0.0", lease.fence + 1), "a")):
         assert not await leases.renew(connection, pool, other, owner, TTL_MS)
     assert await leases.release(connection, pool, ["0.0"], "b") == 0
     assert await leases.renew(connection, pool, lease, "a", TTL_MS)
 
 
-async def test_whoever_leaves_gives_back_what_it_does_not_know_of(connection: RedisConnection, pool: PoolKeys) -> None:
-    """All its slots, and its place among those who wait: the next need not wait until it is taken for dead."""
-    await taken(connection, pool, "a", "0.0")
-    await taken(connection, pool, "a", "1.0")
+async def test_a_release_gives_back_every_slot_of_its_owner(connection: RedisConnection, pool: PoolKeys) -> None:
+    """A release also gives up the owner's place among the waiters, so that the next need not wait for a timeout."""
+    await acquire(connection, pool, "a", "0.0")
+    await acquire(connection, pool, "a", "1.0")
     assert await leases.release(connection, pool, ["0.0", "1.0"], "a") == 2
-    await taken(connection, pool, "b", waiter_ttl_ms=TTL_MS)
+    await acquire(connection, pool, "b", waiter_ttl_ms=TTL_MS)
     for waiting in ("c", "d"):
-        await refused(connection, pool, waiting, waiter_ttl_ms=TTL_MS)
+        await fail_to_acquire(connection, pool, waiting, waiter_ttl_ms=TTL_MS)
         await asyncio.sleep(0.002)
     assert await leases.release(connection, pool, ["0.0"], "c") == 0
     assert await leases.release(connection, pool, ["0.0"], "b") == 1
-    await taken(connection, pool, "d", waiter_ttl_ms=TTL_MS)
+    await acquire(connection, pool, "d", waiter_ttl_ms=TTL_MS)
 
 
 async def test_a_lease_that_is_not_renewed_runs_out(connection: RedisConnection, pool: PoolKeys) -> None:
-    """And one that is renewed does not."""
+    """A lease without renewals expires, and one with renewals does not."""
     lost, kept = (
-        await taken(connection, pool, "a", "0.0", ttl_ms=200),
-        await taken(connection, pool, "b", "1.0", ttl_ms=200),
+        await acquire(connection, pool, "a", "0.0", ttl_ms=200),
+        await acquire(connection, pool, "b", "1.0", ttl_ms=200),
     )
     until = time.monotonic() + 0.5
     while time.monotonic() < until:
         assert await leases.renew(connection, pool, kept, "b", 200)
         await asyncio.sleep(0.05)
     assert not await leases.renew(connection, pool, lost, "a", 200)
-    assert (await taken(connection, pool, "c", "0.0")).fence > lost.fence
+    assert (await acquire(connection, pool, "c", "0.0")).fence > lost.fence
 
 
 async def test_fences_grow_even_when_redis_has_lost_them(
     connection: RedisConnection, pool: PoolKeys, raw: redis.asyncio.Redis
 ) -> None:
-    """What was written under an old one can be told from what was written since."""
+    """Fences grow even after Redis has lost the last one, so that writes under an old fence are recognized."""
     fences = []
     for _ in range(5):
-        lease = await taken(connection, pool, "a")
+        lease = await acquire(connection, pool, "a")
         fences.append(lease.fence)
         await raw.delete(pool.fence, pool.slot("0.0"))
     assert fences == sorted(set(fences))
 
 
-async def test_turns_are_had_in_the_order_of_asking(connection: RedisConnection, pool: PoolKeys) -> None:
-    """The holder that asks again at once comes after those who wait, and each of them is woken by the one before."""
+async def test_turns_follow_the_order_of_requests(connection: RedisConnection, pool: PoolKeys) -> None:
+    """A holder that requests the slot again at once comes last, and each release wakes the next waiter."""
     holder = "a"
-    await taken(connection, pool, holder, waiter_ttl_ms=PATIENCE_MS)
+    await acquire(connection, pool, holder, waiter_ttl_ms=WAITER_TTL_MS)
     for waiting in ("b", "c", "d"):
-        await refused(connection, pool, waiting, waiter_ttl_ms=PATIENCE_MS)
+        await fail_to_acquire(connection, pool, waiting, waiter_ttl_ms=WAITER_TTL_MS)
         await asyncio.sleep(0.002)  # the order is that of milliseconds
     for following in ("b", "c", "d", "a"):
         await leases.release(connection, pool, ["0.0"], holder)
-        await refused(connection, pool, holder, waiter_ttl_ms=PATIENCE_MS)
+        await fail_to_acquire(connection, pool, holder, waiter_ttl_ms=WAITER_TTL_MS)
         began = time.monotonic()
         await leases.wait(connection, pool, following, 1.5)
         assert time.monotonic() - began < 1
-        await taken(connection, pool, following, waiter_ttl_ms=PATIENCE_MS)
+        await acquire(connection, pool, following, waiter_ttl_ms=WAITER_TTL_MS)
         holder = following
 
 
-async def test_who_has_died_waiting_holds_nobody_up(connection: RedisConnection, pool: PoolKeys) -> None:
-    """Whoever has not asked for a while does not count as waiting any more."""
-    await taken(connection, pool, "a", waiter_ttl_ms=500)
-    await refused(connection, pool, "dead", waiter_ttl_ms=500)
-    await asyncio.sleep(0.01)  # whoever asks in the same ms goes by name
+async def test_a_dead_waiter_does_not_block_others(connection: RedisConnection, pool: PoolKeys) -> None:
+    """A waiter that has not repeated its request for a while no longer counts."""
+    await acquire(connection, pool, "a", waiter_ttl_ms=500)
+    await fail_to_acquire(connection, pool, "dead", waiter_ttl_ms=500)
+    await asyncio.sleep(0.01)  # requests in the same ms are ordered by name
     await leases.release(connection, pool, ["0.0"], "a")
-    await refused(connection, pool, "b", waiter_ttl_ms=500)
+    await fail_to_acquire(connection, pool, "b", waiter_ttl_ms=500)
     await asyncio.sleep(0.55)
-    assert await taken(connection, pool, "b", waiter_ttl_ms=500)
+    assert await acquire(connection, pool, "b", waiter_ttl_ms=500)
 
 
 async def test_nothing_stays_behind(connection: RedisConnection, pool: PoolKeys, raw: redis.asyncio.Redis) -> None:
-    """Of a pool that nobody uses any more only the fence is left."""
-    await taken(connection, pool, "a", waiter_ttl_ms=PATIENCE_MS)
-    await refused(connection, pool, "b", waiter_ttl_ms=PATIENCE_MS)
+    """Of a pool that is no longer used only the fence remains."""
+    await acquire(connection, pool, "a", waiter_ttl_ms=WAITER_TTL_MS)
+    await fail_to_acquire(connection, pool, "b", waiter_ttl_ms=WAITER_TTL_MS)
     await leases.release(connection, pool, ["0.0"], "a")
-    await taken(connection, pool, "b", waiter_ttl_ms=PATIENCE_MS)
+    await acquire(connection, pool, "b", waiter_ttl_ms=WAITER_TTL_MS)
     await leases.wait(connection, pool, "b", 0.1)
     await leases.release(connection, pool, ["0.0"], "b")
     assert [key.decode() async for key in raw.scan_iter(match=pool.prefix.replace("{", "\\{") + "*")] == [pool.fence]

@@ -1,4 +1,4 @@
-"""Renew and reclaim: who holds what, who lost it, and how often it was tried."""
+"""Renew and reclaim: which worker owns an entry, which has lost it, and how often it was tried."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
 
-async def idle_for(lane: Lane, idle_ms: int, count: int = 1) -> None:
-    """Waits until `count` entries have been idle that long."""
+async def wait_until_idle(lane: Lane, idle_ms: int, count: int = 1) -> None:
+    """Waits until `count` entries have been idle for `idle_ms`."""
 
     async def idle() -> bool:
         return len(await lane.client.xpending_range(lane.name, GROUP, "-", "+", count, idle=idle_ms)) == count
@@ -28,7 +28,7 @@ async def idle_for(lane: Lane, idle_ms: int, count: int = 1) -> None:
 
 
 async def test_only_the_owner_renews(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
-    """A worker is told what it no longer holds, and renewing does not take it back."""
+    """A worker learns which entries it no longer owns, and renewing does not take them back."""
     refs = await gateway.add(*(request() for _ in range(4)))
     entries = await worker.claim()
     stolen = await other.reclaim(max_entries=2)
@@ -41,7 +41,7 @@ async def test_only_the_owner_renews(gateway: Gateway, worker: Worker, other: Wo
 
 
 async def test_renewing_in_a_group_that_is_gone(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
-    """The loss is told, so that the group is made anew at once; in the new one nothing is owned."""
+    """A renewal raises an error, so that the group is created again at once; in the new group nothing is owned."""
     await gateway.add(request())
     entries = await worker.claim()
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
@@ -53,10 +53,10 @@ async def test_renewing_in_a_group_that_is_gone(gateway: Gateway, worker: Worker
 
 
 async def test_a_renewed_entry_is_not_reclaimed(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
-    """A slow worker keeps what it renews: only what it let lie is taken."""
+    """A slow worker keeps the entries that it renews; only the others are taken."""
     await gateway.add(request(), request())
     kept, abandoned = await worker.claim()
-    await idle_for(lane, 300, count=2)
+    await wait_until_idle(lane, 300, count=2)
     assert await worker.renew([kept]) == [True]
     taken = await other.reclaim(idle_ms=300)
     assert [entry.ref for entry in taken] == [abandoned.ref]
@@ -66,13 +66,13 @@ async def test_a_renewed_entry_is_not_reclaimed(gateway: Gateway, worker: Worker
 async def test_abandoned_entries_are_found_behind_many_renewed_ones(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """Two thousand entries that were renewed just now do not hide the few behind them, whatever COUNT is."""
+    """Two thousand entries that were just renewed do not hide the few behind them, whatever COUNT is."""
     await gateway.add(*(request() for _ in range(2_005)))
     entries = await worker.claim(entries=10_000)
     assert len(entries) == 2_005
     held, abandoned = entries[:2_000], entries[2_000:]
     ids: list[Any] = [entry.ref.entry_id for entry in abandoned]
-    an_hour = 3_600_000  # as if they had not been renewed for so long
+    an_hour = 3_600_000  # as if they had not been renewed for this time
     await lane.client.xclaim(lane.name, GROUP, worker.name, 0, ids, idle=an_hour, retrycount=1, justid=True)
     assert await worker.renew(held) == [True] * 2_000
     taken = await other.reclaim(idle_ms=1_800_000, max_entries=3)
@@ -85,10 +85,10 @@ async def test_abandoned_entries_are_found_behind_many_renewed_ones(
 async def test_of_many_reclaims_at_once_one_gets_each_entry(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """Two workers that look for abandoned entries at the same time do not get the same ones."""
+    """Two workers that reclaim at the same time do not get the same entries."""
     await gateway.add(*(request() for _ in range(60)))
     entries = await worker.claim()
-    await idle_for(lane, 1_000, count=60)
+    await wait_until_idle(lane, 1_000, count=60)
     taken = await asyncio.gather(
         *(each.reclaim(idle_ms=1_000, owner="", max_entries=10) for _ in range(4) for each in (worker, other))
     )
@@ -100,7 +100,7 @@ async def test_of_many_reclaims_at_once_one_gets_each_entry(
 async def test_a_deleted_entry_is_acknowledged_away(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """A pending record without an entry is removed by the next reclaim, and nothing is made of it."""
+    """A pending record without an entry is removed by the next reclaim, which does not return it."""
     refs = await gateway.add(request(), request())
     await worker.claim()
     await lane.client.xdel(lane.name, refs[0].entry_id)
@@ -114,7 +114,7 @@ async def test_a_deleted_entry_is_acknowledged_away(
 async def test_a_reclaim_that_comes_late_takes_nothing(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """A reclaim that reached Redis long after its issue is not obeyed: in a stall everybody looked dead."""
+    """A reclaim that reached Redis long after its issue takes nothing: in a stall every worker looked dead."""
     await gateway.add(request())
     entries = await worker.claim()
     now = await other.now_ms()
@@ -125,7 +125,7 @@ async def test_a_reclaim_that_comes_late_takes_nothing(
 
 
 async def test_attempts_count_what_was_begun(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """When its worker dies an entry whose run had begun counts one attempt more; its neighbours do not."""
+    """When its worker dies an entry that had begun gets one more attempt; its neighbours do not."""
     begun, unbegun = await gateway.add(request(), request())
     first, second = await worker.claim()
     assert (first.attempts, second.attempts) == (0, 0)
@@ -139,12 +139,12 @@ async def test_attempts_count_what_was_begun(gateway: Gateway, worker: Worker, o
 
 
 async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gateway: Gateway, worker: Worker) -> None:
-    """Only one that has just come to life takes what is begun under its name for what it died of, and once."""
+    """Only a worker that has just started counts attempts for entries begun under its name, and once."""
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
     for restarted, attempts in ((False, 0), (True, 1), (True, 1)):
-        search = consumer.ReclaimQuery(0, worker.name, restarted=restarted)
-        claimed = await consumer.reclaim(worker.connection, worker.keys, worker.name, await worker.now_ms(), search)
+        query = consumer.ReclaimQuery(0, worker.name, restarted=restarted)
+        claimed = await consumer.reclaim(worker.connection, worker.keys, worker.name, await worker.now_ms(), query)
         assert claimed is not None
         assert [entry.attempts for entry in claimed.entries] == [attempts]
         entries = claimed.entries
@@ -152,7 +152,7 @@ async def test_a_worker_that_lives_on_is_not_blamed_for_what_it_has_begun(gatewa
 
 
 async def test_what_is_for_one_revision_is_left_to_it(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """However many there are; once its deadline has passed anyone may say so."""
+    """Entries for another revision are left to it, even many; after its deadline any worker may take one."""
     many = 900
     late = request(budget_ms=50)._replace(revision="b")
     await gateway.add(*(request()._replace(revision="b") for _ in range(many)), late, request())
@@ -171,7 +171,7 @@ async def test_what_is_for_one_revision_is_left_to_it(gateway: Gateway, worker: 
 async def test_a_reclaim_that_finds_a_group_missing_takes_nothing(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis
 ) -> None:
-    """Otherwise what it took from the lanes before would be with a worker that does not know of it."""
+    """Otherwise entries from the lanes before would belong to a worker that does not know it."""
     await gateway.add(request())
     entries = await worker.claim()
     await raw.xgroup_destroy(worker.keys.lanes[BULK], GROUP)
@@ -182,10 +182,10 @@ async def test_a_reclaim_that_finds_a_group_missing_takes_nothing(
     await worker.commit(entries)
 
 
-async def test_a_renewal_tells_whether_what_is_lost_is_still_in_its_lane(
+async def test_a_renewal_counts_lost_entries_that_are_still_in_a_lane(
     queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker
 ) -> None:
-    """What was cancelled is gone; what another took, or what has a new group, is not."""
+    """A cancelled entry is gone; one that another worker took, or whose group is new, is still in its lane."""
     refs = await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim()
     await producer.cancel(queue.connection("cancel"), queue.keys, refs[:1], [])
@@ -198,7 +198,7 @@ async def test_a_renewal_tells_whether_what_is_lost_is_still_in_its_lane(
 
 
 async def test_renewing_does_not_count_as_an_attempt(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """Renewing, and reading one's own entries again, leave the attempts as they were."""
+    """Renewing, and reading one's own entries again, do not change the attempts."""
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
     taken = await other.reclaim()
@@ -210,7 +210,7 @@ async def test_renewing_does_not_count_as_an_attempt(gateway: Gateway, worker: W
 
 
 async def test_a_new_batch_replaces_the_one_that_was_begun(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """Only the entries that were begun last are held against: the others had ended."""
+    """Attempts count only for the entries that were begun last: the others had ended."""
     await gateway.add(request(), request())
     first, second = await worker.claim()
     await worker.mark_begun([first])
@@ -222,7 +222,7 @@ async def test_a_new_batch_replaces_the_one_that_was_begun(gateway: Gateway, wor
 async def test_a_reclaim_from_one_owner_leaves_the_others_alone(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """A worker that reads its own entries again takes nobody else's."""
+    """A worker that reads its own entries again takes none of another worker."""
     await gateway.add(request(), request())
     (mine,) = await worker.claim(entries=1)
     (theirs,) = await other.claim(entries=1)
@@ -234,7 +234,7 @@ async def test_a_reclaim_from_one_owner_leaves_the_others_alone(
 async def test_names_of_the_dead_are_removed(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """A reclaim removes consumers that neither live nor owe anything; who has a heartbeat or owes stays."""
+    """A reclaim removes consumers that are neither alive nor owe anything; those with a heartbeat or entries stay."""
     for name in ("dead", "alive", "owing"):
         await raw.xgroup_createconsumer(lane.name, GROUP, name)
     await raw.set(keys.worker("alive"), "{}", px=60_000)
@@ -253,7 +253,7 @@ async def test_names_of_the_dead_are_removed(
 async def test_a_worker_that_leaves_owing_keeps_its_name(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """With the name the pending records would go. What had begun stays written down until somebody has taken over."""
+    """Without the name its pending records would go. The record of begun entries stays until a worker takes over."""
     await gateway.add(request(), request())
     first, second = await worker.claim()
     await worker.beat()
@@ -270,7 +270,7 @@ async def test_a_worker_that_leaves_owing_keeps_its_name(
 
 
 async def test_leaving_where_there_is_no_group(worker: Worker, raw: redis.asyncio.Redis) -> None:
-    """A worker can leave a queue whose group is gone."""
+    """A worker can leave a queue whose group is missing."""
     await raw.xgroup_destroy(worker.keys.lanes[0], GROUP)
     assert await worker.leave() == 0
 
@@ -279,7 +279,7 @@ async def test_leaving_where_there_is_no_group(worker: Worker, raw: redis.asynci
 async def test_what_is_handed_back_is_taken_at_once(
     gateway: Gateway, worker: Worker, other: Worker, lane: Lane
 ) -> None:
-    """The next reclaim takes it with the usual idle bound, and it does not count as tried."""
+    """The next reclaim takes released entries with the usual idle bound, and no attempt is counted."""
     refs = await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim()
     assert await other.reclaim(idle_ms=60_000) == ()
@@ -292,8 +292,8 @@ async def test_what_is_handed_back_is_taken_at_once(
 
 
 @pytest.mark.leaves_consumers(RELEASED)
-async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """From what somebody let lie: the one is every day's, the other a worker that died or stalled."""
+async def test_a_reclaim_counts_entries_that_were_handed_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
+    """Handed-back entries are normal; entries of another kind come from a worker that died or stalled."""
     bulk = [request(lane=BULK) for _ in range(2)]
     await gateway.add(*(request() for _ in range(3)), *bulk)
     entries = await worker.claim()
@@ -311,7 +311,7 @@ async def test_a_reclaim_tells_what_was_handed_back(gateway: Gateway, worker: Wo
 
 @pytest.mark.leaves_consumers(RELEASED)
 async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """An entry that had been tried keeps its count when its next worker hands it back, and is not charged again."""
+    """An entry keeps its attempts when its next worker hands it back, and gets none for that."""
     await gateway.add(request())
     await worker.mark_begun(await worker.claim())
     taken = await other.reclaim()
@@ -323,7 +323,7 @@ async def test_attempts_survive_a_hand_back(gateway: Gateway, worker: Worker, ot
 
 @pytest.mark.leaves_consumers(RELEASED)
 async def test_what_was_stolen_is_not_handed_back(gateway: Gateway, worker: Worker, other: Worker, lane: Lane) -> None:
-    """Entries that another worker took meanwhile, or that are gone, stay as they are."""
+    """Entries that another worker took meanwhile, or that are gone, do not change."""
     await gateway.add(*(request() for _ in range(3)))
     entries = await worker.claim()
     stolen = await other.reclaim(max_entries=1)
@@ -335,7 +335,7 @@ async def test_what_was_stolen_is_not_handed_back(gateway: Gateway, worker: Work
 
 
 async def test_live_workers_are_counted(worker: Worker, other: Worker, raw: redis.asyncio.Redis, keys: Keys) -> None:
-    """A heartbeat returns how many workers beat within its lifetime; older ones are forgotten after an hour."""
+    """A heartbeat returns how many workers sent one within its lifetime; older ones are removed after an hour."""
     now, live = await worker.beat()
     assert live == 1
     assert (await other.beat())[1] == 2

@@ -1,4 +1,4 @@
-"""Settle and pulse: what became of requests, and the queue at a glance."""
+"""Reconcile and queue stats: the state of requests, and of the queue."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from shared import consumer, producer
 from shared.connection import QueueConnections
 from shared.keys import Keys
 from shared.producer import OutstandingRequest, ReconcileResult
-from tests.integration.queue.actors import ROUNDS, Gateway, Worker, request, said, soon
+from tests.integration.queue.actors import ROUNDS, Gateway, Worker, after_random_delay, message_of, request
 from tests.integration.queue.conftest import Lane
 
 pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
 
-async def test_each_request_is_told_what_became_of_it(
+async def test_the_state_of_each_request_is_found(
     queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
-    """In one call: answered ones get their replies, waiting and claimed ones are there, lost ones are not."""
-    asked = [request(request_id=name) for name in ("answered", "claimed", "lost", "unread")]
-    refs = await gateway.add(*asked)
+    """One call returns the replies of answered requests, and which waiting, claimed or lost entries are present."""
+    submissions = [request(request_id=name) for name in ("answered", "claimed", "lost", "unread")]
+    refs = await gateway.add(*submissions)
     entries = await worker.claim(entries=3)
     await worker.commit(entries[:1], "here")
     await lane.client.xdel(lane.name, refs[2].entry_id)
-    outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(asked, refs, strict=True)]
-    connection = queue.connection("settle")
-    settled = await producer.reconcile(connection, queue.keys, outstanding)
-    assert [each.present for each in settled] == [(False,), (True,), (False,), (True,)]
-    assert [[said(reply) for reply in each.replies] for each in settled] == [["here"], [], [], []]
+    outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(submissions, refs, strict=True)]
+    connection = queue.connection("reconcile")
+    results = await producer.reconcile(connection, queue.keys, outstanding)
+    assert [each.present for each in results] == [(False,), (True,), (False,), (True,)]
+    assert [[message_of(reply) for reply in each.replies] for each in results] == [["here"], [], [], []]
     again = await producer.reconcile(connection, queue.keys, outstanding[:1])
     assert again == [ReconcileResult((), (False,))]
     await worker.commit(entries[1:])
     await worker.commit(await worker.claim())
-    await producer.collect(connection, queue.keys, [each.request_id for each in asked])
+    await producer.collect(connection, queue.keys, [each.request_id for each in submissions])
     await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know
 
 
-async def test_the_entries_of_one_request_are_told_apart(
+async def test_the_entries_of_one_request_are_distinguished(
     queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
-    """Of a large request some parts may be answered, some lost and some still there."""
-    asked = request(entries=4)
-    refs = await gateway.add(asked)
+    """Of a large request some entries may be answered, some lost and some present."""
+    submission = request(entries=4)
+    refs = await gateway.add(submission)
     entries = await worker.claim()
     await worker.commit(entries[:2], "part")
     await lane.client.xdel(lane.name, refs[2].entry_id)
-    (settled,) = await producer.reconcile(
-        queue.connection("settle"), queue.keys, [OutstandingRequest(asked.request_id, tuple(refs))]
+    (result,) = await producer.reconcile(
+        queue.connection("reconcile"), queue.keys, [OutstandingRequest(submission.request_id, tuple(refs))]
     )
-    assert settled.present == (False, False, False, True)
-    assert [said(reply) for reply in settled.replies] == ["part", "part"]
+    assert result.present == (False, False, False, True)
+    assert [message_of(reply) for reply in result.replies] == ["part", "part"]
     await worker.commit(entries)
     await gateway.submit(request(budget_ms=0))  # resets the counters, which XDEL by hand does not know
 
@@ -60,30 +60,30 @@ async def test_the_entries_of_one_request_are_told_apart(
 async def test_after_flushall_everything_is_absent(
     queue: QueueConnections, gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis
 ) -> None:
-    """A gateway learns that all its requests are lost, adds them again past the bound, and they are answered."""
-    asked = [request()._replace(exempt=True) for _ in range(3)]
-    refs = await gateway.add(*asked)
+    """A gateway learns that all its requests are lost, adds them again beyond the bound, and they are answered."""
+    submissions = [request()._replace(exempt=True) for _ in range(3)]
+    refs = await gateway.add(*submissions)
     await raw.flushall()
-    connection = queue.connection("settle")
-    outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(asked, refs, strict=True)]
+    connection = queue.connection("reconcile")
+    outstanding = [OutstandingRequest(each.request_id, (ref,)) for each, ref in zip(submissions, refs, strict=True)]
     assert await producer.reconcile(connection, queue.keys, outstanding) == [ReconcileResult((), (False,))] * 3
-    again = await gateway.submit(*asked, bound=0)
+    again = await gateway.submit(*submissions, bound=0)
     assert [outcome.status for outcome in again.outcomes] == ["ok"] * 3
     await consumer.join(worker.connection, queue.keys)
     assert await worker.commit(await worker.claim()) == [True] * 3
 
 
 async def test_no_id_is_given_twice(queue: QueueConnections, gateway: Gateway, raw: redis.asyncio.Redis) -> None:
-    """What was lost is not taken for what came after it, even in the same millisecond (found by the fault suite)."""
-    connection = queue.connection("settle")
+    """A lost entry is not confused with a later one, even in the same millisecond (found by the fault suite)."""
+    connection = queue.connection("reconcile")
     for _ in range(50):
         lost, kept = request(), request()
         (before,) = await gateway.add(lost)
         await raw.flushall()
         (after,) = await gateway.add(kept)
         assert after.entry_id != before.entry_id
-        (settled,) = await producer.reconcile(connection, queue.keys, [OutstandingRequest(lost.request_id, (before,))])
-        assert settled == ReconcileResult((), (False,))
+        (result,) = await producer.reconcile(connection, queue.keys, [OutstandingRequest(lost.request_id, (before,))])
+        assert result == ReconcileResult((), (False,))
         assert await producer.cancel(connection, queue.keys, [before], []) == 0
         assert await producer.cancel(connection, queue.keys, [after], []) == 1
 
@@ -91,48 +91,50 @@ async def test_no_id_is_given_twice(queue: QueueConnections, gateway: Gateway, r
 async def test_another_entry_under_a_lost_ones_id_is_not_taken_for_it(
     queue: QueueConnections, gateway: Gateway, raw: redis.asyncio.Redis, lane: Lane
 ) -> None:
-    """Somebody may have added it by hand, or with a Redis whose clock went back."""
+    """Another entry under a lost entry's id counts as absent: it was added by hand, or Redis' clock went back."""
     lost = request()
     (ref,) = await gateway.add(lost)
     await raw.flushall()
     await lane.client.xadd(lane.name, {"id": "another"}, id=ref.entry_id)
-    (settled,) = await producer.reconcile(
-        queue.connection("settle"), queue.keys, [OutstandingRequest(lost.request_id, (ref,))]
+    (result,) = await producer.reconcile(
+        queue.connection("reconcile"), queue.keys, [OutstandingRequest(lost.request_id, (ref,))]
     )
-    assert settled == ReconcileResult((), (False,))
+    assert result == ReconcileResult((), (False,))
     await raw.flushall()
 
 
-async def test_settle_races_commit(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
-    """Whenever it comes, a settle finds either the reply or the entry: never neither, never both."""
-    connection = queue.connection("settle")
+async def test_reconcile_races_commit(queue: QueueConnections, gateway: Gateway, worker: Worker) -> None:
+    """At any moment a reconcile finds either the reply or the entry: never neither, never both."""
+    connection = queue.connection("reconcile")
     found = []
     for _ in range(ROUNDS):
-        asked = request()
-        (ref,) = await gateway.add(asked)
+        submission = request()
+        (ref,) = await gateway.add(submission)
         entries = await worker.claim()
-        (settled,), won = await asyncio.gather(
-            soon(producer.reconcile(connection, queue.keys, [OutstandingRequest(asked.request_id, (ref,))])),
-            soon(worker.commit(entries)),
+        (result,), won = await asyncio.gather(
+            after_random_delay(
+                producer.reconcile(connection, queue.keys, [OutstandingRequest(submission.request_id, (ref,))])
+            ),
+            after_random_delay(worker.commit(entries)),
         )
         assert won == [True]
-        assert len(settled.replies) + settled.present.count(True) == 1
-        collected = await producer.collect(connection, queue.keys, [asked.request_id])
-        assert len(collected.replies[0]) == 1 - len(settled.replies)
-        found.append(len(settled.replies))
+        assert len(result.replies) + result.present.count(True) == 1
+        collected = await producer.collect(connection, queue.keys, [submission.request_id])
+        assert len(collected.replies[0]) == 1 - len(result.replies)
+        found.append(len(result.replies))
     assert 0 < sum(found) < ROUNDS
 
 
-async def test_settling_nothing(queue: QueueConnections) -> None:
-    """No requests, no answers."""
-    assert await producer.reconcile(queue.connection("settle"), queue.keys, []) == []
+async def test_reconciling_nothing(queue: QueueConnections) -> None:
+    """Without requests there are no results."""
+    assert await producer.reconcile(queue.connection("reconcile"), queue.keys, []) == []
 
 
-async def test_the_pulse_shows_the_queue(
+async def test_the_stats_show_the_queue(
     queue: QueueConnections, gateway: Gateway, worker: Worker, other: Worker
 ) -> None:
-    """Entries, what is claimed of them, their weight, the oldest one's age, and who lives."""
-    connection = queue.connection("pulse")
+    """The stats show entries, how many are claimed, their weight, the age of the oldest, and the live workers."""
+    connection = queue.connection("stats")
     empty = await producer.queue_stats(connection, queue.keys)
     assert (empty.inputs, empty.tokens, empty.entries, empty.waiting) == (0, 0, 0, 0)
     assert (empty.oldest_by_lane, empty.oldest_age_ms) == ((None, None), 0)
@@ -140,26 +142,26 @@ async def test_the_pulse_shows_the_queue(
     submitted = await gateway.submit(*(request(n=2, cost=5) for _ in range(3)))
     entries = await worker.claim(entries=1)
     now, _ = await worker.beat()
-    shown = await producer.queue_stats(connection, queue.keys)
-    assert (shown.inputs, shown.tokens, shown.entries, shown.pending, shown.waiting) == (6, 15, 3, 1, 2)
+    stats = await producer.queue_stats(connection, queue.keys)
+    assert (stats.inputs, stats.tokens, stats.entries, stats.pending, stats.waiting) == (6, 15, 3, 1, 2)
     oldest_ms = int(submitted.outcomes[0].refs[0].entry_id.split(b"-")[0])
-    assert shown.oldest_by_lane == (oldest_ms, None)
-    assert (shown.ages_ms, shown.oldest_age_ms) == ((shown.now_ms - oldest_ms, 0), shown.now_ms - oldest_ms)
-    assert shown.last_heartbeat_ms == now
-    assert [(beat.worker, beat.dim, beat.state) for beat in shown.workers] == [("worker-1", 384, "ready")]
-    assert shown.epoch == empty.epoch == submitted.epoch
+    assert stats.oldest_by_lane == (oldest_ms, None)
+    assert (stats.ages_ms, stats.oldest_age_ms) == ((stats.now_ms - oldest_ms, 0), stats.now_ms - oldest_ms)
+    assert stats.last_heartbeat_ms == now
+    assert [(beat.worker, beat.dim, beat.state) for beat in stats.workers] == [("worker-1", 384, "ready")]
+    assert stats.epoch == empty.epoch == submitted.epoch
     await worker.commit((*entries, *await other.claim()))
 
 
-async def test_the_pulse_survives_strange_heartbeats(
+async def test_the_stats_survive_strange_heartbeats(
     queue: QueueConnections, worker: Worker, raw: redis.asyncio.Redis, keys: Keys
 ) -> None:
-    """Heartbeats that this version cannot read are left out; more fields than it knows do no harm."""
+    """Heartbeats that this version cannot read are left out; additional fields do no harm."""
     now, _ = await worker.beat()
     beat = bytes(await raw.execute_command("GET", keys.worker("worker-1"))).replace(b"{", b'{"new": 1, ', 1)
     await raw.set(keys.worker("worker-1"), beat, px=5_000)
     for name, value in (("a", b"\xff"), ("b", b"[1]"), ("c", b'{"worker": "c"}'), ("d", b"null")):
         await raw.set(keys.worker(name), value, px=5_000)
         await raw.zadd(keys.workers, {name: now})
-    shown = await producer.queue_stats(queue.connection("pulse"), keys)
-    assert [each.worker for each in shown.workers] == ["worker-1"]
+    stats = await producer.queue_stats(queue.connection("stats"), keys)
+    assert [each.worker for each in stats.workers] == ["worker-1"]

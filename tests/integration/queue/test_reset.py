@@ -1,4 +1,4 @@
-"""A link on the event loop that gateways and workers run on, which tells of a lost connection in its own way."""
+"""RedisConnection on uvloop, the event loop of gateways and workers, which reports a lost connection differently."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from tests.proxy import FaultProxy
 
 pytestmark = pytest.mark.redis
 
-SETTLED_S = 0.1
+RESET_SEEN_S = 0.1
 
 
-async def _after_a_reset(redis_url: str, queue_name: str, ask: Callable[[RedisConnection], Awaitable[object]]) -> None:
+async def _after_a_reset(redis_url: str, queue_name: str, call: Callable[[RedisConnection], Awaitable[object]]) -> None:
     async with FaultProxy(redis_url) as proxy:
         queue = QueueConnections(QueueSettings(redis_url=proxy.url), queue_name, "far")
         connection = queue.connection("idle")
         await connection.ping()
         proxy.cut()
-        await asyncio.sleep(SETTLED_S)
-        await ask(connection)
-    await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(RESET_SEEN_S)
+        await call(connection)
+    await asyncio.sleep(RESET_SEEN_S)
     with pytest.raises(RedisUnreachableError):
-        await ask(connection)
+        await call(connection)
     await queue.close()
 
 
 @pytest.mark.parametrize(
-    "ask", [RedisConnection.ping, lambda connection: connection.pop("nothing", 0.01)], ids=["ping", "pop"]
+    "call", [RedisConnection.ping, lambda connection: connection.pop("nothing", 0.01)], ids=["ping", "pop"]
 )
-def test_a_connection_that_was_reset_while_nobody_used_it(
-    redis_url: str, queue_name: str, ask: Callable[[RedisConnection], Awaitable[object]]
+def test_a_connection_that_was_reset_while_idle(
+    redis_url: str, queue_name: str, call: Callable[[RedisConnection], Awaitable[object]]
 ) -> None:
-    """Nothing is lost with it, so nobody hears of it: the next call has a new one, if Redis can be reached."""
+    """No reply is lost with it, so no call fails: the next call opens a new connection, if Redis can be reached."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_after_a_reset(redis_url, queue_name, ask))
+        runner.run(_after_a_reset(redis_url, queue_name, call))
 
 
 async def _answer_and_hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Says at once what comes last in connecting, and that nothing more will come; hears all the same."""
+    """Sends the last reply of connecting and then EOF at once, but still reads."""
     writer.write(b"+OK\r\n")
     writer.write_eof()
     await reader.read()
     writer.close()
 
 
-async def _with_one_that_hangs_up() -> None:
+async def _ping_a_closing_server() -> None:
     server = await asyncio.start_server(_answer_and_hang_up, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     queue = QueueConnections(QueueSettings(redis_url=f"redis://127.0.0.1:{port}", redis_timeout_s=20), "q", "far")
@@ -62,6 +62,6 @@ async def _with_one_that_hangs_up() -> None:
 
 
 def test_a_connection_that_is_closed_as_soon_as_it_is_there() -> None:
-    """Its end is seen, though it came while redis-py had not handed it over yet: nobody waits for an answer."""
+    """EOF that arrives before redis-py hands the connection over is noticed: the call fails without a wait."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_with_one_that_hangs_up())
+        runner.run(_ping_a_closing_server())

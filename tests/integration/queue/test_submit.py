@@ -1,4 +1,4 @@
-"""Submit: what lands in the lane, the bound, and repeating a submit whose reply was lost."""
+"""Submit: the entries in the lane, the bounds, and repeating a submit whose reply was lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.asyncio]
 
 
 async def drain(worker: Worker) -> int:
-    """Claims and answers all there is; returns how many entries that were."""
+    """Claims and answers all entries; returns how many there were."""
     entries = await worker.claim(entries=10_000)
     assert await worker.commit(entries) == [True] * len(entries)
     return len(entries)
@@ -34,10 +34,10 @@ async def test_redis_cli_shows_text_fields_first_and_the_body_last(
     gateway: Gateway, worker: Worker, redis_url: str, lane: Lane
 ) -> None:
     """`redis-cli XRANGE` prints every field but the body as plain text, in the documented order."""
-    asked = request(request_id="abc", n=2, cost=7, bell=gateway.keys.bell("g"))._replace(
+    submission = request(request_id="abc", n=2, cost=7, bell=gateway.keys.bell("g"))._replace(
         tenant="acme", traceparent="00-1-2-01"
     )
-    await gateway.add(asked)
+    await gateway.add(submission)
     cli = find_bundled("redis-cli")
     assert cli is not None
     command = [str(cli), "--no-auth-warning", "-u", as_user(redis_url, "ops"), "XRANGE", lane.name, "-", "+"]
@@ -50,7 +50,7 @@ async def test_redis_cli_shows_text_fields_first_and_the_body_last(
     assert await drain(worker) == 1
 
 
-async def test_fields_that_say_nothing_are_left_out(gateway: Gateway, worker: Worker, lane: Lane) -> None:
+async def test_empty_fields_are_left_out(gateway: Gateway, worker: Worker, lane: Lane) -> None:
     """Without tenant, trace and bell an entry has none of these fields."""
     await gateway.add(request())
     fields = (await lane.fields())[0]
@@ -60,22 +60,22 @@ async def test_fields_that_say_nothing_are_left_out(gateway: Gateway, worker: Wo
 
 async def test_a_claimed_entry_is_what_was_submitted(gateway: Gateway, worker: Worker) -> None:
     """Every entry of a request arrives with its position, its weight and its body."""
-    asked = request(entries=3, n=2, cost=9, bell=gateway.keys.bell("g"))._replace(traceparent="00-1-2-01")
-    refs = await gateway.add(asked)
+    submission = request(entries=3, n=2, cost=9, bell=gateway.keys.bell("g"))._replace(traceparent="00-1-2-01")
+    refs = await gateway.add(submission)
     entries = await worker.claim()
     assert [entry.ref for entry in entries] == refs
     assert [entry.position for entry in entries] == [0, 2, 4]
     assert {(entry.request_id, entry.traceparent, entry.bell) for entry in entries} == {
-        (asked.request_id, "00-1-2-01", gateway.keys.bell("g"))
+        (submission.request_id, "00-1-2-01", gateway.keys.bell("g"))
     }
     assert [text for entry in entries for text in decode_body(entry.body).inputs] == [
-        text for new_entry in asked.new_entries for text in decode_body(new_entry.body).inputs
+        text for new_entry in submission.new_entries for text in decode_body(new_entry.body).inputs
     ]
     await worker.commit(entries)
 
 
-async def test_what_no_traceparent_may_be_is_no_reason_to_lose_an_entry(gateway: Gateway, worker: Worker) -> None:
-    """Whoever reads it sees that it is none; the entry is answered as any other."""
+async def test_an_invalid_traceparent_does_not_lose_the_entry(gateway: Gateway, worker: Worker) -> None:
+    """An entry with an invalid traceparent is answered like any other."""
     await gateway.add(request()._replace(traceparent="naïve"))
     [entry] = await worker.claim()
     assert not entry.traceparent.isascii()
@@ -83,7 +83,7 @@ async def test_what_no_traceparent_may_be_is_no_reason_to_lose_an_entry(gateway:
 
 
 async def test_the_deadline_is_redis_clock_plus_the_budget(gateway: Gateway, worker: Worker) -> None:
-    """The deadline in the entry is counted from the time that the submit returns, not from anybody else's clock."""
+    """The deadline in the entry counts from the time that the submit returns, not from another clock."""
     reply = await gateway.submit(request(budget_ms=1_234))
     assert abs(reply.now_ms - time.time() * 1000) < 60_000
     entries = await worker.claim()
@@ -94,7 +94,7 @@ async def test_the_deadline_is_redis_clock_plus_the_budget(gateway: Gateway, wor
 async def test_the_bound_is_never_exceeded_by_many_gateways_at_once(
     queue: QueueConnections, worker: Worker, lane: Lane
 ) -> None:
-    """Requests that race for the last places are taken or refused, and the sum never passes the bound."""
+    """Requests that race for the last places are accepted or refused, and the sum never exceeds the bound."""
     gateways = [Gateway(queue.connection(f"submit-{i}"), queue.keys, f"gateway-{i}") for i in range(8)]
     calls = [gateway.submit(request(entries=2, n=3), request(n=1), bound=50) for gateway in gateways for _ in range(10)]
     replies = await asyncio.gather(*calls)
@@ -110,7 +110,7 @@ async def test_the_bound_is_never_exceeded_by_many_gateways_at_once(
 
 
 async def test_a_request_is_added_whole_or_not_at_all(gateway: Gateway, worker: Worker, lane: Lane) -> None:
-    """A request that does not fit adds none of its entries, and a smaller one behind it in the same call still fits."""
+    """A request that does not fit adds no entry, and a smaller one behind it in the same call still fits."""
     reply = await gateway.submit(request(entries=4, n=2), request(entries=2, n=1), bound=7)
     assert [(each.status, len(each.refs)) for each in reply.outcomes] == [("full", 0), ("ok", 2)]
     assert await lane.length() == 2
@@ -118,7 +118,7 @@ async def test_a_request_is_added_whole_or_not_at_all(gateway: Gateway, worker: 
 
 
 async def test_exempt_requests_pass_the_bound(gateway: Gateway, worker: Worker, lane: Lane) -> None:
-    """What was accepted once is added again however full the queue is, and it counts."""
+    """A request that was accepted before is added again however full the queue is, and it counts."""
     await gateway.add(request(n=5))
     reply = await gateway.submit(request(n=1), request(n=3)._replace(exempt=True), bound=5)
     assert [each.status for each in reply.outcomes] == ["full", "ok"]
@@ -127,7 +127,7 @@ async def test_exempt_requests_pass_the_bound(gateway: Gateway, worker: Worker, 
 
 
 async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worker: Worker, lane: Lane) -> None:
-    """It hears how many tokens are there; those that fit are taken, in the same call too, and count at once."""
+    """It learns how many tokens are queued; requests that fit are added, also in the same call, and count at once."""
     first, second, third = (request(cost=10)._replace(max_tokens=25) for _ in range(3))
     last = request(cost=30)._replace(max_tokens=50)
     reply = await gateway.submit(first, second, third, last)
@@ -146,7 +146,7 @@ async def test_a_request_with_too_much_before_it_is_slow(gateway: Gateway, worke
 
 
 async def test_on_an_empty_queue_no_request_is_slow(gateway: Gateway, worker: Worker) -> None:
-    """The estimate may be wrong, and there is nothing to wait for that would make it better."""
+    """The estimate may be wrong, and waiting for an empty queue would not improve it."""
     reply = await gateway.submit(request(cost=1_000)._replace(max_tokens=1), request(cost=1)._replace(max_tokens=900))
     assert [each.status for each in reply.outcomes] == ["ok", "slow"]
     assert await drain(worker) == 1
@@ -163,10 +163,10 @@ async def test_a_request_without_time_left_is_late(gateway: Gateway, lane: Lane,
 async def test_repeating_a_sequence_number_adds_nothing(
     queue: QueueConnections, gateway: Gateway, worker: Worker
 ) -> None:
-    """A submit whose reply was lost answers the same when it is repeated, over another connection too."""
-    asked = [request(entries=2), request(budget_ms=0)]
-    first = await producer.submit(gateway.connection, queue.keys, "g", 7, QueueBound(BOUND), asked)
-    again = await producer.submit(queue.connection("second"), queue.keys, "g", 7, QueueBound(BOUND), asked)
+    """A submit whose reply was lost returns the same when it is repeated, also over another connection."""
+    submissions = [request(entries=2), request(budget_ms=0)]
+    first = await producer.submit(gateway.connection, queue.keys, "g", 7, QueueBound(BOUND), submissions)
+    again = await producer.submit(queue.connection("second"), queue.keys, "g", 7, QueueBound(BOUND), submissions)
     assert again == first
     assert await drain(worker) == 2
 
@@ -174,18 +174,18 @@ async def test_repeating_a_sequence_number_adds_nothing(
 async def test_repeating_after_the_entries_were_answered_adds_nothing(
     queue: QueueConnections, gateway: Gateway, worker: Worker, lane: Lane
 ) -> None:
-    """The repeat may come after a worker was through with the first: still nothing is run twice."""
-    asked = [request()]
-    first = await producer.submit(gateway.connection, queue.keys, "g", 1, QueueBound(BOUND), asked)
+    """A repeat after a worker has answered the entries adds nothing: no entry runs twice."""
+    submissions = [request()]
+    first = await producer.submit(gateway.connection, queue.keys, "g", 1, QueueBound(BOUND), submissions)
     assert await drain(worker) == 1
-    assert await producer.submit(gateway.connection, queue.keys, "g", 1, QueueBound(BOUND), asked) == first
+    assert await producer.submit(gateway.connection, queue.keys, "g", 1, QueueBound(BOUND), submissions) == first
     assert await lane.length() == 0
 
 
 async def test_an_overtaken_submit_is_refused(
     queue: QueueConnections, gateway: Gateway, lane: Lane, worker: Worker
 ) -> None:
-    """A submit that arrives after a later one of the same gateway adds nothing: its caller gave up on it."""
+    """A submit that arrives after a later one of the same gateway adds nothing: its caller has given up on it."""
     await producer.submit(gateway.connection, queue.keys, "g", 10, QueueBound(BOUND), [request()])
     with pytest.raises(ScriptRefusedError):
         await producer.submit(gateway.connection, queue.keys, "g", 9, QueueBound(BOUND), [request()])
@@ -197,7 +197,7 @@ async def test_an_overtaken_submit_is_refused(
 async def test_counters_that_drifted_are_reset_when_the_lanes_are_empty(
     gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, keys: Keys, lane: Lane
 ) -> None:
-    """A backlog that names inputs while nothing is there does not refuse anybody."""
+    """A backlog that counts inputs while the lanes are empty refuses no request."""
     await raw.execute_command("HSET", keys.backlog, "inputs", 20_000, "tokens", 99_999)
     await gateway.add(request(n=2, cost=3))
     assert await lane.backlog() == (2, 3)
@@ -207,7 +207,7 @@ async def test_counters_that_drifted_are_reset_when_the_lanes_are_empty(
 async def test_drifted_counters_are_reset_even_when_nothing_is_added(
     gateway: Gateway, raw: redis.asyncio.Redis, keys: Keys, lane: Lane
 ) -> None:
-    """A submit that adds nothing to empty lanes leaves counters of zero behind."""
+    """A submit that adds nothing to empty lanes leaves counters of zero."""
     await raw.execute_command("HSET", keys.backlog, "inputs", 5, "tokens", 5)
     await gateway.submit(request(budget_ms=0))
     assert await lane.backlog() == (0, 0)
@@ -230,7 +230,7 @@ async def test_the_epoch_stays_until_data_is_lost(
 async def test_a_full_memory_refuses_submits(
     gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis, lane: Lane, waiting: int
 ) -> None:
-    """With no memory left a submit is refused whole, into an empty queue as into one with work; later it goes on."""
+    """With no memory left a submit is refused whole, with an empty queue or a full one; later submits succeed."""
     await gateway.add(*(request() for _ in range(waiting)))
     await gateway.submit(request(budget_ms=0))
     await raw.config_set("maxmemory", 1)

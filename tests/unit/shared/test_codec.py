@@ -1,4 +1,4 @@
-"""Codec: what goes in comes out, and anything else is a CodecError."""
+"""Codec: decoding returns the encoded value, and anything else is a CodecError."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ TIMINGS = st.builds(
 
 
 def tokens_of(n: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """So many numbers of tokens, or none where they are not told."""
+    """Returns n numbers of tokens, or none, as in replies without them."""
     return st.just(()) | st.lists(st.integers(0, 10**6), min_size=n, max_size=n).map(tuple)
 
 
 @st.composite
 def vectors(draw: st.DrawFn) -> Vectors:
-    """A reply whose data has the length that it names."""
+    """A reply whose data has the length that it states."""
     n, dim = draw(st.integers(1, 8)), draw(st.integers(1, 16))
     counts = draw(st.just(()) | st.lists(st.integers(0, 4), min_size=n, max_size=n).map(tuple))
     size = (sum(counts) if counts else n) * dim * 4
@@ -61,10 +61,10 @@ def vectors(draw: st.DrawFn) -> Vectors:
 
 @st.composite
 def values(draw: st.DrawFn) -> Values:
-    """A reply with as many values as it names."""
-    told = draw(st.lists(st.text() | st.lists(st.integers(0, 9)), min_size=1, max_size=8))
-    data = tuple(json.dumps(each).encode() for each in told)
-    return Values(draw(IDS), draw(POSITIONS), len(told), data, draw(TIMINGS), draw(tokens_of(len(told))))
+    """A reply with the number of values that it states."""
+    contents = draw(st.lists(st.text() | st.lists(st.integers(0, 9)), min_size=1, max_size=8))
+    data = tuple(json.dumps(each).encode() for each in contents)
+    return Values(draw(IDS), draw(POSITIONS), len(contents), data, draw(TIMINGS), draw(tokens_of(len(contents))))
 
 
 REPLY: dict[str, Any] = {
@@ -91,32 +91,32 @@ BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
 
 @given(BODIES)
 def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
-    """Any op, any texts without surrogates, any token ids, any options."""
+    """A body with any op, texts without surrogates, token ids and options is decoded to itself."""
     assert decode_body(encode_body(body)) == body
 
 
 @given(vectors() | values() | FAILURES)
 def test_a_reply_comes_back_as_it_went_in(reply: Vectors | Values | Failure) -> None:
-    """Vectors byte for byte with their timing, failures with code and message."""
+    """Vectors with their timing, values and failures are decoded to themselves."""
     assert decode_reply(encode_reply(reply)) == reply
 
 
 @given(TOKEN_IDS)
 def test_token_ids_come_back_as_they_went_in(ids: list[int]) -> None:
-    """Four bytes each."""
+    """Token ids are decoded to themselves, and have four bytes each."""
     assert decode_ids(encode_ids(ids)) == ids
     assert len(encode_ids(ids)) == 4 * len(ids)
 
 
 def test_a_lone_surrogate_cannot_be_encoded() -> None:
-    """UTF-8 has no bytes for it: the caller has to refuse such a text."""
+    """UTF-8 has no bytes for a lone surrogate: the caller has to reject such a text."""
     with pytest.raises(UnicodeEncodeError):
         encode_body(Body(EMBED, ("\ud800",)))
 
 
 @given(st.binary(max_size=300))
 def test_random_bytes_are_a_codec_error_or_nothing_worse(data: bytes) -> None:
-    """No bytes whatever raise anything but CodecError."""
+    """No bytes raise anything but CodecError."""
     for decode in (decode_body, decode_reply):
         try:
             decode(data)
@@ -133,7 +133,7 @@ ANYTHING = st.recursive(
 
 @given(st.sampled_from([REPLY, EACH_TOKEN, VALUES, FAILURE, BODY]), st.data())
 def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data: st.DataObject) -> None:
-    """Whatever stands in one field, nothing but CodecError comes out, and what is taken has the right types."""
+    """With any value in one field, decoding raises only CodecError, and a decoded message has the right types."""
     name = data.draw(st.sampled_from(sorted(whole)))
     packed = msgpack.packb({**whole, name: data.draw(ANYTHING)})
     decode = decode_body if whole is BODY else decode_reply
@@ -157,7 +157,7 @@ def test_a_field_with_any_value_is_taken_or_refused(whole: dict[str, Any], data:
 
 @given(st.sampled_from([REPLY, EACH_TOKEN, VALUES, FAILURE, BODY]), st.data())
 def test_a_cut_or_flipped_message_raises_nothing_else(whole: dict[str, Any], data: st.DataObject) -> None:
-    """Half a message is a CodecError; a changed byte is one or yields a message of the right shape."""
+    """A truncated message raises CodecError; a changed byte raises it too, or yields a message of the right shape."""
     packed = bytearray(msgpack.packb(whole))
     decode = decode_body if whole is BODY else decode_reply
     with pytest.raises(CodecError):
@@ -187,7 +187,7 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
 def test_a_reply_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
-    """Wrong types (a bool is no number), wrong ranges, missing fields, and vectors of another length."""
+    """Wrong types (a bool is no number), wrong ranges, missing fields, and vectors of another length are rejected."""
     with pytest.raises(CodecError):
         decode_reply(msgpack.packb(value))
 
@@ -208,7 +208,7 @@ WRONG_BODIES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("value", WRONG_BODIES, ids=lambda value: str(value)[:60])
 def test_a_body_with_a_wrong_field_is_refused(value: dict[str, Any]) -> None:
-    """Inputs are one to 1,024 texts or token ids, op is a string, options are a map of those that are known."""
+    """Inputs are one to 1,024 texts or token ids, op is a string, options are a map of known options."""
     with pytest.raises(CodecError):
         decode_body(msgpack.packb(value))
 
@@ -246,7 +246,7 @@ def test_crafted_bytes_are_refused(name: str) -> None:
 
 
 def test_the_size_is_bounded_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More bytes than the limit are refused unseen."""
+    """Data above the limit is rejected before parsing."""
     monkeypatch.setattr(codec, "MAX_BODY_BYTES", 64)
     monkeypatch.setattr(codec, "MAX_REPLY_BYTES", 64)
     for decode in (decode_body, decode_reply):

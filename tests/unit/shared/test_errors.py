@@ -1,4 +1,4 @@
-"""The error tree: its codes, and the way back from a code."""
+"""The error tree: its codes, and the way from a code back to the error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ TREE = error_tree()
 LEAVES = [cls for cls in TREE if not cls.__subclasses__()]
 
 
-def test_each_leaf_has_a_code_of_its_own() -> None:
-    """No two errors that can be raised are one to a client."""
+def test_each_leaf_has_a_unique_code() -> None:
+    """No two errors that can be raised have the same code."""
     codes = [cls.code for cls in LEAVES]
     assert sorted(set(codes)) == sorted(codes)
 
 
-def test_a_base_shares_a_code_with_nobody_but_its_descendants() -> None:
+def test_a_base_shares_a_code_only_with_its_descendants() -> None:
     """A code never names errors of two branches."""
     for one in TREE:
         for other in TREE:
@@ -28,7 +28,7 @@ def test_a_base_shares_a_code_with_nobody_but_its_descendants() -> None:
 
 @pytest.mark.parametrize("cls", LEAVES)
 def test_a_code_leads_back_to_its_error(cls: type[RedbatchError]) -> None:
-    """What a worker writes into a reply is what the gateway raises."""
+    """The gateway raises the error that a worker writes into a reply."""
     error = error_from_code(cls.code, "what happened")
     assert type(error) is cls
     assert (error.message, str(error), error.retry_after_s) == ("what happened", "what happened", None)
@@ -36,14 +36,14 @@ def test_a_code_leads_back_to_its_error(cls: type[RedbatchError]) -> None:
 
 @pytest.mark.parametrize("cls", TREE)
 def test_every_code_is_known(cls: type[RedbatchError]) -> None:
-    """The codes of the bases lead to one of their own kind, too."""
+    """The code of a base class leads to an error of that class."""
     assert error_from_code(cls.code, "").code == cls.code
     assert isinstance(error_from_code(cls.code, ""), cls)
 
 
 @pytest.mark.parametrize("code", ["", "no_such_code", "QUEUE_FULL"])
 def test_an_unknown_code_is_an_internal_error(code: str) -> None:
-    """A worker of a later version may know errors that this gateway does not."""
+    """A code that this gateway does not know, as from a later worker, becomes InternalError."""
     assert type(error_from_code(code, "")) is InternalError
 
 
@@ -53,12 +53,12 @@ def test_codes_are_plain_words() -> None:
 
 
 def test_the_drawing_shows_the_whole_tree() -> None:
-    """Every class stands in the module's drawing, at its depth."""
+    """The module's drawing shows each class at its depth."""
     drawn = re.findall(r"^([│ ├└─]*)(\w+)", (errors.__doc__ or "").split("\n\n", 1)[1], re.MULTILINE)
     shown = {name: len(indent) // 4 for indent, name in drawn}
     assert shown == {cls.__name__: len(cls.__mro__) - len(RedbatchError.__mro__) for cls in TREE}
 
 
 def test_the_time_to_wait_is_carried() -> None:
-    """An error may say when to come again."""
+    """An error may carry the time after which to retry."""
     assert errors.QueueFullError("full", retry_after_s=1.5).retry_after_s == 1.5

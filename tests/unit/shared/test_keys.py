@@ -17,14 +17,14 @@ IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
 
 
 def all_keys(keys: Keys, name: str) -> list[str]:
-    """Every key of a queue, with one request, gateway and worker of that name."""
+    """Returns the keys of a queue, with one request, gateway and worker of this name."""
     single = [keys.backlog, keys.epoch, keys.workers, *keys.lanes]
     return [*single, *(make(name) for make in (keys.reply, keys.bell, keys.submitted, keys.worker, keys.begun))]
 
 
 @given(QUEUE_NAMES, IDS)
 def test_all_keys_share_the_hash_tag(queue: str, name: str) -> None:
-    """What stands between the first braces decides the slot, and it is the queue's name in every key."""
+    """The text between the first braces decides the slot, and it is the queue's name in every key."""
     found = all_keys(Keys(queue), name)
     assert {re.findall(r"\{([^}]*)\}", key)[0] for key in found} == {queue}
     assert all(key.startswith(Keys(queue).prefix) for key in found)
@@ -32,7 +32,7 @@ def test_all_keys_share_the_hash_tag(queue: str, name: str) -> None:
 
 @given(QUEUE_NAMES, IDS)
 def test_no_two_keys_are_one(queue: str, name: str) -> None:
-    """Names of requests, gateways and workers cannot collide with each other or with the rest."""
+    """Names of requests, gateways and workers cannot collide with each other or with other keys."""
     found = all_keys(Keys(queue), name)
     assert len(set(found)) == len(found)
 
@@ -84,14 +84,14 @@ def test_the_tables_have_one_width() -> None:
 @example("----")
 @example("sentence-transformers/all-MiniLM-L6-v2")
 def test_a_slug_is_a_queue_name(model: str) -> None:
-    """Whatever a model is called, its queue's name is a legal one, and the slug of a slug is itself."""
+    """The queue name of any model is valid, and the slug of a slug is itself."""
     slug = queue_slug(model)
     assert re.fullmatch(r"[a-z0-9._-]{1,64}", slug)
     assert queue_slug(slug) == slug
 
 
 def test_slugs_of_known_models() -> None:
-    """The last part of a path or hub id, in lower case; the times of a simulated one do not count."""
+    """A slug is the last part of a path or hub id, in lower case; the times of a simulated model are left out."""
     expected = {
         "minilm": "minilm",
         "null": "null",

@@ -1,4 +1,4 @@
-"""The wire to Redis, beside what the tests of a link show: what comes in pieces, unasked for, or is no reply at all."""
+"""The wire to Redis, beyond the tests of a connection: replies in pieces, unrequested replies, and invalid data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT_S = 0.05
 
 @asynccontextmanager
 async def wired() -> AsyncIterator[tuple[Wire, asyncio.Transport, socket.socket]]:
-    """A wire, its transport, and the other end."""
+    """A wire, its transport, and the other end of the socket."""
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=ours)
@@ -29,14 +29,14 @@ async def wired() -> AsyncIterator[tuple[Wire, asyncio.Transport, socket.socket]
         transport.close()
 
 
-async def ask(wire: Wire, theirs: socket.socket, answer: Sequence[bytes]) -> object:
-    """Sends PING, answers with these pieces, and returns what came of it."""
-    asked = asyncio.create_task(wire.exchange(("PING",), LONG_S))
+async def ping(wire: Wire, theirs: socket.socket, answer: Sequence[bytes]) -> object:
+    """Sends PING, sends these pieces back, and returns the reply."""
+    exchange = asyncio.create_task(wire.exchange(("PING",), LONG_S))
     assert await asyncio.get_running_loop().sock_recv(theirs, 100) == b"*1\r\n$4\r\nPING\r\n"
     for piece in answer:
         theirs.send(piece)
         await asyncio.sleep(0)
-    return await asked
+    return await exchange
 
 
 @pytest.mark.parametrize(
@@ -49,63 +49,63 @@ async def ask(wire: Wire, theirs: socket.socket, answer: Sequence[bytes]) -> obj
     ],
 )
 async def test_a_reply_is_put_together(pieces: Sequence[bytes], reply: object) -> None:
-    """However it is cut, it is whole when it is there."""
+    """A reply is complete, wherever it is cut."""
     async with wired() as (wire, _, theirs):
-        assert await ask(wire, theirs, pieces) == reply
-        assert await ask(wire, theirs, [b"+next\r\n"]) == b"next"
+        assert await ping(wire, theirs, pieces) == reply
+        assert await ping(wire, theirs, [b"+next\r\n"]) == b"next"
 
 
 async def test_an_error_reply_is_a_value() -> None:
-    """The connection is as good as before; what the error means is for others to say."""
+    """After an error reply the connection still works; the caller interprets the error."""
     async with wired() as (wire, _, theirs):
-        reply = await ask(wire, theirs, [b"-NOGROUP no such group\r\n"])
+        reply = await ping(wire, theirs, [b"-NOGROUP no such group\r\n"])
         assert isinstance(reply, hiredis.ReplyError)
         assert str(reply) == "NOGROUP no such group"
-        assert await ask(wire, theirs, [b"+next\r\n"]) == b"next"
+        assert await ping(wire, theirs, [b"+next\r\n"]) == b"next"
 
 
 async def test_several_commands_at_once() -> None:
-    """Their replies come in their order, however they are cut; an error is only its own command's reply."""
+    """Replies come in order, wherever they are cut; an error is the reply to one command only."""
     async with wired() as (wire, transport, theirs):
-        asked = asyncio.create_task(wire.exchange_all([("PING",), ("LPOP", "a", 2), ("PING",)], LONG_S))
+        exchange = asyncio.create_task(wire.exchange_all([("PING",), ("LPOP", "a", 2), ("PING",)], LONG_S))
         sent = b"*1\r\n$4\r\nPING\r\n"
         expected = sent + b"*3\r\n$4\r\nLPOP\r\n$1\r\na\r\n$1\r\n2\r\n" + sent
         assert await asyncio.get_running_loop().sock_recv(theirs, 100) == expected
         for piece in (b"+PO", b"NG\r\n-WRONG", b"TYPE\r\n+la", b"st\r\n"):
             theirs.send(piece)
             await asyncio.sleep(SHORT_S)
-        first, error, last = await asked
+        first, error, last = await exchange
         assert (first, last) == (b"PONG", b"last")
         assert isinstance(error, hiredis.ReplyError)
-        assert await ask(wire, theirs, [b"+next\r\n"]) == b"next"
+        assert await ping(wire, theirs, [b"+next\r\n"]) == b"next"
         assert not transport.is_closing()
 
 
 async def test_one_reply_of_several_is_not_enough() -> None:
-    """Who asked for two is not told of one."""
+    """An exchange of two commands does not return with one reply."""
     async with wired() as (wire, _, theirs):
-        asked = asyncio.create_task(wire.exchange_all([("PING",), ("PING",)], SHORT_S))
+        exchange = asyncio.create_task(wire.exchange_all([("PING",), ("PING",)], SHORT_S))
         await asyncio.sleep(0)
         theirs.send(b"+PONG\r\n")
         with pytest.raises(TimeoutError):
-            await asked
+            await exchange
 
 
 async def test_what_is_no_reply_breaks_the_connection() -> None:
-    """Nothing is guessed from it."""
+    """Invalid data breaks the connection."""
     async with wired() as (wire, _, theirs):
         with pytest.raises(ConnectionError, match="no reply"):
-            await ask(wire, theirs, [b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+            await ping(wire, theirs, [b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 
 
-@pytest.mark.parametrize("asked", [False, True])
-async def test_a_reply_that_nobody_asked_for_closes_the_connection(asked: bool) -> None:
-    """The next reply could not be told from it: one that comes unasked, or behind the one that was asked for."""
+@pytest.mark.parametrize("requested", [False, True])
+async def test_an_unrequested_reply_closes_the_connection(requested: bool) -> None:
+    """An unrequested reply, alone or behind another, closes the connection: later replies could not be assigned."""
     async with wired() as (wire, transport, theirs):
-        if asked:
-            assert await ask(wire, theirs, [b"+PONG\r\n+for whom?\r\n"]) == b"PONG"
+        if requested:
+            assert await ping(wire, theirs, [b"+PONG\r\n+unrequested\r\n"]) == b"PONG"
         else:
-            theirs.send(b"+for whom?\r\n")
+            theirs.send(b"+unrequested\r\n")
         await asyncio.sleep(SHORT_S)
         assert transport.is_closing()
         with pytest.raises(ConnectionError, match="not connected"):
@@ -113,24 +113,24 @@ async def test_a_reply_that_nobody_asked_for_closes_the_connection(asked: bool) 
 
 
 async def test_a_connection_that_is_lost_meanwhile() -> None:
-    """Whoever waits is told at once."""
+    """A waiting call fails at once when the connection is lost."""
     async with wired() as (wire, _, theirs):
-        asked = asyncio.create_task(wire.exchange(("PING",), LONG_S))
+        exchange = asyncio.create_task(wire.exchange(("PING",), LONG_S))
         await asyncio.sleep(SHORT_S)
         theirs.shutdown(socket.SHUT_RDWR)
         with pytest.raises(ConnectionError, match="lost"):
-            await asked
+            await exchange
 
 
 async def test_no_reply_in_time() -> None:
-    """Nobody waits for ever."""
+    """A call without a reply ends by its timeout."""
     async with wired() as (wire, _, _theirs):
         with pytest.raises(TimeoutError):
             await wire.exchange(("PING",), SHORT_S)
 
 
-async def test_an_error_leaves_no_circle() -> None:
-    """What a broken connection leaves behind goes by itself, with all that its frames refer to."""
+async def test_an_error_leaves_no_reference_cycle() -> None:
+    """A broken connection leaves no reference cycle, which would keep its frames alive."""
     async with wired() as (wire, _, _theirs):
         gc.collect()
         gc.disable()

@@ -15,7 +15,7 @@ from shared.process.admin_server import AdminServer, PortTakenError
 
 @dataclass
 class Health:
-    """What the process would say."""
+    """The state that the process reports."""
 
     missing: list[str] = field(default_factory=list)
     live: bool = True
@@ -29,7 +29,7 @@ def health() -> Health:
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """Metrics of the test's own."""
+    """A registry for one test."""
     return CollectorRegistry()
 
 
@@ -44,14 +44,14 @@ def client(health: Health, registry: CollectorRegistry) -> Iterator[httpx.Client
 
 
 def test_a_healthy_process_says_so(client: httpx.Client) -> None:
-    """Both probes are 200 with a status."""
+    """Both probes return 200 with a status."""
     for path in ("/livez", "/readyz"):
         answer = client.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 def test_readyz_names_what_is_missing(client: httpx.Client, health: Health) -> None:
-    """503 with the missing parts, and 200 again once they are there."""
+    """Readyz returns 503 with the missing parts, and 200 again once they are there."""
     health.missing = ["redis", "worker"]
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()) == (503, {"status": "unavailable", "missing": ["redis", "worker"]})
@@ -70,8 +70,8 @@ def test_readyz_names_what_is_missing(client: httpx.Client, health: Health) -> N
         ("x=worker", ["redis", "worker"]),
     ],
 )
-def test_a_probe_asks_for_a_part(client: httpx.Client, health: Health, query: str, missing: list[str]) -> None:
-    """What it excludes does not count."""
+def test_a_probe_excludes_parts(client: httpx.Client, health: Health, query: str, missing: list[str]) -> None:
+    """Excluded parts do not count."""
     health.missing = ["redis", "worker"]
     answer = client.get(f"/readyz?{query}")
     assert (answer.status_code, answer.json().get("missing", [])) == (503 if missing else 200, missing)
@@ -92,19 +92,19 @@ def test_metrics_are_those_of_the_registry(client: httpx.Client, registry: Colle
 
 
 def test_other_paths_and_methods_are_refused(client: httpx.Client) -> None:
-    """It serves three paths, to be read."""
+    """The server has three paths, which can only be read."""
     assert client.get("/").status_code == 404
     assert client.post("/metrics").status_code == 405
 
 
 def test_it_writes_no_access_log(client: httpx.Client, capfd: pytest.CaptureFixture[str]) -> None:
-    """Probes come every second; they say nothing."""
+    """Probes, which come every second, write no log lines."""
     client.get("/livez")
     assert capfd.readouterr() == ("", "")
 
 
 def test_stop_frees_the_port() -> None:
-    """After stop nobody listens; stopping again does nothing; a taken port is told by its number."""
+    """After a stop the port is free; a second stop does nothing; a port in use is reported by its number."""
     server = AdminServer("127.0.0.1", 0, list, lambda: True, CollectorRegistry())
     server.start()
     port = server.port
@@ -117,8 +117,8 @@ def test_stop_frees_the_port() -> None:
         pass
 
 
-def test_a_silent_client_keeps_nobody_waiting(client: httpx.Client) -> None:
-    """A connection that sends nothing has a thread of its own."""
+def test_a_silent_client_does_not_delay_others(client: httpx.Client) -> None:
+    """A connection that sends nothing occupies a separate thread."""
     address = (client.base_url.host, client.base_url.port or 0)
     with socket.create_connection(address, timeout=5):
         assert client.get("/livez").status_code == 200

@@ -10,8 +10,8 @@ import pytest
 from shared.process.gc_tuning import collect_rarely
 
 
-class Knot:
-    """Something that refers to itself, so that only a collection frees it."""
+class Cycle:
+    """An object that refers to itself, so that only a collection frees it."""
 
     freed = 0
 
@@ -19,12 +19,12 @@ class Knot:
         self.itself = self
 
     def __del__(self) -> None:
-        Knot.freed += 1
+        Cycle.freed += 1
 
 
 @pytest.fixture
 def thresholds() -> Iterator[None]:
-    """Sets the collector back after the test."""
+    """Restores the collector after the test."""
     before = gc.get_threshold()
     yield
     gc.unfreeze()
@@ -33,13 +33,13 @@ def thresholds() -> Iterator[None]:
 
 @pytest.mark.usefixtures("thresholds")
 def test_collections_are_rare_and_still_come() -> None:
-    """A thousand requests' worth of objects starts none; garbage that refers to itself is freed in the end."""
+    """The objects of a thousand requests start no collection; reference cycles are freed eventually."""
     collect_rarely()
     before = [each["collections"] for each in gc.get_stats()]
-    kept = [[] for _ in range(10_000)]  # type: list[list[int]]
+    objects = [[] for _ in range(10_000)]  # type: list[list[int]]
     assert [each["collections"] for each in gc.get_stats()] == before
-    assert len(kept) == 10_000
-    Knot.freed = 0
+    assert len(objects) == 10_000
+    Cycle.freed = 0
     for _ in range(60_000):
-        Knot()
-    assert Knot.freed > 0
+        Cycle()
+    assert Cycle.freed > 0

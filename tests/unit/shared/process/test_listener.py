@@ -1,4 +1,4 @@
-"""The port of `up`: binding it, and asking through it what is missing."""
+"""The port of `up`: binding it, and reading the missing parts through it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.process.listener import ListenError, fetch_missing_parts, listen, ra
 
 @asynccontextmanager
 async def answering(answer: bytes) -> AsyncIterator[int]:
-    """A server that gives one answer to everybody; its port."""
+    """Runs a server that gives one answer to every client; yields its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -28,13 +28,13 @@ async def answering(answer: bytes) -> AsyncIterator[int]:
 
 
 def test_port_zero_is_a_free_one() -> None:
-    """It listens at once, so nobody can take the port before the gateways are up."""
+    """Port 0 picks a free port and listens at once, so that it is not taken before the gateways are up."""
     with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5):
         pass
 
 
 def test_a_taken_port_says_what_to_do() -> None:
-    """One line, with the port and the ways out."""
+    """The error is one line, with the port and the remedies."""
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(ListenError, match=f"^port {port} is taken: .*--port") as error:
@@ -43,7 +43,7 @@ def test_a_taken_port_says_what_to_do() -> None:
 
 
 def test_an_address_of_another_machine_says_what_to_do() -> None:
-    """Any other failure names the address and the flags."""
+    """The error names the address and the flags."""
     with pytest.raises(ListenError, match=r"192\.0\.2\.1.*--host"):
         listen("192.0.2.1", 0)
 
@@ -58,7 +58,7 @@ def test_a_port_can_be_taken_again_at_once() -> None:
 
 
 def test_the_limit_of_open_files_is_raised() -> None:
-    """To what the system allows this user."""
+    """The limit is raised to the maximum of this user."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     try:
@@ -78,13 +78,13 @@ def test_the_limit_of_open_files_is_raised() -> None:
     ],
 )
 async def test_missing_parts_are_read(answer: bytes, missing: list[str] | None) -> None:
-    """Ready is an empty list; what cannot be understood counts as no answer."""
+    """Ready is an empty list; an invalid answer counts as no answer."""
     async with answering(answer) as port:
         assert await fetch_missing_parts("127.0.0.1", port) == missing
 
 
-async def test_nobody_there_is_no_answer() -> None:
-    """Before the first gateway accepts, there is nothing to know."""
+async def test_no_gateway_is_no_answer() -> None:
+    """Before the first gateway accepts connections, the missing parts are unknown."""
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-    assert await fetch_missing_parts("0.0.0.0", port) is None  # noqa: S104 - asked, not listened on
+    assert await fetch_missing_parts("0.0.0.0", port) is None  # noqa: S104 - connected to, not listened on

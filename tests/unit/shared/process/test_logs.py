@@ -18,8 +18,8 @@ from shared.process.logs import configure_logging
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Puts the process-wide state back."""
+def restore_logging() -> Iterator[None]:
+    """Restores the process-wide state."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -30,12 +30,12 @@ def logging_as_it_was() -> Iterator[None]:
 
 
 def logged(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The lines that were logged, each of which must be JSON."""
+    """Returns the lines that were logged, each of which must be JSON."""
     return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
 
 def test_a_line_is_json_with_time_level_message_and_service(capfd: pytest.CaptureFixture[str]) -> None:
-    """These four come first, the time is ISO in UTC, and the event's own fields follow."""
+    """These four come first, the time is ISO in UTC, and the event's other fields follow."""
     configure_logging("gateway", "info")
     structlog.get_logger().info("served", inputs=3)
     (line,) = logged(capfd)
@@ -45,7 +45,7 @@ def test_a_line_is_json_with_time_level_message_and_service(capfd: pytest.Captur
 
 
 def test_the_standard_library_comes_the_same_way(capfd: pytest.CaptureFixture[str]) -> None:
-    """What uvicorn and other libraries log has the same form, and comes once."""
+    """Lines of uvicorn and other libraries have the same form, and appear once."""
     logging.getLogger("uvicorn").addHandler(logging.StreamHandler())
     configure_logging("worker", "info")
     logging.getLogger("uvicorn.error").warning("port %d", 80, extra={"peer": "x"})
@@ -54,7 +54,7 @@ def test_the_standard_library_comes_the_same_way(capfd: pytest.CaptureFixture[st
 
 
 def test_the_level_holds_for_both(capfd: pytest.CaptureFixture[str]) -> None:
-    """Below the level nothing is written."""
+    """Nothing is written below the level."""
     configure_logging("worker", "warning")
     structlog.get_logger().info("no")
     logging.getLogger("any").info("no")
@@ -63,7 +63,7 @@ def test_the_level_holds_for_both(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_tracebacks_show_no_values(capfd: pytest.CaptureFixture[str]) -> None:
-    """A traceback is there, as one field; the local variables, which may hold a client's text, are not."""
+    """A traceback is one field, without the local variables, which may hold a client's text."""
     configure_logging("worker", "info")
     text = "what the client wrote".upper()
     try:
@@ -76,15 +76,15 @@ def test_tracebacks_show_no_values(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_values_without_a_json_form_do_not_break_the_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """A log call never raises for what it is handed."""
+    """A log call never raises, whatever its values are."""
     configure_logging("worker", "info")
     structlog.get_logger().info("odd", value={1, 2}, raw=b"x")
     (line,) = logged(capfd)
     assert line["value"] == "{1, 2}"
 
 
-def test_a_reader_who_left_stops_nothing(tmp_path: Path) -> None:
-    """A process whose log nobody reads any more goes on, from structlog and from the standard library."""
+def test_a_closed_log_does_not_stop_the_process(tmp_path: Path) -> None:
+    """A process whose log is no longer read goes on, logging from structlog and from the standard library."""
     program = (
         "import logging, os, structlog; from shared.process.logs import configure_logging\n"
         "reading, writing = os.pipe(); os.dup2(writing, 1); os.close(writing); os.close(reading)\n"
@@ -99,7 +99,7 @@ def test_a_reader_who_left_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_signal_handler_may_log(tmp_path: Path) -> None:
-    """A signal in the midst of a line neither blocks nor raises: a drain that begins there is begun."""
+    """A signal in the middle of a line neither blocks nor raises: a drain may begin there."""
     program = (
         "import os, signal, structlog; from shared.process import logs\n"
         "logs.configure_logging('worker', 'info'); log = structlog.get_logger()\n"

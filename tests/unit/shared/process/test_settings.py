@@ -1,4 +1,4 @@
-"""What a process says when a setting is wrong."""
+"""Reading settings, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuworker.settings import WorkerSettings
 from shared.process.settings import EXIT_CONFIGURATION, read_file_variables, read_settings
 
 
-def test_given_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line wins over the environment, which wins over the default; text becomes the field's type."""
     monkeypatch.setenv("REDBATCH_MAX_BATCH_SIZE", "7")
     monkeypatch.setenv("REDBATCH_CLAIM_WINDOW", "9")
@@ -20,7 +20,7 @@ def test_given_wins_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_problem_is_a_line_with_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    """All that is wrong is said at once, in the words in which it was given, and the exit code is 2."""
+    """All problems are reported at once, with the invalid values, and the exit code is 2."""
     with pytest.raises(SystemExit) as left:
         read_settings(GatewaySettings, {"port": "70000", "log_level": "loud"})
     assert left.value.code == EXIT_CONFIGURATION
@@ -33,10 +33,10 @@ def test_each_problem_is_a_line_with_flag_and_variable(capsys: pytest.CaptureFix
 
 
 def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A secret, say: without the line's end that editors put there. It is a setting like any other."""
+    """A secret is read from a file without the final newline of editors, and is a setting like any other."""
     (tmp_path / "url").write_text("redis://:secret@redis:6379/0\n", encoding="utf-8")
     monkeypatch.setenv("REDBATCH_REDIS_URL_FILE", str(tmp_path / "url"))
-    monkeypatch.setenv("REDBATCH_REDIS_URL", "")  # so it is as before after the test
+    monkeypatch.setenv("REDBATCH_REDIS_URL", "")  # so that the test restores it
     monkeypatch.delenv("REDBATCH_REDIS_URL")
     assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
     assert read_settings(WorkerSettings).redis_url == "redis://:secret@redis:6379/0"
@@ -52,10 +52,10 @@ def test_a_variable_may_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_a_file_that_cannot_be_taken_is_told(
+def test_a_file_that_cannot_be_used_is_reported(
     environment: dict[str, str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a line, and without what is in it."""
+    """The error is a line without the content of the file."""
     with pytest.raises(SystemExit) as left:
         read_file_variables(environment)
     assert left.value.code == EXIT_CONFIGURATION

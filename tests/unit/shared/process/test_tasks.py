@@ -1,4 +1,4 @@
-"""Waiting and ending in asyncio."""
+"""Waiting and cancelling in asyncio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shared.process.tasks import cancel_and_wait, wait_for_event
 
 
 async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:
-    """Python 3.11 and redis-py lose one now and then: the part is cancelled again, and its error hurts nobody."""
+    """A task that swallows cancellations, as Python 3.11 and redis-py do, is cancelled again; its error is ignored."""
     swallowed: list[int] = []
 
     async def stubborn() -> None:
@@ -26,7 +26,7 @@ async def test_a_part_that_swallows_a_cancellation_ends_all_the_same() -> None:
 
 
 async def test_an_event_is_waited_for_within_its_time() -> None:
-    """The answer says whether it came."""
+    """The result says whether the event came in time."""
     event = asyncio.Event()
     assert not await wait_for_event(event, 0.01)
     event.set()

@@ -1,4 +1,4 @@
-"""Traces: what travels as text, who is sampled, and a collector that is away."""
+"""Traces: their text form, sampling, and a collector that is down."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture
-def loggers_as_they_were() -> Iterator[None]:
-    """Has OpenTelemetry's loggers speak again."""
+def restore_loggers() -> Iterator[None]:
+    """Restores OpenTelemetry's loggers."""
     yield
     for name in ("opentelemetry", "opentelemetry.exporter"):
         logging.getLogger(name).handlers.clear()
@@ -39,7 +39,7 @@ def loggers_as_they_were() -> Iterator[None]:
 
 
 def test_a_traceparent_is_read_as_it_was_written() -> None:
-    """Trace, span and whether it is sampled."""
+    """Trace, span and the sampled flag survive the text form."""
     found = parse_span_context(TRACEPARENT)
     assert found is not None
     assert found.is_remote
@@ -60,37 +60,37 @@ def test_a_traceparent_is_read_as_it_was_written() -> None:
     ],
 )
 def test_what_names_no_span_is_none(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    """As W3C has it, zeros name none either, nor does version ff. One that nobody tells of is none; no line says so."""
+    """By W3C zeros and version ff name no span. An unsampled span counts as none; no log line is written."""
     assert parse_span_context(text) is None
     assert caplog.records == []
 
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
-    """What is in Redis may be anything."""
+    """Any text from Redis is parsed without an error."""
     found = parse_span_context(text)
     assert found is None or found.is_valid
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.usefixtures("restore_loggers")
 @pytest.mark.parametrize("tracestate", ["a text of somebody's", "a=1,a=2", "a=" + "x" * 1000, "a=\xe9"])
 def test_what_a_client_sends_is_not_logged(caplog: pytest.LogCaptureFixture, tracestate: str) -> None:
-    """OpenTelemetry quotes what it cannot read."""
-    QuietExporter(Moody()).capture_messages()
+    """OpenTelemetry would quote headers that it cannot parse; these are not logged."""
+    QuietExporter(FlakyExporter()).capture_messages()
     for traceparent in (TRACEPARENT, TRACEPARENT + "-" + "x" * 600):
         parse_parent([traceparent], [tracestate])
     assert caplog.records == []
 
 
 @pytest.mark.parametrize(("process", "expected"), [("gateway", False), ("worker", True)])
-def test_gateways_choose(monkeypatch: pytest.MonkeyPatch, process: str, expected: bool) -> None:
-    """A worker tells of whatever they have chosen: the traces of its batches have ids of their own."""
+def test_gateways_decide_what_is_sampled(monkeypatch: pytest.MonkeyPatch, process: str, expected: bool) -> None:
+    """A worker samples everything that gateways have sampled: the traces of its batches have different ids."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     assert create_tracing(create_bare_provider(process)).tracer.start_span("batch").is_recording() == expected
 
 
 def test_the_usual_variables_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service is called as they say, or else by its process; it has what else they say."""
+    """OTEL_* variables set the service name and attributes; the default name is that of the process."""
     found = create_bare_provider("gateway").resource.attributes
     assert (found["service.name"], found["service.version"]) == ("redbatch-gateway", __version__)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -99,8 +99,8 @@ def test_the_usual_variables_win(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["service.name"], found["deployment.environment.name"]) == ("mine", "test")
 
 
-class Moody(SpanExporter):
-    """An exporter that sends when it `can`, and otherwise complains aloud, or raises what it is `to_raise`."""
+class FlakyExporter(SpanExporter):
+    """An exporter that sends when it `can`, and otherwise logs an error, or raises `to_raise`."""
 
     can = False
     to_raise: Exception | None = None
@@ -114,17 +114,17 @@ class Moody(SpanExporter):
         return SpanExportResult.SUCCESS if self.can else SpanExportResult.FAILURE
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
-def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """However often it is tried; with the reason, and what was lost when it is back."""
-    moody = Moody()
-    quiet = QuietExporter(moody)
+@pytest.mark.usefixtures("restore_loggers")
+def test_a_collector_that_is_down_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A failing collector is logged once, with the reason, and its return with the number of lost spans."""
+    exporter = FlakyExporter()
+    quiet = QuietExporter(exporter)
     quiet.capture_messages()
     spans = cast("list[ReadableSpan]", [None] * 3)
     with capture_logs() as logs:
         for _ in range(5):
             quiet.export(spans)
-        moody.can = True
+        exporter.can = True
         for _ in range(5):
             quiet.export(spans)
     assert logs == [
@@ -134,12 +134,12 @@ def test_a_collector_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture)
     assert caplog.records == []
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
-def test_an_exporter_that_raises_is_told_once() -> None:
-    """By the error's kind: its message may hold what is in a span."""
-    moody = Moody()
-    moody.to_raise = ValueError("a text")
-    quiet = QuietExporter(moody)
+@pytest.mark.usefixtures("restore_loggers")
+def test_an_exporter_that_raises_is_logged_once() -> None:
+    """The log holds the type of the error only: its message may hold content of a span."""
+    exporter = FlakyExporter()
+    exporter.to_raise = ValueError("a text")
+    quiet = QuietExporter(exporter)
     quiet.capture_messages()
     with capture_logs() as logs:
         results = [quiet.export(cast("list[ReadableSpan]", [None])) for _ in range(3)]
@@ -147,8 +147,8 @@ def test_an_exporter_that_raises_is_told_once() -> None:
     assert logs == [{"event": "traces cannot be sent", "log_level": "warning", "reason": "ValueError"}]
 
 
-def test_a_part_that_raises_is_told_once() -> None:
-    """And what calls it goes on."""
+def test_a_part_that_raises_is_logged_once() -> None:
+    """The error is logged once, and the caller goes on."""
 
     @harmless
     def part(number: int) -> None:
@@ -163,7 +163,7 @@ def test_a_part_that_raises_is_told_once() -> None:
 
 
 def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are given some time, and no more."""
+    """A stop waits at most STOP_S for the last spans."""
     monkeypatch.setattr(tracing, "STOP_S", 0.05)
     leaves = threading.Event()
     stuck = SimpleNamespace(shutdown=leaves.wait)
@@ -173,7 +173,7 @@ def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPa
     leaves.set()
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.usefixtures("restore_loggers")
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -189,13 +189,13 @@ def test_a_process_does_not_wait_for_its_last_spans(monkeypatch: pytest.MonkeyPa
         ),
     ],
 )
-def test_variables_that_make_no_sense_are_told(
+def test_invalid_variables_are_reported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     variables: dict[str, str],
     expected: str,
 ) -> None:
-    """A line, no traceback, and not every request told for want of a number."""
+    """An invalid variable gives one line and no traceback, instead of sampling every request."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as left:
@@ -205,19 +205,19 @@ def test_variables_that_make_no_sense_are_told(
     assert line.startswith(f"redbatch: OTEL_* variables: {expected}")
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.usefixtures("restore_loggers")
 def test_a_worker_leaves_it_to_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sampler that is none here, which a whole cluster may have been given, does not keep it from its start."""
+    """A sampler that is unknown here, set for a whole cluster, does not keep a worker from starting."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "jaeger_remote")
     started = start_tracing("otlp", "worker")
     assert started is not None
     started.stop()
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.usefixtures("restore_loggers")
 @pytest.mark.parametrize(("sampler", "ratio"), [("", ""), ("Always_On", "x"), ("parentbased_traceidratio", "0.01")])
-def test_variables_that_make_sense_are_taken(monkeypatch: pytest.MonkeyPatch, sampler: str, ratio: str) -> None:
-    """As OpenTelemetry takes them: an empty one is none, and names may be written as one likes."""
+def test_valid_variables_are_accepted(monkeypatch: pytest.MonkeyPatch, sampler: str, ratio: str) -> None:
+    """Values are read as OpenTelemetry reads them: an empty one is unset, and case does not matter."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
     started = start_tracing("otlp", "gateway")
@@ -225,7 +225,7 @@ def test_variables_that_make_sense_are_taken(monkeypatch: pytest.MonkeyPatch, sa
     started.stop()
 
 
-@pytest.mark.usefixtures("loggers_as_they_were")
+@pytest.mark.usefixtures("restore_loggers")
 def test_a_variable_that_is_not_understood_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,7 +239,7 @@ def test_a_variable_that_is_not_understood_is_warned_of(
 
 
 def test_off_is_nothing() -> None:
-    """No tracer, and no import: in a process of its own, in which nothing else can have imported it."""
+    """Without tracing there is no tracer, and no import: tested in a new process, in which nothing else imports it."""
     assert start_tracing("off", "gateway") is None
     code = (
         "import sys; from shared.process.tracing import start_tracing; start_tracing('off', 'gateway');"
