@@ -90,13 +90,13 @@ def measure(settings: Sequence[Setting], extent: Extent, first: int = 0) -> list
     """
     rows = []
     planned_s = extent.rounds * len(settings) * extent.cell_s
-    with BenchmarkProgress(planned_s) as bar, Testbed({"model": MODEL}) as stand:
-        loads = Loads(stand.url)
+    with BenchmarkProgress(planned_s) as bar, Testbed({"model": MODEL}) as testbed:
+        loads = Loads(testbed.url)
         for number in range(extent.rounds):
             for setting in Round(number, extent.rounds).rotate(settings):
                 bar.begin(extent.cell_s)
                 bar.show(f"round {number + 1} of {extent.rounds}: {setting.name}")
-                stand.serve(setting.worker_settings)
+                testbed.start_worker(setting.worker_settings)
                 rows += [
                     report.row(setting, name, loads.run(load)) for name, load in extent.loads(first + number).items()
                 ]

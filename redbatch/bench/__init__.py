@@ -1,5 +1,22 @@
-"""`redbatch bench`: load from one process against a running server, and what came of it.
+"""`redbatch bench`: puts load on a running server from one process, and reports the results.
 
-Pure parts: arrivals, texts, target, answers, record, summary. With I/O: connection, alarm, load, session, and what
-people see: progress, report, plot.
+- command: runs the command, checks its arguments, and determines the exit code.
+- settings: flags of the command.
+- target: the server, and requests as bytes.
+- texts: texts of the requests, built-in or from a file.
+- arrivals: times at which an open loop sends its requests.
+- run: one benchmark run, from the settings to the result.
+- load_generator: the common part of both loops.
+- closed_loop: clients that wait for their answers.
+- open_loop: requests at scheduled times.
+- connector: opens connections.
+- connection: one keep-alive connection.
+- answers: parses HTTP answers and determines the outcome of a request.
+- precise_timer: a timer with a resolution of about 50 µs.
+- request_log: start, latency and outcome of each request.
+- summary: figures of a run.
+- progress: progress of a run in the terminal.
+- report: the result as text and as JSON.
+- plot: the result as a plot.
+- plotting: the common style of plots.
 """

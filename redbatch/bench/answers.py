@@ -1,4 +1,4 @@
-"""Reads answers from bytes as they come, and says what became of a request. No I/O."""
+"""Parses HTTP answers incrementally, and determines the outcome of a request. No I/O."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LENGTH_HEADERS = {b"content-length", b"transfer-encoding"}
 
 
 class MalformedAnswerError(Exception):
-    """What came is no HTTP answer, or one that nobody asked for."""
+    """The bytes are not an HTTP answer, or there was no request for it."""
 
 
 class Answer(NamedTuple):
-    """A whole answer. `body` is empty when it is a 200 whose body nobody wants to see."""
+    """A complete answer. `body` is empty for a 200 if bodies are not kept."""
 
     status: int
     body: bytes
@@ -28,65 +28,65 @@ class Answer(NamedTuple):
 
 
 class AnswerParser:
-    """Makes answers of the bytes of one connection, which has one request in flight at a time.
+    """Parses the answers on one connection, which has one request in flight at a time.
 
     Args:
-        keep_bodies: keep the bodies of good answers too; those of others are always kept, for they hold the code.
+        keep_bodies: keep the bodies of answers with status 200; those of others are always kept: they contain the code.
     """
 
     def __init__(self, *, keep_bodies: bool) -> None:
         self._keep_bodies = keep_bodies
         self._parser = httptools.HttpResponseParser(self)
-        self._done: Answer | None = None
+        self._answer: Answer | None = None
         self.on_message_begin()
 
     def feed(self, data: bytes) -> Answer | None:
-        """Takes bytes in; returns the answer that they complete, if any.
+        """Returns the answer that these bytes complete, or None.
 
         Raises:
-            MalformedAnswerError: they are no HTTP, or more than one answer.
+            MalformedAnswerError: the bytes are not HTTP, or more than one answer.
         """
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise MalformedAnswerError(str(error)) from None
-        done, self._done = self._done, None
-        return done
+        answer, self._answer = self._answer, None
+        return answer
 
     def end(self) -> Answer | None:
-        """Takes the end of the connection; returns the answer that it completes: one that announced no length."""
+        """Returns the answer that the end of the connection completes, or None: only an answer without a length."""
         if not self._has_head or self._bounded:
             return None
         return Answer(self._parser.get_status_code(), b"".join(self._body), keep_alive=False)
 
     def on_message_begin(self) -> None:
-        """The parser's: forgets the answer before."""
+        """Called by the parser: resets the state of the previous answer."""
         self._body: list[bytes] = []
         self._bounded = False
         self._has_head = False
 
     def on_header(self, name: bytes, _value: bytes) -> None:
-        """The parser's: notes whether the answer says where it ends."""
+        """Called by the parser: records whether the answer states its length."""
         if name.lower() in _LENGTH_HEADERS:
             self._bounded = True
 
     def on_headers_complete(self) -> None:
-        """The parser's: the head is there."""
+        """Called by the parser when the head is complete."""
         self._has_head = self._parser.get_status_code() >= FIRST_FINAL_STATUS
 
     def on_body(self, chunk: bytes) -> None:
-        """The parser's: a part of the body."""
+        """Called by the parser with a part of the body."""
         if self._keep_bodies or self._parser.get_status_code() != HTTP_OK:
             self._body.append(chunk)
 
     def on_message_complete(self) -> None:
-        """The parser's: an answer is whole. A 1xx is none."""
+        """Called by the parser when an answer is complete. Answers with a status of 1xx are interim and are skipped."""
         if not self._has_head:
             return
-        if self._done is not None:
+        if self._answer is not None:
             raise MalformedAnswerError("two answers to one request")
         parser = self._parser
-        self._done = Answer(parser.get_status_code(), b"".join(self._body), parser.should_keep_alive())
+        self._answer = Answer(parser.get_status_code(), b"".join(self._body), parser.should_keep_alive())
         self._has_head = False
 
 
@@ -94,8 +94,8 @@ def outcome_code(answer: Answer, inputs: int | None = None) -> str:
     """Returns "ok", the code in the body of an error, or `http_<status>`.
 
     Args:
-        answer: what came.
-        inputs: look into a good answer, for so many vectors; "wrong_answer" when they are not there.
+        answer: the answer.
+        inputs: if given, a good answer must contain this many vectors; otherwise the outcome is "wrong_answer".
     """
     if answer.status == HTTP_OK:
         return OK if inputs is None or has_vectors(answer.body, inputs) else WRONG_ANSWER
@@ -107,7 +107,7 @@ def outcome_code(answer: Answer, inputs: int | None = None) -> str:
 
 
 def has_vectors(body: bytes, inputs: int) -> bool:
-    """Whether a body holds one vector for each input, all of one length, of finite numbers."""
+    """Whether a body contains one vector per input, all of the same length and of finite numbers."""
     try:
         answer = json.loads(body)
         vectors = [answer["embedding"]] if inputs == 1 else answer["embeddings"]

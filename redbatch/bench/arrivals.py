@@ -1,4 +1,4 @@
-"""When the requests of an open loop are sent: endless sequences of seconds from the beginning, in order. Pure."""
+"""Arrival times of the requests of an open loop: endless increasing sequences of seconds since the start. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from random import Random
 
 BURST_ON_S = 0.5
 BURST_OFF_S = 1.5
-"""Of each 2 s, a burst begins the period: four times the rate, so that the mean over whole periods is the rate."""
+"""Each period of 2 s starts with a burst of four times the rate, so that the mean over whole periods is the rate."""
 
 
 def poisson(rate: float, random: Random) -> Iterator[float]:
-    """Yields arrivals that know nothing of each other: independent, exponentially distributed gaps."""
+    """Yields independent arrivals: the gaps are exponentially distributed."""
     now_s = 0.0
     while True:
         now_s += random.expovariate(rate)
@@ -19,7 +19,7 @@ def poisson(rate: float, random: Random) -> Iterator[float]:
 
 
 def bursty(rate: float, random: Random) -> Iterator[float]:
-    """Yields Poisson arrivals that all fall into the bursts: on for BURST_ON_S, off for BURST_OFF_S, and again."""
+    """Yields Poisson arrivals within bursts only: on for BURST_ON_S, off for BURST_OFF_S, and repeated."""
     period_s = BURST_ON_S + BURST_OFF_S
     for on_s in poisson(rate * period_s / BURST_ON_S, random):
         bursts, into_s = divmod(on_s, BURST_ON_S)
@@ -32,7 +32,7 @@ ARRIVALS = {"poisson": poisson, "bursty": bursty}
 def schedule(
     arrivals: Iterator[float], warmup_s: float, duration_s: float | None, requests: int | None
 ) -> Iterator[float]:
-    """Yields the arrivals until `duration_s` after the warmup, or until so many `requests` after it."""
+    """Yields the arrivals until `duration_s` after the warmup, or until there were `requests` arrivals after it."""
     measured = 0
     for at_s in arrivals:
         if duration_s is not None and at_s >= warmup_s + duration_s:

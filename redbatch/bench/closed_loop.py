@@ -1,4 +1,4 @@
-"""Closed loop: the server's answers determine when requests are sent."""
+"""A closed loop: each client waits for its answer before it sends the next request."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from redbatch.bench.load_generator import CONNECT_FAILED, LoadGenerator, LoadPla
 
 
 class ClosedLoop(LoadGenerator):
-    """Each connection is a client that sends its next request when it has the answer to the last."""
+    """Each connection is a client that sends its next request after the previous answer."""
 
-    def __init__(self, plan: LoadPlan, dialer: Connector, requests: Sequence[bytes]) -> None:
-        super().__init__(plan, dialer, requests)
-        self._left = plan.requests
+    def __init__(self, plan: LoadPlan, connector: Connector, requests: Sequence[bytes]) -> None:
+        super().__init__(plan, connector, requests)
+        self._num_remaining = plan.requests
 
-    def begin(self) -> None:
-        """All clients begin at once."""
-        super().begin()
+    def start(self) -> None:
+        """Starts all clients at once."""
+        super().start()
         for connection in list(self._connections):
-            self._free(connection)
+            self._on_idle(connection)
 
-    def _free(self, connection: Connection) -> None:
+    def _on_idle(self, connection: Connection) -> None:
         now_s = time.monotonic()
-        if self._may_begin(now_s):
+        if self._may_send(now_s):
             self._send(connection, now_s)
 
-    def _may_begin(self, now_s: float) -> bool:
-        """Counts the requests that are measured; the run stops when all of them are sent, or when its time is over."""
+    def _may_send(self, now_s: float) -> bool:
+        """Whether a request may be sent; counts measured ones. Stops the run after the last or after its duration."""
         duration_s = self.plan.duration_s
-        if duration_s is not None and now_s >= self.start_s + duration_s:
+        if duration_s is not None and now_s >= self.measure_start_s + duration_s:
             self.stop()
         if self.stopped:
             return False
-        if self._left is not None and now_s >= self.start_s:
-            if self._left == 0:
+        if self._num_remaining is not None and now_s >= self.measure_start_s:
+            if self._num_remaining == 0:
                 self.stop()
                 return False
-            self._left -= 1
+            self._num_remaining -= 1
         return True
 
-    def _missing(self) -> None:
+    def _on_disconnect(self) -> None:
         if not self.stopped:
-            self._dial()
+            self._start_connecting()
 
-    def _waiting(self) -> int:
+    def _num_waiting(self) -> int:
         return 0
 
-    def _give_up_waiting(self, before_s: float) -> None:
-        """No request of a closed loop waits."""
+    def _expire_waiting(self, before_s: float) -> None:
+        """Requests of a closed loop never wait for a connection."""
 
-    def _unreachable(self, began_s: float) -> None:
-        """A client that finds no server has an error too."""
-        if self._may_begin(began_s):
-            self._add(began_s, CONNECT_FAILED, 0, 0)
+    def _on_connect_failed(self, start_s: float) -> None:
+        """Logs an error for the client, because it would have sent a request."""
+        if self._may_send(start_s):
+            self._log_request(start_s, CONNECT_FAILED, 0, 0)

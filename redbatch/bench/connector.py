@@ -10,7 +10,7 @@ from redbatch.bench.target import Target
 
 CONNECT_TIMEOUT_S = 5.0
 MAX_CONCURRENT_CONNECTS = 64
-"""A server's accept queue is often as short as 128."""
+"""Maximum number of concurrent attempts: the accept queue of a server is often as short as 128."""
 
 
 class Connector:
@@ -20,25 +20,25 @@ class Connector:
         self._target = target
         self._keep_bodies = keep_bodies
         self._tls = ssl.create_default_context() if target.tls else None
-        self.opened = 0
+        self.num_opened = 0
 
-    async def open(self, owner: ConnectionCallbacks) -> Connection:
-        """Returns a new connection. Raises OSError."""
+    async def connect(self, owner: ConnectionCallbacks) -> Connection:
+        """Opens a connection. Raises OSError."""
         connection = Connection(owner, keep_bodies=self._keep_bodies)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await asyncio.get_running_loop().create_connection(
                 lambda: connection, self._target.host, self._target.port, ssl=self._tls
             )
-        self.opened += 1
+        self.num_opened += 1
         return connection
 
-    async def open_all(self, owner: ConnectionCallbacks, number: int, opened: set[Connection]) -> None:
-        """Adds so many new connections to `opened`. Raises OSError when one of them cannot be opened."""
-        opened.add(await self.open(owner))
-        while len(opened) < number:
-            dialed = min(MAX_CONCURRENT_CONNECTS, number - len(opened))
-            results = await asyncio.gather(*(self.open(owner) for _ in range(dialed)), return_exceptions=True)
-            opened.update(each for each in results if isinstance(each, Connection))
+    async def connect_all(self, owner: ConnectionCallbacks, num_connections: int, connections: set[Connection]) -> None:
+        """Opens connections until `connections` has this many. Raises OSError if one of them cannot be opened."""
+        connections.add(await self.connect(owner))
+        while len(connections) < num_connections:
+            num_new = min(MAX_CONCURRENT_CONNECTS, num_connections - len(connections))
+            results = await asyncio.gather(*(self.connect(owner) for _ in range(num_new)), return_exceptions=True)
+            connections.update(each for each in results if isinstance(each, Connection))
             for each in results:
                 if isinstance(each, BaseException):
                     raise each

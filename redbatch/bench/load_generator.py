@@ -1,8 +1,9 @@
-"""The load itself: connections, who sends when, and the record of what came of it.
+"""The common part of both loops: connections, the time limits of requests, and the log of outcomes.
 
-Closed loop: each client sends its next request when it has the answer to the last, so a slow server slows its own load.
-Open loop: requests are due at given times, whatever the server does. Each counts from the time it was due: one that
-waited here, behind slow answers, has waited (without that, a stall of the server would hide itself).
+Closed loop: each client sends its next request after the previous answer, so a slow server slows its own load.
+Open loop: requests are due at scheduled times, independent of the server. The latency of each counts from the time at
+which it was due, including time spent waiting here behind slow answers; otherwise a stall of the server would hide
+itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ NEVER_SENT = "never_sent"
 CONNECT_FAILED = "connect_failed"
 NO_ANSWER_GRACE_S = 5.0
 MAX_TIMER_EARLY_S = 0.002
-"""A loop's timer, which knows whole milliseconds, may ring so much too early: what is due last would be left out."""
+"""Timers of an event loop have whole milliseconds and may fire early by up to this. Without this margin, the run would
+stop before its last due request."""
 
 SWEEP_INTERVAL_S = 0.25
 RECONNECT_DELAY_S = 0.1
@@ -33,172 +35,172 @@ RECONNECT_DELAY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """How long, how many, and what counts as too long. `duration_s` or `requests`, not both."""
+    """Duration or number of requests, limits, and checks. Either `duration_s` or `requests` is given, not both."""
 
     warmup_s: float
     duration_s: float | None
     requests: int | None
-    connections: int
+    max_connections: int
     late_after_s: float
-    check_inputs: int | None  # look into good answers, for so many vectors
+    check_inputs: int | None  # good answers must contain this many vectors; None: not checked
 
 
 class UsageSnapshot(NamedTuple):
-    """How far this process was at a time: its CPU seconds, and the requests that were finished."""
+    """CPU time of this process, in seconds, and the number of finished requests, at a time."""
 
     at_s: float
     cpu_s: float
-    finished: int
+    num_finished: int
 
 
 class LoadGenerator(ABC):
-    """What both loops have in common. `start_s` is when the measuring begins, on the clock of `time.monotonic()`."""
+    """A source of load. Measuring begins at `measure_start_s`, on the clock of `time.monotonic()`."""
 
-    def __init__(self, plan: LoadPlan, dialer: Connector, requests: Sequence[bytes]) -> None:
+    def __init__(self, plan: LoadPlan, connector: Connector, requests: Sequence[bytes]) -> None:
         self.plan = plan
-        self.record = RequestLog()
-        self.start_s = 0.0
+        self.log = RequestLog()
+        self.measure_start_s = 0.0
         self.in_flight = 0
-        self.most_in_flight = 0
-        self.unanswered = 0  # in flight when the run was interrupted
+        self.peak_in_flight = 0
+        self.unanswered = 0  # requests in flight when the run was interrupted
         self.stopped = False
         self.ended = asyncio.Event()
-        self.marks: list[UsageSnapshot] = []  # when the measuring began, and when it ended
+        self.snapshots: list[UsageSnapshot] = []  # at the beginning and at the end of the measurement
         self._connections: set[Connection] = set()
-        self._dialer = dialer
+        self._connector = connector
         self._requests = cycle(requests)
-        self._dialing = 0
+        self._num_connecting = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connect(self, number: int) -> None:
-        """Opens the connections that the run begins with. Raises OSError when the server cannot be reached."""
-        await self._dialer.open_all(self, number, self._connections)
+    async def connect_all(self, num_connections: int) -> None:
+        """Opens the initial connections of a run. Raises OSError if the server cannot be reached."""
+        await self._connector.connect_all(self, num_connections, self._connections)
 
-    def begin(self) -> None:
-        """Begins to send."""
+    def start(self) -> None:
+        """Starts sending."""
         loop = asyncio.get_running_loop()
-        self.start_s = time.monotonic() + self.plan.warmup_s
-        loop.call_later(self.plan.warmup_s, self._mark)
-        loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+        self.measure_start_s = time.monotonic() + self.plan.warmup_s
+        loop.call_later(self.plan.warmup_s, self._take_snapshot)
+        loop.call_later(SWEEP_INTERVAL_S, self._expire_requests)
         if self.plan.duration_s is not None:
             loop.call_later(self.plan.warmup_s + self.plan.duration_s + MAX_TIMER_EARLY_S, self.stop)
 
     def stop(self) -> None:
-        """Sends nothing new; `ended` is set as soon as all that was due is answered."""
+        """Stops sending new requests; `ended` is set as soon as all due requests are answered."""
         if not self.stopped:
             self.stopped = True
-            self._mark()
-        self._look_for_the_end()
+            self._take_snapshot()
+        self._check_ended()
 
     def interrupt(self) -> None:
-        """Ends the run at once. What is in flight is counted and has no other part in the result."""
+        """Ends the run at once. Requests in flight are counted as `unanswered` and are not in the log."""
         self.stop()
         if not self.ended.is_set():
             self.unanswered = self.in_flight
             self.ended.set()
 
     async def close(self) -> None:
-        """Drops all connections."""
+        """Closes all connections."""
         self.interrupt()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._connections):
-            connection.give_up(NO_ANSWER)
+            connection.abort(NO_ANSWER)
 
     @abstractmethod
-    def _free(self, connection: Connection) -> None:
-        """A connection may send the next request."""
+    def _on_idle(self, connection: Connection) -> None:
+        """Called when a connection can send the next request."""
 
     @abstractmethod
-    def _missing(self) -> None:
-        """A connection is gone."""
+    def _on_disconnect(self) -> None:
+        """Called when a connection was closed."""
 
-    def _send(self, connection: Connection, began_s: float) -> None:
+    def _send(self, connection: Connection, start_s: float) -> None:
         self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        connection.send(next(self._requests), began_s)
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+        connection.send(next(self._requests), start_s)
 
-    def answered(self, connection: Connection, answer: Answer) -> None:
-        """Records an answer."""
+    def on_answer(self, connection: Connection, answer: Answer) -> None:
+        """Logs an answer."""
         self._finish(connection, outcome_code(answer, self.plan.check_inputs))
         if answer.keep_alive:
-            self._free(connection)
+            self._on_idle(connection)
         else:
             self._connections.discard(connection)
-            self._missing()
-        self._look_for_the_end()
+            self._on_disconnect()
+        self._check_ended()
 
-    def failed(self, connection: Connection, code: str) -> None:
-        """Records a request without an answer."""
+    def on_failure(self, connection: Connection, code: str) -> None:
+        """Logs a request that gets no answer."""
         self._finish(connection, code)
-        self.closed(connection)
+        self.on_close(connection)
 
-    def closed(self, connection: Connection) -> None:
-        """Forgets a connection that is gone."""
+    def on_close(self, connection: Connection) -> None:
+        """Removes a closed connection."""
         self._connections.discard(connection)
         if not self.ended.is_set():
-            self._missing()
-            self._look_for_the_end()
+            self._on_disconnect()
+            self._check_ended()
 
     def _finish(self, connection: Connection, code: str) -> None:
         self.in_flight -= 1
         if not self.ended.is_set():
-            self._add(connection.began_s, code, connection.sent_bytes, connection.received_bytes)
+            self._log_request(connection.start_s, code, connection.sent_bytes, connection.received_bytes)
 
-    def _add(self, began_s: float, code: str, sent_bytes: int, received_bytes: int) -> None:
-        took_s = time.monotonic() - began_s
-        self.record.add(began_s - self.start_s, took_s, code, sent_bytes, received_bytes)
+    def _log_request(self, start_s: float, code: str, sent_bytes: int, received_bytes: int) -> None:
+        latency_s = time.monotonic() - start_s
+        self.log.add(start_s - self.measure_start_s, latency_s, code, sent_bytes, received_bytes)
 
-    def _look_for_the_end(self) -> None:
-        if self.stopped and self.in_flight == 0 and self._waiting() == 0:
+    def _check_ended(self) -> None:
+        if self.stopped and self.in_flight == 0 and self._num_waiting() == 0:
             self.ended.set()
 
     @abstractmethod
-    def _waiting(self) -> int:
-        """How many requests are due and wait for a connection."""
+    def _num_waiting(self) -> int:
+        """Returns the number of due requests that wait for a connection."""
 
-    def _mark(self) -> None:
-        self.marks.append(UsageSnapshot(time.monotonic(), time.process_time(), len(self.record)))
+    def _take_snapshot(self) -> None:
+        self.snapshots.append(UsageSnapshot(time.monotonic(), time.process_time(), len(self.log)))
 
-    def _sweep(self) -> None:
-        """Gives up on answers that do not come: long past the time in which a gateway answers by its promise."""
+    def _expire_requests(self) -> None:
+        """Fails requests without an answer NO_ANSWER_GRACE_S after the time by which a gateway promises to answer."""
         if self.ended.is_set():
             return
         before_s = time.monotonic() - self.plan.late_after_s - NO_ANSWER_GRACE_S
-        for connection in [each for each in self._connections if each.busy and each.began_s < before_s]:
-            connection.give_up(NO_ANSWER)
-        self._give_up_waiting(before_s)
-        asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._sweep)
+        for connection in [each for each in self._connections if each.busy and each.start_s < before_s]:
+            connection.abort(NO_ANSWER)
+        self._expire_waiting(before_s)
+        asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._expire_requests)
 
     @abstractmethod
-    def _give_up_waiting(self, before_s: float) -> None:
-        """Gives up on requests that wait for a connection since before this time."""
+    def _expire_waiting(self, before_s: float) -> None:
+        """Fails the requests that have waited for a connection since before this time."""
 
-    def _dial(self) -> None:
-        self._dialing += 1
-        task = asyncio.create_task(self._dialed())
+    def _start_connecting(self) -> None:
+        self._num_connecting += 1
+        task = asyncio.create_task(self._connect())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _dialed(self) -> None:
-        began_s = time.monotonic()
+    async def _connect(self) -> None:
+        start_s = time.monotonic()
         try:
-            connection = await self._dialer.open(self)
+            connection = await self._connector.connect(self)
         except OSError:
-            self._unreachable(began_s)
-            self._look_for_the_end()
+            self._on_connect_failed(start_s)
+            self._check_ended()
             await asyncio.sleep(RECONNECT_DELAY_S)
             connection = None
         finally:
-            self._dialing -= 1
+            self._num_connecting -= 1
         if connection is not None:
             self._connections.add(connection)
-            self._free(connection)
+            self._on_idle(connection)
         elif not self.ended.is_set():
-            self._missing()
+            self._on_disconnect()
 
     @abstractmethod
-    def _unreachable(self, began_s: float) -> None:
-        """A connection that was tried to open at this time could not be."""
+    def _on_connect_failed(self, start_s: float) -> None:
+        """Called when an attempt to connect that started at this time failed."""

@@ -27,9 +27,11 @@ def draw(result: RunResult, path: Path) -> None:
     if summary is None:
         raise ValueError("nothing was measured")
     figure = new_figure(*SIZE_INCHES)
-    settings = result.job.settings
-    load = f"{settings.rate:g} requests/s, {settings.arrivals}" if settings.rate else f"{settings.connections} clients"
-    figure.suptitle(f"{result.job.target.url}\n{load}")
+    settings = result.spec.settings
+    load = (
+        f"{settings.rate:g} requests/s, {settings.arrivals}" if settings.rate else f"{settings.max_connections} clients"
+    )
+    figure.suptitle(f"{result.spec.target.url}\n{load}")
     _draw_rates(figure, summary)
     _draw_latency(figure, summary)
     _draw_histogram(figure, summary)
@@ -41,14 +43,14 @@ def _draw_rates(figure: Figure, summary: Summary) -> None:
     edges_s = _edges_s(summary)
     lengths_s = [end_s - start_s for start_s, end_s in pairwise(edges_s)]
     counts = {
-        "to be sent": [each.sent for each in summary.seconds],
+        "due": [each.sent for each in summary.seconds],
         "good answers": [each.answered_ok for each in summary.seconds],
         "errors": [each.errors for each in summary.seconds],
     }
     for label, values in counts.items():
         if any(values):
             rates = [value / length_s for value, length_s in zip(values, lengths_s, strict=True)]
-            axes.stairs(rates, edges_s, label=label, linestyle="--" if label == "to be sent" else "-")
+            axes.stairs(rates, edges_s, label=label, linestyle="--" if label == "due" else "-")
     axes.set(xlabel="s", ylabel="requests/s", xlim=(0, summary.window_s), ylim=(0, None))
     axes.legend()
 
@@ -83,5 +85,5 @@ def _draw_histogram(figure: Figure, summary: Summary) -> None:
 
 
 def _edges_s(summary: Summary) -> list[float]:
-    """Returns the beginning of each second, and the end of the last, which may be shorter."""
+    """Returns the start of each second, and the end of the last one, which may be shorter."""
     return [*(float(each.second) for each in summary.seconds), summary.window_s]

@@ -1,4 +1,4 @@
-"""An alarm for the event loop that keeps its time to some 50 µs. The loop's own timers know whole milliseconds only."""
+"""A timer for the event loop with a precision of about 50 µs. The loop's own timers have whole milliseconds only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXPIRATIONS_BYTES = 8
 
 
 class _TimerSpec(ctypes.Structure):
-    """The kernel's `struct itimerspec`: an interval, which stays 0, and the time itself."""
+    """The kernel's `struct itimerspec`: an interval, which stays 0, and the expiration time."""
 
     _fields_ = (
         ("interval_s", ctypes.c_long),
@@ -27,7 +27,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 class PreciseTimer:
-    """Calls back once at each time that it is set to. Linux has it as timerfd; elsewhere the loop's timers must do."""
+    """Calls back once at each time to which it is set. Uses timerfd on Linux, and the loop's timers elsewhere."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -38,20 +38,20 @@ class PreciseTimer:
         if hasattr(self._libc, "timerfd_create"):
             self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC)
         if self._fd >= 0:
-            self._loop.add_reader(self._fd, self._ring)
+            self._loop.add_reader(self._fd, self._on_expiration)
 
     def set(self, at_s: float) -> None:
-        """Sets it to a time of `time.monotonic()`; one that has passed rings at once."""
+        """Sets the timer to a time of `time.monotonic()`; a time in the past calls back at once."""
         if self._fd < 0:
             self._handle = self._loop.call_later(at_s - time.monotonic(), self._callback)
             return
         whole_s = int(at_s)
-        # 0 would switch it off.
+        # 0 would disarm the timer.
         times = _TimerSpec(0, 0, whole_s, max(1, int((at_s - whole_s) * 1e9)))
         self._libc.timerfd_settime(self._fd, _ABSOLUTE_TIME, ctypes.byref(times), None)
 
     def close(self) -> None:
-        """Rings no more."""
+        """Stops the timer and releases its descriptor."""
         if self._handle is not None:
             self._handle.cancel()
         if self._fd >= 0:
@@ -59,7 +59,7 @@ class PreciseTimer:
             os.close(self._fd)
             self._fd = -1
 
-    def _ring(self) -> None:
+    def _on_expiration(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._fd, _EXPIRATIONS_BYTES)
         self._callback()

@@ -1,4 +1,4 @@
-"""The result as people read it, and as JSON."""
+"""The result as text and as JSON."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ MIN_WHOLE_MS = 100.0
 
 
 def generator_warnings(cost: GeneratorCost) -> list[str]:
-    """Returns what makes the figures doubtful: where the load generator, not the server, may have been measured."""
-    found: list[str] = []
+    """Returns reasons to doubt the figures: they may be those of the load generator and not of the server."""
+    texts: list[str] = []
     if cost.core_share > MAX_CORE_SHARE:
-        found.append(
-            f"the load generator used {cost.core_share:.0%} of a core: it may be what was measured. "
+        texts.append(
+            f"the load generator used {cost.core_share:.0%} of a core: it may have limited the load. "
             "Run several, or a native one such as wrk."
         )
-    if cost.had_to_wait:
-        found.append(
-            f"{cost.had_to_wait:,} requests waited for one of the {cost.connections:,} connections: "
-            "raise --clients if the server should have seen them"
+    if cost.delayed_requests:
+        texts.append(
+            f"{cost.delayed_requests:,} requests waited for one of the {cost.connections:,} connections: "
+            "raise --clients if the server should receive them at once"
         )
-    if cost.most_behind_ms > MAX_LAG_MS:
-        found.append(f"the load generator sent up to {cost.most_behind_ms:.0f} ms too late: its machine was busy")
-    return found
+    if cost.peak_lag_ms > MAX_LAG_MS:
+        texts.append(f"the load generator sent up to {cost.peak_lag_ms:.0f} ms too late: its machine was busy")
+    return texts
 
 
 def as_text(result: RunResult) -> Group:
-    """Returns the table and what is to be said about it."""
-    job, summary = result.job, result.summary
-    head = Text(f"{job.target.url}: {_describe_load(result)}", style="bold")
+    """Returns the table, with warnings."""
+    spec, summary = result.spec, result.summary
+    head = Text(f"{spec.target.url}: {_describe_load(result)}", style="bold")
     if summary is None:
         return Group(head, Text("  ended before anything was measured"))
     table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
@@ -56,9 +56,9 @@ def as_text(result: RunResult) -> Group:
 
 
 def _describe_load(result: RunResult) -> str:
-    settings = result.job.settings
+    settings = result.spec.settings
     if settings.rate is None:
-        load = f"closed loop, {settings.connections:,} clients"
+        load = f"closed loop, {settings.max_connections:,} clients"
     else:
         load = f"open loop, {settings.rate:,g} requests/s, {settings.arrivals}"
     texts = str(settings.texts) if settings.texts else f"{settings.mix} texts"
@@ -69,11 +69,11 @@ def _describe_load(result: RunResult) -> str:
 
 
 def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
-    settings, cost = result.job.settings, result.cost
+    settings, cost = result.spec.settings, result.cost
     inputs_per_s = summary.ok_per_s * settings.inputs_per_request
     latency = summary.latency
     p50, p95, p99 = (_format_ms(latency.percentiles_ms[percent]) for percent in (50.0, 95.0, 99.0))
-    since = "since due, so that no wait is hidden" if settings.rate else "since sent"
+    since = "since due, including time spent waiting here" if settings.rate else "since sent"
     errors = ", ".join(f"{code} {number:,}" for code, number in summary.errors.items())
     total = summary.requests - summary.ok
     due = f", of {summary.requests / summary.window_s:,.1f} requests/s due" if settings.rate else ""
@@ -91,12 +91,12 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
         ),
         (
             "goodput",
-            f"{summary.in_time / summary.window_s:,.1f} good answers in time a second, by when they were asked for",
+            f"{summary.in_time / summary.window_s:,.1f} good answers in time per second, by due time",
         ),
         ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
         (
-            "own cost",
+            "generator",
             _format_cost(cost),
         ),
     ]
@@ -124,25 +124,25 @@ def _format_ratio(part: int, whole: int) -> str:
 
 
 def as_dict(result: RunResult) -> dict[str, Any]:
-    """Returns everything as JSON has it: what has no value is null, and units stand in the names."""
-    job, summary = result.job, result.summary
-    settings = job.settings
-    everything: dict[str, Any] = _without_nan(
+    """Returns the result as values for JSON: missing values are null, and names contain the units."""
+    spec, summary = result.spec, result.summary
+    settings = spec.settings
+    report: dict[str, Any] = _without_nan(
         {
-            "url": job.target.url,
-            "began": result.began.isoformat(),
+            "url": spec.target.url,
+            "began": result.started_at.isoformat(),
             "interrupted": result.interrupted,
             "unanswered": result.unanswered,
             "loop": "closed" if settings.rate is None else "open",
-            "settings": {**settings.model_dump(mode="json"), "check": job.check},
-            "different_requests": len(job.requests),
+            "settings": {**settings.model_dump(mode="json"), "check": spec.check},
+            "different_requests": len(spec.requests),
             "late_after_ms": settings.late_after_s * 1000,
             "versions": _versions(),
             "measured": None if summary is None else _summary_dict(summary, settings.inputs_per_request),
-            "generator": {**asdict(result.cost), "warnings": generator_warnings(result.cost)},
+            "generator": _cost_dict(result.cost),
         }
     )
-    return everything
+    return report
 
 
 def _summary_dict(summary: Summary, inputs: int) -> dict[str, Any]:
@@ -167,6 +167,18 @@ def _summary_dict(summary: Summary, inputs: int) -> dict[str, Any]:
     }
 
 
+def _cost_dict(cost: GeneratorCost) -> dict[str, Any]:
+    return {
+        "cpu_us_per_request": cost.cpu_us_per_request,
+        "core_share": cost.core_share,
+        "connections": cost.connections,
+        "most_in_flight": cost.peak_in_flight,
+        "had_to_wait": cost.delayed_requests,
+        "most_behind_ms": cost.peak_lag_ms,
+        "warnings": generator_warnings(cost),
+    }
+
+
 def _versions() -> dict[str, str]:
     names = ("httptools", "uvloop")
     return {
@@ -178,7 +190,7 @@ def _versions() -> dict[str, str]:
 
 
 def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Returns a value without NaN, which is no JSON."""
+    """Returns a value with None for NaN, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _without_nan(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -187,7 +199,7 @@ def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def as_json(result: RunResult) -> str:
-    """Returns everything as indented JSON."""
+    """Returns the result as indented JSON."""
     return json.dumps(as_dict(result), indent=2) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What is kept of each request while the load runs: columns of numbers, cheap to add to."""
+"""A log of the requests of a run, in columns of numbers: appending costs little CPU time while the load runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ OTHER = "other"
 
 
 class RequestLog:
-    """A row for each finished request, warmup included. Times are seconds since the measuring began."""
+    """One row per finished request, including the warmup. Times are in seconds since the measurement began.
+
+    `code_index` is an index into `codes`; index 0 is a good answer.
+    """
 
     def __init__(self) -> None:
-        self.began_s = array("d")
-        self.took_s = array("d")
-        self.code = array("B")
+        self.start_s = array("d")
+        self.latency_s = array("d")
+        self.code_index = array("B")
         self.sent_bytes = array("Q")
         self.received_bytes = array("Q")
         self.codes = [OK]
@@ -24,24 +27,24 @@ class RequestLog:
         self._index = {OK: 0}
 
     def __len__(self) -> int:
-        """How many requests are finished."""
-        return len(self.began_s)
+        """Returns the number of finished requests."""
+        return len(self.start_s)
 
-    def add(self, began_s: float, took_s: float, code: str, sent_bytes: int, received_bytes: int) -> None:
-        """Adds a request: when it was (to be) sent, how long it took, and what became of it."""
+    def add(self, start_s: float, latency_s: float, code: str, sent_bytes: int, received_bytes: int) -> None:
+        """Appends a request: the time at which it was due, its latency, and its outcome."""
         index = self._index.get(code)
         if index is None:
             index = self._new_code(code)
         if index:
             self.errors += 1
-        self.began_s.append(began_s)
-        self.took_s.append(took_s)
-        self.code.append(index)
+        self.start_s.append(start_s)
+        self.latency_s.append(latency_s)
+        self.code_index.append(index)
         self.sent_bytes.append(sent_bytes)
         self.received_bytes.append(received_bytes)
 
     def _new_code(self, code: str) -> int:
-        """A server that makes up a new code for each answer does not fill the memory."""
+        """Adds a code. The number of codes is limited, because a server could return a new one with each answer."""
         if len(self.codes) >= MAX_CODES:
             code = OTHER
         if code not in self._index:

@@ -1,4 +1,4 @@
-"""One run, from the settings to its result."""
+"""One benchmark run, from the settings to the result."""
 
 from __future__ import annotations
 
@@ -30,16 +30,19 @@ from shared.process.listener import raise_open_file_limit
 
 MIN_INITIAL_CONNECTIONS = 8
 ASSUMED_LATENCY_S = 0.1
-"""An open loop begins with the connections that it needs when an answer takes so long, and opens more when it must."""
+"""An open loop starts with the connections that it needs at this latency, in seconds; it opens more when needed."""
 
 
 class CannotConnectError(Exception):
-    """The server cannot be reached at all; the message says why."""
+    """The server cannot be reached; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What a run does: to which server, with which requests as bytes."""
+    """Specification of a run: the settings, the server, and the encoded requests.
+
+    If `check` is true, good answers must contain a vector for each input.
+    """
 
     settings: BenchSettings
     target: Target
@@ -49,25 +52,28 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCost:
-    """What the load generator itself took while it measured; NaN when nothing was measured."""
+    """Resources that the load generator used while it measured; NaN if nothing was measured.
+
+    `delayed_requests` waited for a connection. `peak_lag_ms` is the maximum time by which a request was sent too late.
+    """
 
     cpu_us_per_request: float
     core_share: float
     connections: int
-    most_in_flight: int
-    had_to_wait: int
-    most_behind_ms: float
+    peak_in_flight: int
+    delayed_requests: int
+    peak_lag_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Everything that came of a run.
+    """Result of a run.
 
-    `summary` is None when it was ended before the measuring began; `unanswered` were in flight when Ctrl-C ended it.
+    `summary` is None if the run was interrupted before measuring began. `unanswered` requests were in flight at Ctrl-C.
     """
 
-    job: RunSpec
-    began: datetime
+    spec: RunSpec
+    started_at: datetime
     interrupted: bool
     summary: Summary | None
     cost: GeneratorCost
@@ -75,114 +81,121 @@ class RunResult:
 
 
 class ProgressDisplay(Protocol):
-    """Who is shown how far the load is."""
+    """Receives the progress of a load."""
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Is called now and then; the time is that since the measuring began, and negative in the warmup."""
+        """Shows the progress. The time is relative to the start of the measurement, and negative in the warmup.
+
+        Called every PROGRESS_INTERVAL_S.
+        """
 
 
 PROGRESS_INTERVAL_S = 0.5
 
 
-def run(job: RunSpec, watcher: ProgressDisplay) -> RunResult:
-    """Runs a load to its end, or to Ctrl-C.
+def run(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
+    """Runs a load to its end, or until Ctrl-C.
 
     Raises:
-        CannotConnectError: not even the first connections could be opened.
+        CannotConnectError: an initial connection cannot be opened.
     """
     raise_open_file_limit()
-    # What is there now lives to the end: the garbage collector need not look at it in the middle of an answer.
+    # Existing objects live until the end: the garbage collector should not scan them while an answer arrives.
     gc.collect()
     gc.freeze()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(measure(job, watcher))
+            return runner.run(measure(spec, progress))
     finally:
         gc.unfreeze()
 
 
-async def measure(job: RunSpec, watcher: ProgressDisplay) -> RunResult:
-    """Runs a load in the event loop that runs. Raises as `run` does."""
-    settings = job.settings
-    dialer = Connector(job.target, keep_bodies=job.check)
-    load = _make_generator(job, dialer)
-    began = datetime.now(UTC)
+async def measure(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
+    """Runs a load in the current event loop. Raises like `run`."""
+    settings = spec.settings
+    connector = Connector(spec.target, keep_bodies=spec.check)
+    generator = _make_generator(spec, connector)
+    started_at = datetime.now(UTC)
     loop = asyncio.get_running_loop()
     interrupted = asyncio.Event()
 
     def interrupt() -> None:
         interrupted.set()
-        load.interrupt()
+        generator.interrupt()
 
     try:
         try:
-            await load.connect(_initial_connections(settings))
+            await generator.connect_all(_initial_connections(settings))
         except OSError as error:
             raise CannotConnectError(_describe_error(error)) from None
         loop.add_signal_handler(signal.SIGINT, interrupt)
-        load.begin()
-        await _wait_until_ended(load, watcher)
-        window_s = _window_s(load, interrupted=interrupted.is_set())
+        generator.start()
+        await _wait_until_ended(generator, progress)
+        window_s = _window_s(generator, interrupted=interrupted.is_set())
     finally:
-        await load.close()
+        await generator.close()
         loop.remove_signal_handler(signal.SIGINT)
-    summary = summarize(load.record, window_s, settings.late_after_s) if window_s > 0 else None
-    return RunResult(job, began, interrupted.is_set(), summary, _generator_cost(load, dialer), load.unanswered)
+    summary = summarize(generator.log, window_s, settings.late_after_s) if window_s > 0 else None
+    return RunResult(
+        spec, started_at, interrupted.is_set(), summary, _generator_cost(generator, connector), generator.unanswered
+    )
 
 
-def _make_generator(job: RunSpec, dialer: Connector) -> LoadGenerator:
-    settings = job.settings
+def _make_generator(spec: RunSpec, connector: Connector) -> LoadGenerator:
+    settings = spec.settings
     plan = LoadPlan(
         warmup_s=settings.warmup_s,
         duration_s=settings.duration_s,
         requests=settings.requests,
-        connections=settings.connections,
+        max_connections=settings.max_connections,
         late_after_s=settings.late_after_s,
-        check_inputs=settings.inputs_per_request if job.check else None,
+        check_inputs=settings.inputs_per_request if spec.check else None,
     )
     if settings.rate is None:
-        return ClosedLoop(plan, dialer, job.requests)
+        return ClosedLoop(plan, connector, spec.requests)
     arrivals = ARRIVALS[settings.arrivals](settings.rate, Random(settings.seed))  # noqa: S311 - no secrets
     due = schedule(arrivals, settings.warmup_s, settings.duration_s, settings.requests)
-    return OpenLoop(plan, dialer, job.requests, due)
+    return OpenLoop(plan, connector, spec.requests, due)
 
 
 def _initial_connections(settings: BenchSettings) -> int:
     if settings.rate is None:
-        return settings.connections
-    return min(settings.connections, max(MIN_INITIAL_CONNECTIONS, math.ceil(settings.rate * ASSUMED_LATENCY_S)))
+        return settings.max_connections
+    return min(settings.max_connections, max(MIN_INITIAL_CONNECTIONS, math.ceil(settings.rate * ASSUMED_LATENCY_S)))
 
 
-async def _wait_until_ended(load: LoadGenerator, watcher: ProgressDisplay) -> None:
-    ended = asyncio.create_task(load.ended.wait())
+async def _wait_until_ended(generator: LoadGenerator, progress: ProgressDisplay) -> None:
+    ended = asyncio.create_task(generator.ended.wait())
     while not ended.done():
         await asyncio.wait([ended], timeout=PROGRESS_INTERVAL_S)
-        watcher.show(time.monotonic() - load.start_s, len(load.record), load.record.errors)
+        progress.show(time.monotonic() - generator.measure_start_s, len(generator.log), generator.log.errors)
 
 
-def _window_s(load: LoadGenerator, *, interrupted: bool) -> float:
-    """Returns how long was measured: as planned, until Ctrl-C, or until the last of so many requests was answered."""
-    stopped_s = load.marks[-1].at_s - load.start_s
+def _window_s(generator: LoadGenerator, *, interrupted: bool) -> float:
+    """Returns the measured time: as planned, until Ctrl-C, or until the last measured request was answered."""
+    stopped_s = generator.snapshots[-1].at_s - generator.measure_start_s
     if interrupted:
         return stopped_s
-    if load.plan.duration_s is not None:
-        return load.plan.duration_s
-    record = load.record
-    rows = zip(record.began_s, record.took_s, strict=True)
-    return math.nextafter(max((began_s + took_s for began_s, took_s in rows if began_s >= 0), default=0.0), math.inf)
+    if generator.plan.duration_s is not None:
+        return generator.plan.duration_s
+    log = generator.log
+    rows = zip(log.start_s, log.latency_s, strict=True)
+    return math.nextafter(
+        max((start_s + latency_s for start_s, latency_s in rows if start_s >= 0), default=0.0), math.inf
+    )
 
 
-def _generator_cost(load: LoadGenerator, dialer: Connector) -> GeneratorCost:
-    first, last = load.marks[0], load.marks[-1]
-    cpu_s, requests, wall_s = last.cpu_s - first.cpu_s, last.finished - first.finished, last.at_s - first.at_s
-    waited, behind_s = (load.had_to_wait, load.most_behind_s) if isinstance(load, OpenLoop) else (0, 0.0)
+def _generator_cost(generator: LoadGenerator, connector: Connector) -> GeneratorCost:
+    first, last = generator.snapshots[0], generator.snapshots[-1]
+    cpu_s, requests, wall_s = last.cpu_s - first.cpu_s, last.num_finished - first.num_finished, last.at_s - first.at_s
+    delayed, lag_s = (generator.delayed_requests, generator.peak_lag_s) if isinstance(generator, OpenLoop) else (0, 0.0)
     return GeneratorCost(
         cpu_us_per_request=cpu_s * 1e6 / requests if requests else math.nan,
         core_share=cpu_s / wall_s if wall_s > 0 else math.nan,
-        connections=dialer.opened,
-        most_in_flight=load.most_in_flight,
-        had_to_wait=waited,
-        most_behind_ms=behind_s * 1000,
+        connections=connector.num_opened,
+        peak_in_flight=generator.peak_in_flight,
+        delayed_requests=delayed,
+        peak_lag_ms=lag_s * 1000,
     )
 
 

@@ -1,8 +1,8 @@
-"""What the records of a run amount to. Pure.
+"""Figures of a run, computed from its request log. Pure.
 
-Two views of one window. Rates count what was *answered* in it, whenever it was sent, so the tail of the run neither
-adds nor takes away. Everything about single requests (latency, errors, late) counts those that were *to be sent* in it,
-also when their answer came after its end.
+Both views have the same window. Rates count requests that were *answered* in the window, whenever they were sent, so
+that the tail of the run neither adds nor removes any. Figures of single requests (latency, errors, late) count requests
+that were *due* in the window, including those answered after its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUCKETS_PER_DECADE = 50
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Latencies of the good answers, in ms; NaN when there was none."""
+    """Latencies of good answers, in ms; NaN if there is none."""
 
     min_ms: float
     mean_ms: float
@@ -31,7 +31,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class SecondSummary:
-    """One second of the window: what was to be sent in it and became of that, and the answers that came in it."""
+    """One second of the window: the requests due in it with their outcomes, and the good answers that arrived in it."""
 
     second: int
     sent: int
@@ -45,7 +45,7 @@ class SecondSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a window. `ok` counts good answers, `in_time` those of them that were not late."""
+    """Figures of a window. `ok` counts good answers, and `in_time` those of them that were not late."""
 
     window_s: float
     requests: int
@@ -63,7 +63,7 @@ class Summary:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Returns a percentile of sorted values, interpolated between neighbours as numpy does; NaN when there are none."""
+    """Returns a percentile of sorted values, interpolated linearly as in numpy; NaN if there are no values."""
     if not ordered:
         return math.nan
     place = (len(ordered) - 1) * percent / 100
@@ -81,53 +81,62 @@ def summarize_latency(ordered_ms: Sequence[float]) -> Latency:
 
 
 def histogram(values_ms: Sequence[float]) -> list[tuple[float, int]]:
-    """Returns (upper bound, count) of each bucket that is not empty; bounds grow by 4.7 %, fifty to a decade."""
+    """Returns (upper bound, count) of each non-empty bucket; bounds grow by 4.7 %, with fifty buckets per decade."""
     counts = Counter(math.ceil(math.log10(max(value, 1e-6)) * BUCKETS_PER_DECADE) for value in values_ms)
     return [(10 ** (index / BUCKETS_PER_DECADE), counts[index]) for index in sorted(counts)]
 
 
-def summarize(record: RequestLog, window_s: float, late_after_s: float) -> Summary:
-    """Returns the figures of the window that begins at 0; what was sent before it was warmup."""
-    mine = [i for i, began_s in enumerate(record.began_s) if 0 <= began_s < window_s]
-    ended = [began_s + took_s for began_s, took_s in zip(record.began_s, record.took_s, strict=True)]
-    answered = [i for i, ended_s in enumerate(ended) if 0 <= ended_s <= window_s]
-    answered_ok = sum(record.code[i] == 0 for i in answered)
-    codes = Counter(record.codes[record.code[i]] for i in mine)
-    ok_ms = sorted(record.took_s[i] * 1000 for i in mine if record.code[i] == 0)
+def summarize(log: RequestLog, window_s: float, late_after_s: float) -> Summary:
+    """Returns the figures of the window that starts at 0; requests before it belong to the warmup."""
+    in_window = [i for i, start_s in enumerate(log.start_s) if 0 <= start_s < window_s]
+    ends_s = [start_s + latency_s for start_s, latency_s in zip(log.start_s, log.latency_s, strict=True)]
+    answered_rows = [i for i, end_s in enumerate(ends_s) if 0 <= end_s <= window_s]
+    answered_ok = sum(log.code_index[i] == 0 for i in answered_rows)
+    codes = Counter(log.codes[log.code_index[i]] for i in in_window)
+    ok_ms = sorted(log.latency_s[i] * 1000 for i in in_window if log.code_index[i] == 0)
     return Summary(
         window_s=window_s,
-        requests=len(mine),
+        requests=len(in_window),
         ok=codes.pop(OK, 0),
-        in_time=sum(took_ms <= late_after_s * 1000 for took_ms in ok_ms),
+        in_time=sum(latency_ms <= late_after_s * 1000 for latency_ms in ok_ms),
         errors=dict(codes.most_common()),
-        late=sum(record.took_s[i] > late_after_s for i in mine),
+        late=sum(log.latency_s[i] > late_after_s for i in in_window),
         ok_per_s=answered_ok / window_s,
-        answers=len(answered),
-        sent_bytes=sum(record.sent_bytes[i] for i in answered),
-        received_bytes=sum(record.received_bytes[i] for i in answered),
+        answers=len(answered_rows),
+        sent_bytes=sum(log.sent_bytes[i] for i in answered_rows),
+        received_bytes=sum(log.received_bytes[i] for i in answered_rows),
         latency=summarize_latency(ok_ms),
         histogram=histogram(ok_ms),
         seconds=_split_into_seconds(
-            record, mine, [ended[i] for i in answered if record.code[i] == 0], window_s, late_after_s
+            log, in_window, [ends_s[i] for i in answered_rows if log.code_index[i] == 0], window_s, late_after_s
         ),
     )
 
 
 def _split_into_seconds(
-    record: RequestLog, mine: Sequence[int], ended_ok_s: Sequence[float], window_s: float, late_after_s: float
+    log: RequestLog, in_window: Sequence[int], ok_ends_s: Sequence[float], window_s: float, late_after_s: float
 ) -> list[SecondSummary]:
-    """Cuts the window into whole seconds; what is left at its end belongs to the last one."""
+    """Splits the window into whole seconds; the last one includes the remaining fraction."""
     last = max(0, math.ceil(window_s) - 1)
     rows: list[list[int]] = [[] for _ in range(last + 1)]
-    for i in mine:
-        rows[int(record.began_s[i])].append(i)
-    answered = Counter(min(last, int(ended_s)) for ended_s in ended_ok_s)
+    for i in in_window:
+        rows[int(log.start_s[i])].append(i)
+    num_answered_ok = Counter(min(last, int(end_s)) for end_s in ok_ends_s)
     seconds: list[SecondSummary] = []
-    for number, row in enumerate(rows):
-        ok_ms = sorted(record.took_s[i] * 1000 for i in row if record.code[i] == 0)
+    for number, rows_of_second in enumerate(rows):
+        ok_ms = sorted(log.latency_s[i] * 1000 for i in rows_of_second if log.code_index[i] == 0)
         p50_ms, p95_ms, p99_ms = (percentile(ok_ms, percent) for percent in (50.0, 95.0, 99.0))
-        late = sum(record.took_s[i] > late_after_s for i in row)
+        late = sum(log.latency_s[i] > late_after_s for i in rows_of_second)
         seconds.append(
-            SecondSummary(number, len(row), answered[number], len(row) - len(ok_ms), late, p50_ms, p95_ms, p99_ms)
+            SecondSummary(
+                number,
+                len(rows_of_second),
+                num_answered_ok[number],
+                len(rows_of_second) - len(ok_ms),
+                late,
+                p50_ms,
+                p95_ms,
+                p99_ms,
+            )
         )
     return seconds

@@ -1,4 +1,4 @@
-"""The texts that are sent: built-in mixes, by seed, or a file of the user's."""
+"""The texts of the requests: built-in mixes, generated from a seed, or a file of the user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-# Each is one token of BERT's vocabulary, which MiniLM and most embedding models of its kind share.
+# Each word is one token of BERT's vocabulary, which MiniLM and most similar embedding models share.
 _WORDS = """
 the of and to in is that it was for on are as with his they at be this from have or by one had not but what all
 were when we there can an your which their said if do will each about how up out them then she many some so these
@@ -23,22 +23,23 @@ looked show large often together asked house world going want school important u
 land side without boy once animals life enough took sometimes four head above kind began almost live page got
 """
 WORDS = tuple(_WORDS.split())
-SPECIAL_TOKENS = 2  # the model's tokenizer puts one before a text and one behind it
+SPECIAL_TOKENS = 2  # the model's tokenizer adds one before and one after a text
 
 SHORT_WORDS = (9, 17)
 MIXED_MEAN_TOKENS = 39.0
 MIXED_SIGMA = 0.8
 MIXED_TOKENS = (3, 256)
-"""Lengths of the mixed texts are log-normal: with this mean and spread half of them have under 28 tokens and one in
-twenty over 105, as a search box and its documents have together. 256 is where MiniLM cuts."""
+"""Lengths of mixed texts are log-normal. With this mean and spread, half of them have under 28 tokens and one in twenty
+over 105, like a mix of search queries and documents. 256 tokens is where MiniLM truncates."""
 
 POOL_TEXTS = 4_096
 POOL_REQUESTS = 64
-"""So many different texts (or, of large requests, so many requests) are sent in turn: far more than are in flight."""
+"""Minimum number of different texts, or of different requests if requests are large. The requests are sent in rotation;
+there are far more of them than are in flight."""
 
 
 class InvalidTextsError(ValueError):
-    """The file cannot be read as texts; the message says why."""
+    """The file cannot be read as texts; the message gives the reason."""
 
 
 def short_texts(random: Random) -> Iterator[str]:
@@ -50,9 +51,9 @@ def short_texts(random: Random) -> Iterator[str]:
 def mixed_texts(random: Random) -> Iterator[str]:
     """Yields texts with log-normal lengths, 39 tokens on average."""
     mu = math.log(MIXED_MEAN_TOKENS) - MIXED_SIGMA**2 / 2
-    least, most = MIXED_TOKENS
+    min_tokens, max_tokens = MIXED_TOKENS
     while True:
-        tokens = min(most, max(least, round(random.lognormvariate(mu, MIXED_SIGMA))))
+        tokens = min(max_tokens, max(min_tokens, round(random.lognormvariate(mu, MIXED_SIGMA))))
         yield " ".join(random.choices(WORDS, k=tokens - SPECIAL_TOKENS))
 
 
@@ -60,14 +61,14 @@ MIXES: dict[str, Callable[[Random], Iterator[str]]] = {"short": short_texts, "mi
 
 
 def built_in_texts(mix: str, seed: int, inputs: int) -> list[tuple[str, ...]]:
-    """Returns the texts of different requests, each with so many inputs; the same for the same seed."""
+    """Returns the texts of different requests with `inputs` texts each; the same seed gives the same texts."""
     texts = MIXES[mix](Random(seed))  # noqa: S311 - texts, no secrets
     requests = max(POOL_REQUESTS, POOL_TEXTS // inputs)
     return [tuple(islice(texts, inputs)) for _ in range(requests)]
 
 
 def read_texts(path: Path) -> list[str]:
-    """Returns the texts of a file in its order, without the empty ones. Raises InvalidTextsError."""
+    """Returns the texts of a file in order, without empty ones. Raises InvalidTextsError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -78,7 +79,7 @@ def read_texts(path: Path) -> list[str]:
         texts = lines
     texts = [text for text in texts if text]
     if not texts:
-        raise InvalidTextsError(f"{path}: no text in it")
+        raise InvalidTextsError(f"{path}: contains no text")
     return texts
 
 
@@ -94,12 +95,12 @@ def _parse_json_line(line: str, where: str) -> str:
 
 
 def rotate_texts(texts: list[str], inputs: int) -> Iterator[tuple[str, ...]]:
-    """Yields the texts of different requests: the list in turn, from its beginning again, until it would repeat."""
+    """Yields the texts of requests: the list in rotation, until a request would repeat."""
     total = len(texts)
     for i in range(total // math.gcd(total, inputs)):
         yield tuple(texts[(i * inputs + k) % total] for k in range(inputs))
 
 
 def request_texts(path: Path | None, mix: str, seed: int, inputs: int) -> Iterable[Sequence[str]]:
-    """Returns the texts of requests: those of a file, or the built-in ones of a mix. Raises InvalidTextsError."""
+    """Returns the texts of requests: from a file, or from a built-in mix. Raises InvalidTextsError."""
     return built_in_texts(mix, seed, inputs) if path is None else rotate_texts(read_texts(path), inputs)

@@ -1,4 +1,4 @@
-"""A process of a private cluster: started with a log of its own, and ended with all of its children."""
+"""A process of a private cluster: it has its own log file, and ends with all of its children."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shared.process.parent_death import wrap_command
 
 
 class ChildProcess:
-    """A running process. It ends with this one, however that ends.
+    """A running process. It ends with this one, however this one ends.
 
     Args:
         spec: its command line, environment and descriptors.
-        log: the file that it writes to.
+        log: the file to which it writes.
     """
 
     def __init__(self, spec: ChildSpec, log: Path) -> None:
@@ -33,7 +33,7 @@ class ChildProcess:
                 stderr=subprocess.STDOUT,
                 env=spec.environment,
                 pass_fds=spec.descriptors,
-                start_new_session=True,  # the terminal's Ctrl-C is for the command, which stops this one in order
+                start_new_session=True,  # Ctrl-C in the terminal is for the command, which stops this process in order
             )
 
     @property
@@ -42,12 +42,12 @@ class ChildProcess:
         return self._process.poll() is None
 
     def last_line(self) -> str:
-        """Returns the last that it said."""
+        """Returns the last line of its log."""
         lines = [line for line in self._lines() if line.strip()]
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
-    def logged(self, message: str) -> dict[str, Any]:
-        """Returns the last log line with this message, empty when there is none."""
+    def last_event(self, message: str) -> dict[str, Any]:
+        """Returns the last log event with this message, or an empty dict."""
         for line in reversed(self._lines()):
             with contextlib.suppress(ValueError):
                 event = json.loads(line)
@@ -56,7 +56,7 @@ class ChildProcess:
         return {}
 
     def stop(self, grace_s: float) -> None:
-        """Ends it with SIGTERM, and after the grace time kills it; what is left of its group too."""
+        """Ends it with SIGTERM, and with SIGKILL after the grace time; then kills the rest of its process group."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)

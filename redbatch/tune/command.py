@@ -1,4 +1,4 @@
-"""`redbatch tune`: reads what the user wants, runs the search, and says what to set."""
+"""`redbatch tune`: checks the arguments, runs the search, and reports the settings to use."""
 
 from __future__ import annotations
 
@@ -12,40 +12,38 @@ from gpuworker.models import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.command import check_file, missing_module
 from redbatch.bench.texts import InvalidTextsError, request_texts
+from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_failure, report_misuse
 from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
-from shared.process.settings import EXIT_CONFIGURATION, print_error, read_settings
+from shared.process.settings import read_settings
 
 if TYPE_CHECKING:
     from redbatch.tune.report import TuneReport
 
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
 
+def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
+    """Runs the search and prints its result.
 
-def tune(given: Mapping[str, str], p95_ms: float) -> int:
-    """Searches and prints what it found.
-
-    Returns the exit code: 0; 1 when nothing keeps the budget or the cluster cannot run; 2 for what makes no sense; 130
+    Returns the exit code: 0; 1 if no candidate keeps the budget or the cluster cannot run; 2 for invalid arguments; 130
     after Ctrl-C.
     """
-    settings = read_settings(TuneSettings, {**given, "p95_ms": str(p95_ms)})
-    own = {name: value for name, value in given.items() if name in WorkerSettings.model_fields}
-    worker = read_settings(WorkerSettings, own)
+    settings = read_settings(TuneSettings, {**overrides, "p95_ms": str(p95_ms)})
+    worker_settings = {name: value for name, value in overrides.items() if name in WorkerSettings.model_fields}
+    worker = read_settings(WorkerSettings, worker_settings)
     missing = missing_module("httptools")
     if missing is not None:
-        return _failed(f"{missing} is not installed; pip install 'redbatch[bench]' brings it", EXIT_CONFIGURATION)
+        return report_misuse(f"{missing} is not installed; install it with: pip install 'redbatch[bench]'")
     try:
         parse_model(worker.model)
         check_file(settings.out)
         request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
     except (ModelLoadError, InvalidTextsError, ValueError) as error:
-        return _failed(str(error), EXIT_CONFIGURATION)
-    return _run(settings, own, worker)
+        return report_misuse(str(error))
+    return _run(settings, worker_settings, worker)
 
 
-def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) -> int:
+def _run(settings: TuneSettings, worker_settings: dict[str, str], worker: WorkerSettings) -> int:
     from redbatch.bench.run import CannotConnectError
     from redbatch.tune.load_runner import LoadRunner
     from redbatch.tune.progress import TuneProgress
@@ -53,35 +51,41 @@ def _run(settings: TuneSettings, own: dict[str, str], worker: WorkerSettings) ->
     from redbatch.tune.search import Search
     from redbatch.tune.testbed import Testbed, TestbedError
 
-    outcome: TuneReport | None = None
-    code = 0
+    report: TuneReport | None = None
+    exit_code = 0
     try:
-        with _interrupt_on_signals(), TuneProgress() as watch, Testbed(own) as stand:
-            loads = LoadRunner(stand.url, settings, watch)
-            watch.say(f"loading model {worker.model}")
-            served = stand.serve({})
-            session = Search(settings, stand, loads, _search_settings(settings, worker, own, served.device), watch)
-            outcome = TuneReport(settings, own, session, loads.doubts)
-            session.run(served)
+        with _interrupt_on_signals(), TuneProgress() as progress, Testbed(worker_settings) as testbed:
+            runner = LoadRunner(testbed.url, settings, progress)
+            progress.set_status(f"loading model {worker.model}")
+            worker_start = testbed.start_worker({})
+            search = Search(
+                settings,
+                testbed,
+                runner,
+                _search_settings(settings, worker, worker_settings, worker_start.device),
+                progress,
+            )
+            report = TuneReport(settings, worker_settings, search, runner.warnings)
+            search.run(worker_start)
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
+        exit_code = EXIT_INTERRUPTED
     except (TestbedError, LocalRedisError, CannotConnectError) as error:
-        code = _failed(str(error), EXIT_FAILED)
-    if outcome is None:
-        return code
-    print_report(outcome)
-    written = _write_file(outcome)
-    return code or written
+        exit_code = report_failure(str(error))
+    if report is None:
+        return exit_code
+    print_report(report)
+    file_exit_code = _write_file(report)
+    return exit_code or file_exit_code
 
 
 def _search_settings(
-    settings: TuneSettings, worker: WorkerSettings, own: Mapping[str, str], device: str
+    settings: TuneSettings, worker: WorkerSettings, worker_settings: Mapping[str, str], device: str
 ) -> tuple[Setting, ...]:
-    """Returns what to change: nothing that the user has given."""
+    """Returns the settings to search: those that the user has not set."""
     machine = Machine(
         device, worker.cores or _available_cores(), has_tokens=parse_model(worker.model).kind == "sentence"
     )
-    names = [name for name in settings.knobs if name not in own]
+    names = [name for name in settings.setting_names if name not in worker_settings]
     return search_settings(machine, settings.p95_ms, names)
 
 
@@ -91,7 +95,7 @@ def _available_cores() -> int:
 
 @contextmanager
 def _interrupt_on_signals() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP end the search as Ctrl-C does, so that it stops what it has started."""
+    """Makes SIGTERM and SIGHUP end the search like Ctrl-C, so that its processes are stopped."""
 
     def end(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -104,18 +108,13 @@ def _interrupt_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _write_file(outcome: TuneReport) -> int:
-    """Writes the file, if one is wanted; returns 1 when that fails, or nothing keeps the budget."""
+def _write_file(report: TuneReport) -> int:
+    """Writes the result file, if any. Returns 1 if that fails, or if no candidate keeps the budget."""
     from redbatch.tune.report import as_json
 
     try:
-        if outcome.settings.out is not None:
-            outcome.settings.out.write_text(as_json(outcome), encoding="utf-8")
+        if report.settings.out is not None:
+            report.settings.out.write_text(as_json(report), encoding="utf-8")
     except OSError as error:
-        return _failed(f"{error.filename}: {error.strerror}", EXIT_FAILED)
-    return 0 if outcome.verdict is not None and outcome.verdict.winner is not None else EXIT_FAILED
-
-
-def _failed(message: str, exit_code: int) -> int:
-    print_error(message)
-    return exit_code
+        return report_failure(f"{error.filename}: {error.strerror}")
+    return 0 if report.confirmation is not None and report.confirmation.winner is not None else EXIT_FAILED

@@ -1,8 +1,8 @@
-"""Whether a setting that looked better is better: in rounds, in turn with the defaults. Pure.
+"""Confirms in rounds, which alternate with the defaults, that a candidate is better. Pure.
 
-A search that takes the best of ten noisy figures takes a lucky one. So the few that beat the defaults run again, each
-round all of them one after the other. One wins only if its slowest round beats the fastest round of the defaults, and
-its median by more than the margin; on a tie the defaults stay.
+A search that takes the best of ten noisy figures takes a lucky one. So the few candidates that beat the defaults run
+again: each round runs all of them, one after the other. A candidate wins only if its slowest round beats the fastest
+round of the defaults, and its median beats theirs by more than the margin; on a tie the defaults stay.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
 from redbatch.tune.search_space import DEFAULTS, Candidate
 
 Rounds = Mapping[Candidate, Sequence[Measurement]]
-"""The points of all rounds of each finalist."""
+"""The measurements of all rounds of each candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundMedians:
-    """A finalist at the load that was best for it: the medians of its rounds, and the rates of each."""
+    """A candidate at one load: the medians of its rounds, and the rate of each round."""
 
-    choice: Candidate
+    candidate: Candidate
     clients: int
     per_s: float
     p50_ms: float
@@ -34,60 +34,60 @@ class RoundMedians:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Who wins, and against what. `defaults` is None when they broke the budget."""
+    """Outcome of the rounds. `defaults` is None if the defaults exceeded the budget."""
 
     winner: RoundMedians | None
     defaults: RoundMedians | None
 
     @property
     def gain(self) -> float | None:
-        """How much more the winner answers than the defaults, as a share; None when there is nothing to compare."""
+        """Relative gain in answers per second of the winner over the defaults; None if there is nothing to compare."""
         if self.winner is None or self.defaults is None:
             return None
         return self.winner.per_s / self.defaults.per_s - 1
 
 
-def confirmation_clients(found: TrialResult, most: int) -> list[int]:
-    """Returns the numbers of clients to try a finalist with: the one that was best, and one less in case it slips."""
-    if found.best is None:
+def confirmation_clients(result: TrialResult, max_clients: int) -> list[int]:
+    """Returns the numbers of clients for the rounds: the best one, and the next lower in case that is too slow."""
+    if result.best is None:
         return []
-    steps = client_counts(most)
-    at = steps.index(found.best.clients)
-    return steps[max(0, at - 1) : at + 1]
+    counts = client_counts(max_clients)
+    index = counts.index(result.best.clients)
+    return counts[max(0, index - 1) : index + 1]
 
 
-def round_order(finalists: Sequence[Candidate], number: int) -> list[Candidate]:
-    """Returns the order of a round: each begins with another, so that none always comes first."""
-    start = number % len(finalists)
-    return [*finalists[start:], *finalists[:start]]
+def round_order(candidates: Sequence[Candidate], number: int) -> list[Candidate]:
+    """Returns the order of a round: each starts with another candidate, so that none is always first."""
+    start = number % len(candidates)
+    return [*candidates[start:], *candidates[:start]]
 
 
-def medians_by_clients(choice: Candidate, points: Sequence[Measurement]) -> list[RoundMedians]:
-    """Returns what came of a finalist's loads, leaving out those with which requests failed."""
-    confirmation_clients: dict[int, list[Measurement]] = {}
-    for point in points:
-        confirmation_clients.setdefault(point.clients, []).append(point)
+def medians_by_clients(candidate: Candidate, measurements: Sequence[Measurement]) -> list[RoundMedians]:
+    """Returns the medians of a candidate for each number of clients, without those with failed requests."""
+    by_clients: dict[int, list[Measurement]] = {}
+    for measurement in measurements:
+        by_clients.setdefault(measurement.clients, []).append(measurement)
     return [
-        _medians(choice, clients, mine)
-        for clients, mine in confirmation_clients.items()
-        if not any(point.errors or not point.answers for point in mine)
+        _medians(candidate, clients, same_load)
+        for clients, same_load in by_clients.items()
+        if not any(measurement.errors or not measurement.answers for measurement in same_load)
     ]
 
 
-def best_medians(choice: Candidate, points: Sequence[Measurement], budget_ms: float) -> RoundMedians | None:
-    """Returns a finalist's best load whose median p95 keeps the budget; None when none does."""
-    kept = [each for each in medians_by_clients(choice, points) if each.p95_ms <= budget_ms]
-    return max(kept, key=lambda each: each.per_s, default=None)
+def best_medians(candidate: Candidate, measurements: Sequence[Measurement], budget_ms: float) -> RoundMedians | None:
+    """Returns the medians of the best load whose median p95 keeps the budget, or None."""
+    within_budget = [each for each in medians_by_clients(candidate, measurements) if each.p95_ms <= budget_ms]
+    return max(within_budget, key=lambda each: each.per_s, default=None)
 
 
 def confirm(rounds: Rounds, budget_ms: float) -> Confirmation:
-    """Returns who wins."""
-    finals = [best_medians(choice, points, budget_ms) for choice, points in rounds.items()]
-    defaults = next((each for each in finals if each is not None and each.choice == DEFAULTS), None)
+    """Returns the outcome of the rounds."""
+    all_medians = [best_medians(candidate, measurements, budget_ms) for candidate, measurements in rounds.items()]
+    defaults = next((each for each in all_medians if each is not None and each.candidate == DEFAULTS), None)
     winners = [
         each
-        for each in finals
-        if each is not None and each.choice != DEFAULTS and (defaults is None or _beats(each, defaults))
+        for each in all_medians
+        if each is not None and each.candidate != DEFAULTS and (defaults is None or _beats(each, defaults))
     ]
     return Confirmation(max(winners, key=lambda each: each.per_s, default=defaults), defaults)
 
@@ -96,13 +96,13 @@ def _beats(one: RoundMedians, other: RoundMedians) -> bool:
     return one.per_s > other.per_s * (1 + MARGIN) and min(one.runs) > max(other.runs)
 
 
-def _medians(choice: Candidate, clients: int, points: Sequence[Measurement]) -> RoundMedians:
+def _medians(candidate: Candidate, clients: int, measurements: Sequence[Measurement]) -> RoundMedians:
     return RoundMedians(
-        choice=choice,
+        candidate=candidate,
         clients=clients,
-        per_s=statistics.median(point.per_s for point in points),
-        p50_ms=statistics.median(point.p50_ms for point in points),
-        p95_ms=statistics.median(point.p95_ms for point in points),
-        p99_ms=statistics.median(point.p99_ms for point in points),
-        runs=tuple(point.per_s for point in points),
+        per_s=statistics.median(measurement.per_s for measurement in measurements),
+        p50_ms=statistics.median(measurement.p50_ms for measurement in measurements),
+        p95_ms=statistics.median(measurement.p95_ms for measurement in measurements),
+        p99_ms=statistics.median(measurement.p99_ms for measurement in measurements),
+        runs=tuple(measurement.per_s for measurement in measurements),
     )

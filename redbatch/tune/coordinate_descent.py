@@ -1,8 +1,9 @@
-"""Which setting to try next: from the defaults, one setting after the other. Pure.
+"""Coordinate descent: which candidate to try next, from the defaults, one setting after the other. Pure.
 
-All combinations would be hundreds, at some ten seconds each. So one setting is changed at a time, from the best so far:
-to its next value up, and on while that clearly wins; else down. What does not win ends its direction, and the values
-beyond it are not tried. When anything has won, all settings are gone through once more, for they depend on each other.
+All combinations would be hundreds, at about ten seconds each. So one setting is changed at a time, from the best so
+far: to its next larger value, and further while that clearly wins; otherwise to smaller ones. A value that does not win
+ends its direction, and the values beyond it are not tried. If anything has won, all settings are searched once more,
+because they depend on each other.
 """
 
 from __future__ import annotations
@@ -19,54 +20,56 @@ UP, DOWN = 1, -1
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting to try, and what it has to beat: nothing for the first."""
+    """A candidate to try, and the result that it has to beat; None for the first."""
 
-    choice: Candidate
-    against: TrialResult | None
+    candidate: Candidate
+    baseline: TrialResult | None
 
 
 CoordinateDescent = Generator[Trial, TrialResult, Candidate]
 
 
-def coordinate_descent(knobs: Sequence[Setting]) -> CoordinateDescent:
-    """Yields what to try, takes what came of it, and returns the best."""
-    found: dict[Candidate, TrialResult] = {DEFAULTS: (yield Trial(DEFAULTS, None))}
+def coordinate_descent(settings: Sequence[Setting]) -> CoordinateDescent:
+    """Yields trials, receives their results, and returns the best candidate."""
+    results: dict[Candidate, TrialResult] = {DEFAULTS: (yield Trial(DEFAULTS, None))}
     best = DEFAULTS
     for _ in range(PASSES):
         before = best
-        for knob in knobs:
-            for way in (UP, DOWN):
-                reached = yield from _line_search(knob, way, best, found)
-                if reached != best:
-                    best = reached
-                    break  # the other way was where it came from
+        for setting in settings:
+            for direction in (UP, DOWN):
+                new_best = yield from _line_search(setting, direction, best, results)
+                if new_best != best:
+                    best = new_best
+                    break  # the best so far came from the other direction
         if best == before:
             break
     return best
 
 
 def _line_search(
-    knob: Setting, way: int, best: Candidate, found: dict[Candidate, TrialResult]
+    setting: Setting, direction: int, best: Candidate, results: dict[Candidate, TrialResult]
 ) -> Generator[Trial, TrialResult, Candidate]:
-    for choice in neighbours(best, knob, way):
-        if choice not in found:
-            found[choice] = yield Trial(choice, found[best])
-        if not is_better(found[choice], found[best]):
+    for candidate in neighbours(best, setting, direction):
+        if candidate not in results:
+            results[candidate] = yield Trial(candidate, results[best])
+        if not is_better(results[candidate], results[best]):
             break
-        best = choice
+        best = candidate
     return best
 
 
-def min_trials(knobs: Sequence[Setting]) -> int:
-    """Returns how many settings are tried when the defaults are best: themselves, and their neighbours."""
-    return 1 + sum(len(list(neighbours(DEFAULTS, knob, way))[:1]) for knob in knobs for way in (UP, DOWN))
+def min_trials(settings: Sequence[Setting]) -> int:
+    """Returns the number of trials if the defaults are best: the defaults and their neighbours."""
+    return 1 + sum(
+        len(list(neighbours(DEFAULTS, setting, direction))[:1]) for setting in settings for direction in (UP, DOWN)
+    )
 
 
-def challengers(found: Mapping[Candidate, TrialResult], most: int) -> list[Candidate]:
-    """Returns those that clearly beat the defaults, the best first; when only they keep the budget, those that do."""
+def find_challengers(results: Mapping[Candidate, TrialResult], max_challengers: int) -> list[Candidate]:
+    """Returns those that clearly beat the defaults, best first; if those exceed the budget, all that keep it."""
     better = [
-        choice
-        for choice, result in found.items()
-        if choice != DEFAULTS and result.best is not None and is_better(result, found[DEFAULTS])
+        candidate
+        for candidate, result in results.items()
+        if candidate != DEFAULTS and result.best is not None and is_better(result, results[DEFAULTS])
     ]
-    return sorted(better, key=lambda choice: -found[choice].per_s)[:most]
+    return sorted(better, key=lambda candidate: -results[candidate].per_s)[:max_challengers]

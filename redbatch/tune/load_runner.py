@@ -1,4 +1,4 @@
-"""Puts a closed loop on the cluster, as `redbatch bench` does, and returns what came of it."""
+"""Puts a closed loop on the cluster, like `redbatch bench`, and returns the measurement."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ TIMEOUT_MS = 10_000
 TIMEOUT_BUDGETS = 4
 MAX_TIMEOUT_MS = 300_000
 MIN_ANSWERS = 100
-"""Of fewer, the p95 is the luck of a handful."""
+"""With fewer answers, the p95 depends on a few of them and is mostly chance."""
 
 
 class LoadRunner:
-    """The loads of one search: the same requests, encoded once, for each.
+    """Runs the loads of one search: all send the same requests, which are encoded once.
 
     Args:
-        url: of the cluster.
-        settings: of the search.
-        watcher: who is shown how far a load is.
+        url: URL of the cluster.
+        settings: settings of the search.
+        progress: receives the progress of each load.
 
     Raises:
-        BadTexts: the file of texts cannot be read.
+        InvalidTextsError: the file of texts cannot be read.
     """
 
-    def __init__(self, url: str, settings: TuneSettings, watcher: ProgressDisplay) -> None:
+    def __init__(self, url: str, settings: TuneSettings, progress: ProgressDisplay) -> None:
         self._settings = settings
-        self._watcher = watcher
+        self._progress = progress
         self._target = parse_target(url)
         texts = request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
         self._timeout_ms = min(MAX_TIMEOUT_MS, round(max(TIMEOUT_MS, TIMEOUT_BUDGETS * settings.p95_ms)))
         self._requests = encode_requests(self._target, [("X-Timeout-Ms", str(self._timeout_ms))], texts)
-        self.doubts: set[str] = set()
+        self.warnings: set[str] = set()
 
-    def point(self, clients: int) -> Measurement:
-        """Returns what so many clients found; what makes it doubtful is added to `doubts`.
+    def measure(self, clients: int) -> Measurement:
+        """Runs a load with this many clients and returns its measurement; adds reasons to doubt it to `warnings`.
 
         Raises:
-            KeyboardInterrupt: the user ended it.
-            CannotConnect: the gateway is gone.
+            KeyboardInterrupt: the user interrupted the load.
+            CannotConnectError: the gateway cannot be reached.
         """
         settings = BenchSettings(
             clients=clients,
@@ -54,11 +54,11 @@ class LoadRunner:
             inputs_per_request=self._settings.inputs_per_request,
             timeout_ms=self._timeout_ms,
         )
-        result = run(RunSpec(settings, self._target, self._requests, check=False), self._watcher)
+        result = run(RunSpec(settings, self._target, self._requests, check=False), self._progress)
         summary = result.summary
         if result.interrupted or summary is None:
             raise KeyboardInterrupt
-        self.doubts.update(generator_warnings(result.cost))
+        self.warnings.update(generator_warnings(result.cost))
         percentiles = summary.latency.percentiles_ms
         return Measurement(
             clients=clients,

@@ -1,4 +1,4 @@
-"""How far the search is: a bar on a terminal, a line for each setting elsewhere."""
+"""Progress of a search: a bar on a terminal, otherwise a line per candidate."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from redbatch.progress import ProgressBar, format_duration
 
 
 class TuneProgress(ProgressBar):
-    """Shows it.
+    """Shows the current candidate and the remaining time.
 
     Args:
-        console: where to show it.
+        console: where the progress is shown; stderr by default.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self._began_s = time.monotonic()
-        # It is drawn when it is told something and never by a thread, which would take the load's time at any moment.
+        # almost done
         columns = BarColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.description}")
         super().__init__(*columns, console=console)
         self._bar = self.progress.add_task("starting", total=None, left="")
         self._end_s: float | None = None
 
-    def expect(self, left_s: float) -> None:
-        """Takes in how long it will take from now on, about."""
+    def set_remaining(self, left_s: float) -> None:
+        """Sets the approximate remaining time, in seconds."""
         self._end_s = self._elapsed_s() + left_s
         self._draw()
 
-    def say(self, text: str) -> None:
-        """Says what runs from now on."""
+    def set_status(self, text: str) -> None:
+        """Shows what runs from now on."""
         self.progress.update(self._bar, description=text)
         self._draw()
 
-    def finished(self, text: str) -> None:
-        """Says what came of a setting, where there is no bar."""
+    def print_result(self, text: str) -> None:
+        """Prints the result of a candidate, unless there is a bar."""
         if not self.console.is_terminal:
             self.print_line(f"{format_duration(self._elapsed_s()):>12}  {text}")
 
     def show(self, _elapsed_s: float, _finished: int, _errors: int) -> None:
-        """Is called now and then while a load runs."""
+        """Redraws the bar; called regularly while a load runs."""
         self._draw()
 
     def _draw(self) -> None:

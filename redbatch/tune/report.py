@@ -1,4 +1,4 @@
-"""What came of the search, as people read it and as JSON."""
+"""The result of a search as text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,118 +22,127 @@ from shared.process.settings import variable_of
 from shared.process.version import __version__
 
 FILE_WIDTH = 150
-"""Of a file or a pipe, which has no width of its own."""
+"""Width of the output to a file or a pipe, in columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """What there is to report: of the search, the worker settings that the user gave, and what makes it doubtful."""
+    """The search, the worker settings that the user gave, and reasons to doubt the measurements."""
 
     settings: TuneSettings
-    given: Mapping[str, str]
-    session: Search
-    doubts: Collection[str]
+    worker_settings: Mapping[str, str]
+    search: Search
+    warnings: Collection[str]
 
     @property
-    def verdict(self) -> Confirmation | None:
-        """Who wins; None when the search was ended early."""
-        return self.session.verdict
+    def confirmation(self) -> Confirmation | None:
+        """The outcome of the confirmation; None if the search was interrupted."""
+        return self.search.confirmation
 
     @property
     def lowest(self) -> tuple[Candidate, Measurement] | None:
-        """The lowest p95 of all, and with what."""
-        points = [(choice, found.lowest) for choice, found in self.session.found.items()]
-        return min(points, key=lambda each: (not each[1].answers, each[1].p95_ms), default=None)
+        """The measurement with the lowest p95 of all, and its candidate."""
+        measurements = [(candidate, result.lowest) for candidate, result in self.search.results.items()]
+        return min(measurements, key=lambda each: (not each[1].answers, each[1].p95_ms), default=None)
 
 
-def print_report(outcome: TuneReport, console: Console | None = None) -> None:
-    """Prints it to stdout."""
+def print_report(report: TuneReport, console: Console | None = None) -> None:
+    """Prints the report to stdout."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    console.print(as_text(outcome), soft_wrap=True)
+    console.print(as_text(report), soft_wrap=True)
 
 
-def as_text(outcome: TuneReport) -> Group:
-    """Returns the table of what was tried, that of the finals, and what to set."""
-    session, settings = outcome.session, outcome.settings
-    if not session.found:
+def as_text(report: TuneReport) -> Group:
+    """Returns the table of candidates, that of the confirmation rounds, and the settings to use."""
+    search, settings = report.search, report.settings
+    if not search.results:
         return Group(Text("Nothing was measured yet."))
-    parts: list[RenderableType] = [_title(outcome), trial_table(session.found, settings.p95_ms)]
-    if session.rounds and outcome.verdict is not None:
-        parts += ["", Text(f"In turn, {settings.rounds} rounds (medians):", style="bold"), _confirmation_table(outcome)]
-    parts += ["", *conclusion(outcome)]
+    parts: list[RenderableType] = [_title(report), trial_table(search.results, settings.p95_ms)]
+    if search.rounds and report.confirmation is not None:
+        parts += [
+            "",
+            Text(f"Confirmation in {settings.rounds} rounds (medians):", style="bold"),
+            _confirmation_table(report),
+        ]
+    parts += ["", *conclusion(report)]
     parts += [
-        Text(f"warning: {text}", style="yellow") for text in [*sorted(outcome.doubts), *_few_answers_warnings(outcome)]
+        Text(f"warning: {text}", style="yellow") for text in [*sorted(report.warnings), *_few_answers_warnings(report)]
     ]
     return Group(*parts)
 
 
-def _title(outcome: TuneReport) -> Text:
-    settings = outcome.settings
+def _title(report: TuneReport) -> Text:
+    settings = report.settings
     texts = str(settings.texts) if settings.texts else f"{settings.mix} texts"
     each = f", {settings.inputs_per_request:,} in a request" if settings.inputs_per_request > 1 else ""
-    kept = "".join(f", {name}={value}" for name, value in sorted(outcome.given.items()) if name != "model")
-    model = outcome.given.get("model", "minilm")
+    kept = "".join(f", {name}={value}" for name, value in sorted(report.worker_settings.items()) if name != "model")
+    model = report.worker_settings.get("model", "minilm")
     return Text(f"{model}{kept}: p95 within {settings.p95_ms:g} ms, {texts}{each}", style="bold")
 
 
-def trial_table(found: Mapping[Candidate, TrialResult], budget_ms: float) -> Table:
-    """Returns a row for each setting: its best load within the budget, or the one that missed it by least."""
+def trial_table(results: Mapping[Candidate, TrialResult], budget_ms: float) -> Table:
+    """Returns a row per candidate: its best load within the budget, or the one closest to it."""
     table = _table("setting", "clients", "requests/s", "p50 ms", "p95 ms", "")
-    for choice, result in found.items():
-        point = result.best or result.lowest
+    for candidate, result in results.items():
+        measurement = result.best or result.lowest
         table.add_row(
-            _one_per_line(choice),
-            f"{point.clients:,}",
-            *(_format_number(value) for value in (point.per_s, point.p50_ms, point.p95_ms)),
+            _one_per_line(candidate),
+            f"{measurement.clients:,}",
+            *(_format_number(value) for value in (measurement.per_s, measurement.p50_ms, measurement.p95_ms)),
             _remark(result, budget_ms),
             style="" if result.best else "dim",
         )
     return table
 
 
-def _remark(found: TrialResult, budget_ms: float) -> str:
-    if found.best is None:
-        errors = f", {found.lowest.errors:,} failed" if found.lowest.errors else ""
-        return ("over, no faster" if found.dropped else "over the budget") + errors
-    over = [point for point in found.points if not point.within(budget_ms) and point.clients > found.best.clients]
+def _remark(result: TrialResult, budget_ms: float) -> str:
+    if result.best is None:
+        errors = f", {result.lowest.errors:,} failed" if result.lowest.errors else ""
+        return ("over, no faster" if result.dropped else "over the budget") + errors
+    over = [
+        measurement
+        for measurement in result.measurements
+        if not measurement.within(budget_ms) and measurement.clients > result.best.clients
+    ]
     if not over:
         return "flat beyond"
-    first = min(over, key=lambda point: point.clients)
+    first = min(over, key=lambda measurement: measurement.clients)
     return f"{first.clients:,} clients: {_format_number(first.p95_ms)} ms"
 
 
-def _confirmation_table(outcome: TuneReport) -> Table:
+def _confirmation_table(report: TuneReport) -> Table:
     table = _table("setting", "clients", "requests/s", "p50 ms", "p95 ms", "rounds")
-    for choice, points in outcome.session.rounds.items():
-        for final in medians_by_clients(choice, points):
-            figures = (final.per_s, final.p50_ms, final.p95_ms)
-            runs = f"{_format_number(min(final.runs))} to {_format_number(max(final.runs))}"
+    for candidate, measurements in report.search.rounds.items():
+        for medians in medians_by_clients(candidate, measurements):
+            figures = (medians.per_s, medians.p50_ms, medians.p95_ms)
+            runs = f"{_format_number(min(medians.runs))} to {_format_number(max(medians.runs))}"
             table.add_row(
-                _one_per_line(choice), f"{final.clients:,}", *(_format_number(value) for value in figures), runs
+                _one_per_line(candidate), f"{medians.clients:,}", *(_format_number(value) for value in figures), runs
             )
     return table
 
 
-def conclusion(outcome: TuneReport) -> list[Text]:
-    """Returns what to do, in lines to paste."""
-    verdict, settings = outcome.verdict, outcome.settings
-    if verdict is None:
-        return _ended_early(outcome)
-    winner = verdict.winner
+def conclusion(report: TuneReport) -> list[Text]:
+    """Returns the conclusion, with lines to paste."""
+    confirmation, settings = report.confirmation, report.settings
+    if confirmation is None:
+        return _ended_early(report)
+    winner = confirmation.winner
     if winner is None:
-        return _nothing_within_budget(outcome)
+        return _nothing_within_budget(report)
     rate = f"{_format_number(winner.per_s)} requests/s with {winner.clients:,} clients"
-    if winner.choice == DEFAULTS:
-        what = "nothing was better beyond noise" if outcome.session.rounds else f"nothing beat them by {MARGIN:.0%}"
+    if winner.candidate == DEFAULTS:
+        what = "nothing was better beyond noise" if report.search.rounds else f"nothing beat them by {MARGIN:.0%}"
         return [
             Text(f"Keep the defaults: {rate}, p95 {_format_number(winner.p95_ms)} ms; {what}.", style="bold green"),
         ]
-    if verdict.gain is None:
+    if confirmation.gain is None:
         gain = f"the defaults do not keep {settings.p95_ms:g} ms"
     else:
-        gain = f"{verdict.gain:+.0%} over the defaults' {_format_number(verdict.defaults.per_s if verdict.defaults else 0.0)}"
+        defaults_per_s = confirmation.defaults.per_s if confirmation.defaults else 0.0
+        gain = f"{confirmation.gain:+.0%} over the defaults' {_format_number(defaults_per_s)}"
     return [
         Text(f"Set this for {rate}, p95 {_format_number(winner.p95_ms)} ms ({gain}):", style="bold green"),
         *environment_lines(winner),
@@ -141,97 +150,98 @@ def conclusion(outcome: TuneReport) -> list[Text]:
 
 
 def environment_lines(winner: RoundMedians) -> list[Text]:
-    """Returns a setting as lines of an environment."""
-    return [Text(f"{variable_of(name)}={value}") for name, value in sorted(winner.choice)]
+    """Returns the settings of the winner as lines of an environment."""
+    return [Text(f"{variable_of(name)}={value}") for name, value in sorted(winner.candidate)]
 
 
-def _nothing_within_budget(outcome: TuneReport) -> list[Text]:
-    budget = f"Nothing keeps p95 within {outcome.settings.p95_ms:g} ms."
-    lowest = outcome.lowest
+def _nothing_within_budget(report: TuneReport) -> list[Text]:
+    budget = f"Nothing keeps p95 within {report.settings.p95_ms:g} ms."
+    lowest = report.lowest
     if lowest is None or math.isnan(lowest[1].p95_ms):
         return [Text(f"{budget} No request was answered.", style="bold red")]
-    choice, point = lowest
-    clients = f"{point.clients:,} client{'' if point.clients == 1 else 's'}"
-    return [
-        Text(
-            f"{budget} The lowest: {_format_number(point.p95_ms)} ms, with {describe_candidate(choice)} and {clients}.",
-            style="bold red",
-        )
-    ]
+    candidate, measurement = lowest
+    clients = f"{measurement.clients:,} client{'' if measurement.clients == 1 else 's'}"
+    p95_ms = _format_number(measurement.p95_ms)
+    text = f"{budget} The lowest: {p95_ms} ms, with {describe_candidate(candidate)} and {clients}."
+    return [Text(text, style="bold red")]
 
 
-def _ended_early(outcome: TuneReport) -> list[Text]:
-    within = {choice: found for choice, found in outcome.session.found.items() if found.best is not None}
-    said = [
+def _ended_early(report: TuneReport) -> list[Text]:
+    within = {candidate: result for candidate, result in report.search.results.items() if result.best is not None}
+    text = [
         Text(
-            "Ended early: what looks best has not been run again, in turn with the defaults, so it may be luck.",
+            "Interrupted: the best candidate has not run again, alternating with the defaults, so it may be luck.",
             style="yellow",
         )
     ]
     if within:
-        choice = max(within, key=lambda each: within[each].per_s)
-        said.append(Text(f"The best so far: {describe_candidate(choice)}.", style="bold"))
-    return said
+        candidate = max(within, key=lambda each: within[each].per_s)
+        text.append(Text(f"Best candidate so far: {describe_candidate(candidate)}.", style="bold"))
+    return text
 
 
-def _few_answers_warnings(outcome: TuneReport) -> list[str]:
-    """Says so when a p95 is that of a handful of answers."""
+def _few_answers_warnings(report: TuneReport) -> list[str]:
+    """Returns a warning if the p95 of some loads is that of a few answers."""
     few = [
-        point.answers
-        for found in outcome.session.found.values()
-        for point in found.points
-        if point.answers < MIN_ANSWERS
+        measurement.answers
+        for result in report.search.results.values()
+        for measurement in result.measurements
+        if measurement.answers < MIN_ANSWERS
     ]
     if not few:
         return []
-    return [f"{len(few)} loads had fewer than {MIN_ANSWERS} answers (the least: {min(few)}): give a longer --duration"]
+    return [f"{len(few)} loads had fewer than {MIN_ANSWERS} answers (minimum: {min(few)}): use a longer --duration"]
 
 
-def as_dict(outcome: TuneReport) -> dict[str, Any]:
-    """Returns everything as JSON has it; what has no value is null."""
-    session, verdict = outcome.session, outcome.verdict
-    winner = verdict.winner if verdict else None
+def as_dict(report: TuneReport) -> dict[str, Any]:
+    """Returns the report as values for JSON; missing values are null."""
+    search, confirmation = report.search, report.confirmation
+    winner = confirmation.winner if confirmation else None
     return {
         "version": __version__,
-        "settings": outcome.settings.model_dump(mode="json"),
-        "given": dict(outcome.given),
-        "ended_early": verdict is None,
+        "settings": report.settings.model_dump(mode="json"),
+        "given": dict(report.worker_settings),
+        "ended_early": confirmation is None,
         "tried": [
             {
-                "setting": dict(choice),
-                "dropped": found.dropped,
-                "best": _measurement_dict(found.best),
-                "loads": [_measurement_dict(point) for point in found.points],
+                "setting": dict(candidate),
+                "dropped": result.dropped,
+                "best": _measurement_dict(result.best),
+                "loads": [_measurement_dict(measurement) for measurement in result.measurements],
             }
-            for choice, found in session.found.items()
+            for candidate, result in search.results.items()
         ],
         "rounds": [
-            {"setting": dict(choice), "loads": [_measurement_dict(point) for point in points]}
-            for choice, points in session.rounds.items()
+            {"setting": dict(candidate), "loads": [_measurement_dict(measurement) for measurement in measurements]}
+            for candidate, measurements in search.rounds.items()
         ],
-        "recommended": None if winner is None else {**_medians_dict(winner), "gain": verdict.gain if verdict else None},
-        "defaults": _medians_dict(verdict.defaults) if verdict and verdict.defaults else None,
-        "warnings": [*sorted(outcome.doubts), *_few_answers_warnings(outcome)],
+        "recommended": None
+        if winner is None
+        else {**_medians_dict(winner), "gain": confirmation.gain if confirmation else None},
+        "defaults": _medians_dict(confirmation.defaults) if confirmation and confirmation.defaults else None,
+        "warnings": [*sorted(report.warnings), *_few_answers_warnings(report)],
     }
 
 
-def as_json(outcome: TuneReport) -> str:
-    """Returns everything as indented JSON."""
-    return json.dumps(as_dict(outcome), indent=2) + "\n"
+def as_json(report: TuneReport) -> str:
+    """Returns the report as indented JSON."""
+    return json.dumps(as_dict(report), indent=2) + "\n"
 
 
-def _measurement_dict(point: Measurement | None) -> dict[str, Any] | None:
-    if point is None:
+def _measurement_dict(measurement: Measurement | None) -> dict[str, Any] | None:
+    if measurement is None:
         return None
-    return {name: None if math.isnan(value) else value for name, value in asdict(point).items()}
+    return {name: None if math.isnan(value) else value for name, value in asdict(measurement).items()}
 
 
-def _medians_dict(final: RoundMedians) -> dict[str, Any]:
-    return {**asdict(final), "choice": None, "setting": dict(final.choice)}
+def _medians_dict(medians: RoundMedians) -> dict[str, Any]:
+    values = asdict(medians)
+    del values["candidate"]
+    return {"choice": None, **values, "setting": dict(medians.candidate)}
 
 
-def _one_per_line(choice: Candidate) -> str:
-    return describe_candidate(choice).replace(", ", "\n")
+def _one_per_line(candidate: Candidate) -> str:
+    return describe_candidate(candidate).replace(", ", "\n")
 
 
 def _table(*heads: str) -> Table:

@@ -1,4 +1,4 @@
-"""One search: asks the policy what to try, tries it, and keeps what was found, also when it is ended early."""
+"""One search: tries the candidates that the policy selects, and keeps the results, also if it is interrupted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from redbatch.tune import confirmation, load_search
-from redbatch.tune import coordinate_descent as climbing
-from redbatch.tune.confirmation import Confirmation
+from redbatch.tune.confirmation import Confirmation, confirm, confirmation_clients, round_order
+from redbatch.tune.coordinate_descent import Trial, coordinate_descent, find_challengers, min_trials
+from redbatch.tune.load_search import LoadSearch, full_search, local_search
 from redbatch.tune.measurement import Measurement, TrialResult, trial_result
 from redbatch.tune.search_space import DEFAULTS, Candidate, Setting, describe_candidate
 from redbatch.tune.settings import TuneSettings
@@ -18,179 +18,188 @@ MAX_CHALLENGERS = 2
 LOADS_OF_DEFAULTS = 5
 LOADS_PER_TRIAL = 1.6
 LOADS_PER_ROUND = 2
-"""How many loads a setting takes, about: the first, one that is compared with another, and one of a final round."""
+"""Approximate numbers of loads: of the defaults, of a candidate that is compared with a baseline, and of a candidate in
+a round of the confirmation."""
 
 
 class WorkerStarter(Protocol):
-    """Whose worker changes."""
+    """Starts workers of the cluster."""
 
-    def serve(self, settings: dict[str, str]) -> WorkerStart:
-        """Returns when a worker with these settings too is ready."""
+    def start_worker(self, settings: dict[str, str]) -> WorkerStart:
+        """Starts a worker with these settings in addition, and returns when it is ready."""
 
 
 class Measurer(Protocol):
-    """What puts load on it."""
+    """Puts load on the cluster."""
 
-    def point(self, clients: int) -> Measurement:
-        """Returns what so many clients found."""
+    def measure(self, clients: int) -> Measurement:
+        """Returns the measurement of a load with this many clients."""
 
 
 class SearchProgress(Protocol):
-    """Who is shown how far it is."""
+    """Receives the progress of a search."""
 
     def print_line(self, text: str) -> None:
-        """Is told something that stays."""
+        """Prints a permanent line."""
 
-    def expect(self, left_s: float) -> None:
-        """Is told how long it will take from now on, about."""
+    def set_remaining(self, left_s: float) -> None:
+        """Sets the approximate remaining time, in seconds."""
 
-    def say(self, text: str) -> None:
-        """Is told what runs from now on."""
+    def set_status(self, text: str) -> None:
+        """Shows what runs from now on."""
 
-    def finished(self, text: str) -> None:
-        """Is told what came of a setting."""
+    def print_result(self, text: str) -> None:
+        """Prints the result of a candidate."""
 
 
 class Search:
-    """The search and what it has found so far.
+    """A search and its results so far.
 
     Attributes:
-        found: what came of each setting, in the order in which they were tried.
-        rounds: the points of the finals.
-        verdict: what came of all; None until the end.
+        results: the result of each candidate, in the order in which they were tried.
+        rounds: the measurements of the confirmation rounds.
+        confirmation: the outcome; None until the end.
     """
 
     def __init__(
         self,
         settings: TuneSettings,
-        cluster: WorkerStarter,
-        load: Measurer,
-        knobs: Sequence[Setting],
-        viewer: SearchProgress,
+        worker_starter: WorkerStarter,
+        measurer: Measurer,
+        settings_to_search: Sequence[Setting],
+        progress: SearchProgress,
     ) -> None:
         self._settings = settings
-        self._cluster = cluster
-        self._load = load
-        self._knobs = knobs
-        self._viewer = viewer
+        self._worker_starter = worker_starter
+        self._measurer = measurer
+        self._settings_to_search = settings_to_search
+        self._progress = progress
         self._start_s = 0.0
-        self._spent_s: list[float] = []
-        self.found: dict[Candidate, TrialResult] = {}
+        self._trial_times_s: list[float] = []
+        self.results: dict[Candidate, TrialResult] = {}
         self.rounds: dict[Candidate, list[Measurement]] = {}
-        self.verdict: Confirmation | None = None
+        self.confirmation: Confirmation | None = None
 
-    def run(self, served: WorkerStart) -> Confirmation:
-        """Searches, with a worker of the defaults that is ready, and returns who wins.
+    def run(self, worker_start: WorkerStart) -> Confirmation:
+        """Searches, starting with a ready worker that has the defaults, and returns the outcome.
 
         Raises:
-            KeyboardInterrupt: the user ended it; what was found until then stays.
-            StandError: a worker cannot run with a setting.
+            KeyboardInterrupt: the user interrupted the search; the results so far remain.
+            TestbedError: a worker cannot run with a candidate.
         """
-        self._start_s = served.start_s
+        self._start_s = worker_start.start_s
         self._announce()
         self._search()
-        self._compare()
-        self.verdict = self._judged()
-        return self.verdict
+        self._confirm()
+        self.confirmation = self._conclude()
+        return self.confirmation
 
-    def expected_s(self) -> tuple[float, float]:
-        """Returns how long the whole search takes, about: if nothing beats the defaults, and if much does."""
-        near_s = self._start_s + LOADS_PER_TRIAL * self._settings.load_s
-        first_s = LOADS_OF_DEFAULTS * self._settings.load_s
-        tries = climbing.min_trials(self._knobs) - 1
-        return first_s + tries * near_s, first_s + 2 * tries * near_s + self._finals_s(1 + MAX_CHALLENGERS)
+    def estimate_s(self) -> tuple[float, float]:
+        """Returns the approximate duration, in seconds: if nothing beats the defaults, and if many candidates do."""
+        trial_s = self._start_s + LOADS_PER_TRIAL * self._settings.load_s
+        defaults_s = LOADS_OF_DEFAULTS * self._settings.load_s
+        trials = min_trials(self._settings_to_search) - 1
+        return defaults_s + trials * trial_s, defaults_s + 2 * trials * trial_s + self._confirmation_s(
+            1 + MAX_CHALLENGERS
+        )
 
     def _announce(self) -> None:
-        min_s, max_s = self.expected_s()
-        self._viewer.print_line(
-            f"A worker starts in {self._start_s:.1f} s and a load takes {self._settings.load_s:.1f} s: all of it will "
-            f"take {_format_time(min_s)} if the defaults are best, up to about {_format_time(max_s)} if not. "
-            "Ctrl-C ends it and shows what was found."
+        min_s, max_s = self.estimate_s()
+        self._progress.print_line(
+            f"A worker starts in {self._start_s:.1f} s and a load takes {self._settings.load_s:.1f} s: the search will "
+            f"take {_format_time(min_s)} if the defaults are best, up to about {_format_time(max_s)} otherwise. "
+            "Ctrl-C ends it and prints the results so far."
         )
-        self._viewer.expect(min_s)
+        self._progress.set_remaining(min_s)
 
     def _search(self) -> None:
-        climb = climbing.coordinate_descent(self._knobs)
-        asked = next(climb)
+        descent = coordinate_descent(self._settings_to_search)
+        trial = next(descent)
         while True:
-            result = self._try(asked)
+            result = self._run_trial(trial)
             try:
-                asked = climb.send(result)
+                trial = descent.send(result)
             except StopIteration:
                 return
 
-    def _try(self, asked: climbing.Trial) -> TrialResult:
+    def _run_trial(self, trial: Trial) -> TrialResult:
         began_s = time.monotonic()
-        name = describe_candidate(asked.choice)
-        number = len(self.found) + 1
-        if asked.against is not None:
-            self._viewer.say(f"setting {number}, {name}: starting a worker")
-            self._cluster.serve(dict(asked.choice))
-        steps = self._ladder(asked)
+        name = describe_candidate(trial.candidate)
+        number = len(self.results) + 1
+        if trial.baseline is not None:
+            self._progress.set_status(f"candidate {number}, {name}: starting a worker")
+            self._worker_starter.start_worker(dict(trial.candidate))
+        steps = self._load_search(trial)
         clients = next(steps)
-        points: tuple[Measurement, ...] = ()
+        measurements: tuple[Measurement, ...] = ()
         while True:
-            self._viewer.say(f"setting {number}, {name}: {clients:,} clients")
-            point = self._load.point(clients)
-            points = (*points, point)
-            self.found[asked.choice] = trial_result(points, self._settings.p95_ms)
+            self._progress.set_status(f"candidate {number}, {name}: {clients:,} clients")
+            measurement = self._measurer.measure(clients)
+            measurements = (*measurements, measurement)
+            self.results[trial.candidate] = trial_result(measurements, self._settings.p95_ms)
             try:
-                clients = steps.send(point)
+                clients = steps.send(measurement)
             except StopIteration as end:
                 result: TrialResult = end.value
                 break
-        self.found[asked.choice] = result
-        self._viewer.finished(f"{name}: {describe_result(result)}")
-        if asked.against is not None:
-            self._spent_s.append(time.monotonic() - began_s)
-        self._viewer.expect(self._left_s())
+        self.results[trial.candidate] = result
+        self._progress.print_result(f"{name}: {describe_result(result)}")
+        if trial.baseline is not None:
+            self._trial_times_s.append(time.monotonic() - began_s)
+        self._progress.set_remaining(self._remaining_s())
         return result
 
-    def _ladder(self, asked: climbing.Trial) -> load_search.LoadSearch:
-        budget_ms, most = self._settings.p95_ms, self._settings.max_clients
-        if asked.against is None:
-            return load_search.full_search(budget_ms, most)
-        return load_search.local_search(budget_ms, asked.against, most)
+    def _load_search(self, trial: Trial) -> LoadSearch:
+        budget_ms, max_clients = self._settings.p95_ms, self._settings.max_clients
+        if trial.baseline is None:
+            return full_search(budget_ms, max_clients)
+        return local_search(budget_ms, trial.baseline, max_clients)
 
-    def _compare(self) -> None:
-        """Runs the finals, if there is anybody to run against the defaults."""
-        challengers = climbing.challengers(self.found, MAX_CHALLENGERS)
+    def _confirm(self) -> None:
+        """Runs the confirmation rounds, if any candidate beat the defaults."""
+        challengers = find_challengers(self.results, MAX_CHALLENGERS)
         if not challengers:
             return
-        finalists = [each for each in (DEFAULTS, *challengers) if self.found[each].best is not None]
-        self._viewer.expect(self._finals_s(len(finalists)))
+        candidates = [each for each in (DEFAULTS, *challengers) if self.results[each].best is not None]
+        self._progress.set_remaining(self._confirmation_s(len(candidates)))
         for number in range(self._settings.rounds):
-            for choice in confirmation.round_order(finalists, number):
-                self._viewer.say(f"round {number + 1} of {self._settings.rounds}: {describe_candidate(choice)}")
-                self._cluster.serve(dict(choice))
-                for clients in confirmation.confirmation_clients(self.found[choice], self._settings.max_clients):
-                    self.rounds.setdefault(choice, []).append(self._load.point(clients))
+            for candidate in round_order(candidates, number):
+                self._progress.set_status(
+                    f"round {number + 1} of {self._settings.rounds}: {describe_candidate(candidate)}"
+                )
+                self._worker_starter.start_worker(dict(candidate))
+                for clients in confirmation_clients(self.results[candidate], self._settings.max_clients):
+                    self.rounds.setdefault(candidate, []).append(self._measurer.measure(clients))
 
-    def _judged(self) -> Confirmation:
-        """Where nobody challenged the defaults, they win with what the search has found of them."""
-        alone = {DEFAULTS: list(self.found[DEFAULTS].points)}
-        return confirmation.confirm(self.rounds or alone, self._settings.p95_ms)
+    def _conclude(self) -> Confirmation:
+        """Returns the outcome. If no candidate beat the defaults, they win with the results of the search."""
+        defaults_only = {DEFAULTS: list(self.results[DEFAULTS].measurements)}
+        return confirm(self.rounds or defaults_only, self._settings.p95_ms)
 
-    def _left_s(self) -> float:
-        """How long it will take from now on, about, if nothing more wins."""
-        left = max(1, climbing.min_trials(self._knobs) - len(self.found))
-        each_s = sum(self._spent_s) / len(self._spent_s) if self._spent_s else self._start_s + self._settings.load_s * 2
-        challengers = climbing.challengers(self.found, MAX_CHALLENGERS)
-        return left * each_s + (self._finals_s(1 + len(challengers)) if challengers else 0.0)
+    def _remaining_s(self) -> float:
+        """Returns the approximate remaining time, in seconds, if nothing more wins."""
+        left = max(1, min_trials(self._settings_to_search) - len(self.results))
+        each_s = (
+            sum(self._trial_times_s) / len(self._trial_times_s)
+            if self._trial_times_s
+            else self._start_s + self._settings.load_s * 2
+        )
+        challengers = find_challengers(self.results, MAX_CHALLENGERS)
+        return left * each_s + (self._confirmation_s(1 + len(challengers)) if challengers else 0.0)
 
-    def _finals_s(self, finalists: int) -> float:
-        return self._settings.rounds * finalists * (self._start_s + LOADS_PER_ROUND * self._settings.load_s)
+    def _confirmation_s(self, candidates: int) -> float:
+        return self._settings.rounds * candidates * (self._start_s + LOADS_PER_ROUND * self._settings.load_s)
 
 
-def describe_result(found: TrialResult) -> str:
-    """Says what came of a setting, in a few words."""
-    point = found.best or found.lowest
-    clients = f"{point.clients:,} client{'' if point.clients == 1 else 's'}"
-    said = f"{point.per_s:,.1f} requests/s with {clients}, p95 {point.p95_ms:,.1f} ms"
-    if found.best is not None:
-        return said
-    return f"{said}: over the budget" + (", and no faster" if found.dropped else "")
+def describe_result(result: TrialResult) -> str:
+    """Returns a short description of a result."""
+    measurement = result.best or result.lowest
+    clients = f"{measurement.clients:,} client{'' if measurement.clients == 1 else 's'}"
+    text = f"{measurement.per_s:,.1f} requests/s with {clients}, p95 {measurement.p95_ms:,.1f} ms"
+    if result.best is not None:
+        return text
+    return f"{text}: over the budget" + (", and no faster" if result.dropped else "")
 
 
 def _format_time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"  # noqa: PLR2004 - as people say it
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"  # noqa: PLR2004 - readable times

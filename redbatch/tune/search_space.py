@@ -1,4 +1,4 @@
-"""The settings that are tried, and which are neighbours. Pure."""
+"""The settings to search, their values, and the neighbours of a candidate. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_TOKENS = {
 }
 WAITS_MS = (2, 5, 10, 20, 50)
 MAX_WAIT_SHARE = 0.25
-"""A fixed wait of more than this share of the budget leaves too little of it to queue and run."""
+"""A fixed wait of more than this fraction of the budget leaves too little of it for queueing and inference."""
 
 MAX_RUNNERS = 8
 
@@ -34,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What decides which values make sense: the device, its cores (1 on a GPU), and whether the model reads tokens."""
+    """What determines useful values: the device, its cores (1 on a GPU), and whether the model counts tokens."""
 
     device: str
     cores: int
@@ -42,27 +42,27 @@ class Machine:
 
 
 def default_of(name: str) -> str:
-    """Returns the default of a setting of the worker, as it is written here: 0 and not 0.0."""
+    """Returns the default of a worker setting as text, in the notation of this module: 0 and not 0.0."""
     value = WorkerSettings.model_fields[name].default
     return value if isinstance(value, str) else f"{value:g}"
 
 
 def search_settings(machine: Machine, budget_ms: float, names: Collection[str]) -> tuple[Setting, ...]:
-    """Returns those settings of these names that there is something to try of, those first that matter most."""
-    on_cpu = machine.device == "cpu"
+    """Returns the named settings that have more than one value to try, the most effective first."""
+    is_cpu = machine.device == "cpu"
     waits = (str(wait) for wait in WAITS_MS if wait <= budget_ms * MAX_WAIT_SHARE)
-    fewer = tuple(str(2**k) for k in range(MAX_RUNNERS) if 2**k < min(machine.cores, MAX_RUNNERS))
-    everything = [
+    fewer_runners = tuple(str(2**k) for k in range(MAX_RUNNERS) if 2**k < min(machine.cores, MAX_RUNNERS))
+    settings = [
         _setting("max_batch_size", BATCH_SIZES),
         _setting("max_batch_wait_ms", ("auto", "0", *waits)),
     ]
     if machine.has_tokens:
-        everything = [
-            Setting("max_batch_tokens", BATCH_TOKENS["cpu" if on_cpu else "gpu"]),
-            *everything,
-            Setting("runners", (*fewer, None) if on_cpu else (None, "2")),
+        settings = [
+            Setting("max_batch_tokens", BATCH_TOKENS["cpu" if is_cpu else "gpu"]),
+            *settings,
+            Setting("runners", (*fewer_runners, None) if is_cpu else (None, "2")),
         ]
-    return tuple(knob for knob in everything if knob.name in names and len(knob.values) > 1)
+    return tuple(setting for setting in settings if setting.name in names and len(setting.values) > 1)
 
 
 def _setting(name: str, values: tuple[str, ...]) -> Setting:
@@ -70,16 +70,22 @@ def _setting(name: str, values: tuple[str, ...]) -> Setting:
     return Setting(name, tuple(None if value == default else value for value in values))
 
 
-def neighbours(choice: Candidate, knob: Setting, way: int) -> Iterator[Candidate]:
-    """Yields the choices that differ from this one in the one setting: upwards (`way` 1) or downwards (-1), in turn."""
-    at = knob.values.index(dict(choice).get(knob.name))
-    others = frozenset(pair for pair in choice if pair[0] != knob.name)
-    end = len(knob.values) if way > 0 else -1
-    for i in range(at + way, end, way):
-        value = knob.values[i]
-        yield others if value is None else others | {(knob.name, value)}
+def neighbours(candidate: Candidate, setting: Setting, direction: int) -> Iterator[Candidate]:
+    """Yields the candidates that differ from this one in one setting, nearest first.
+
+    Args:
+        candidate: where to start.
+        setting: the setting that differs.
+        direction: 1 for larger values, -1 for smaller ones.
+    """
+    at = setting.values.index(dict(candidate).get(setting.name))
+    others = frozenset(pair for pair in candidate if pair[0] != setting.name)
+    end = len(setting.values) if direction > 0 else -1
+    for i in range(at + direction, end, direction):
+        value = setting.values[i]
+        yield others if value is None else others | {(setting.name, value)}
 
 
-def describe_candidate(choice: Candidate) -> str:
-    """Names a choice for people."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(choice)) or "defaults"
+def describe_candidate(candidate: Candidate) -> str:
+    """Returns a readable name of a candidate."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(candidate)) or "defaults"

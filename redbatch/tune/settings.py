@@ -1,4 +1,4 @@
-"""Settings of the search: each a flag of `redbatch tune`."""
+"""Settings of `redbatch tune`; each is a flag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_DURATION_S = 3.0
 MIN_WARMUP_S = 1.0
 DURATION_BUDGETS = 5
 WARMUP_BUDGETS = 2
-"""A load must be long beside the time that a request may take."""
+"""A load must be long compared with the time that a request may take."""
 
 
 def _validate_names(text: str) -> str:
@@ -25,46 +25,51 @@ def _validate_names(text: str) -> str:
 
 
 class TuneSettings(TextSettings):
-    """What is looked for, and how."""
+    """The latency budget, and how to search."""
 
-    p95_ms: float = Field(gt=0, le=60_000, description="The budget.")
+    p95_ms: float = Field(gt=0, le=60_000, description="Latency budget: the 95th percentile, in ms.")
     search: Annotated[str, AfterValidator(_validate_names)] = Field(
-        default=",".join(TUNABLE_SETTINGS), description="What to change, with commas between them."
+        default=",".join(TUNABLE_SETTINGS), description="Settings to search, separated by commas."
     )
-    max_clients: int = Field(default=MAX_CLIENTS, ge=1, le=60_000, description="Most requests in flight to try.")
+    max_clients: int = Field(
+        default=MAX_CLIENTS, ge=1, le=60_000, description="Maximum number of requests in flight to try."
+    )
     duration: PositiveDuration | None = Field(
         default=None,
-        description=f"How long each load is measured ({MIN_DURATION_S:g}s, or {DURATION_BUDGETS} budgets if longer).",
+        description=f"Duration of each measurement ({MIN_DURATION_S:g}s, or {DURATION_BUDGETS} budgets if longer).",
     )
     warmup: Duration | None = Field(
         default=None,
-        description=f"Load before that, not measured ({MIN_WARMUP_S:g}s, or {WARMUP_BUDGETS} budgets if longer).",
+        description=f"Load before each measurement ({MIN_WARMUP_S:g}s, or {WARMUP_BUDGETS} budgets if longer).",
     )
     rounds: int = Field(
-        default=3, ge=1, le=100, description="Rounds in which what looked best runs in turn with the defaults."
+        default=3,
+        ge=1,
+        le=100,
+        description="Rounds in which the best candidates run again, alternating with the defaults.",
     )
-    out: Path | None = Field(default=None, description="Write everything that was measured to this file, as JSON.")
+    out: Path | None = Field(default=None, description="Write all measurements to this file, as JSON.")
 
     @property
-    def knobs(self) -> list[str]:
-        """What to change."""
+    def setting_names(self) -> list[str]:
+        """Names of the settings to search."""
         return self.search.split(",")
 
     @property
     def duration_s(self) -> float:
-        """How long a load is measured."""
+        """Duration of a measurement, in seconds."""
         if self.duration is not None:
             return parse_duration(self.duration)
         return max(MIN_DURATION_S, DURATION_BUDGETS * self.p95_ms / 1000)
 
     @property
     def warmup_s(self) -> float:
-        """The load before that."""
+        """Duration of the load before a measurement, in seconds."""
         if self.warmup is not None:
             return parse_duration(self.warmup)
         return max(MIN_WARMUP_S, WARMUP_BUDGETS * self.p95_ms / 1000)
 
     @property
     def load_s(self) -> float:
-        """How long a load takes in all."""
+        """Total duration of a load, in seconds."""
         return self.warmup_s + self.duration_s

@@ -1,4 +1,4 @@
-"""A private cluster whose worker changes: Redis and the gateway stay, and each setting gets a worker of its own."""
+"""A private cluster: Redis and the gateway run throughout, and each candidate gets a new worker."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ START_TIMEOUT_S = 600.0
 
 STOP_TIMEOUT_S = 15.0
 WORKER_ID = "tune"
-"""All workers have this name, one after the other. Under another, the one before would count as alive for seconds, and
-the new one would leave it its share of the entries."""
+"""Worker ID of all workers, one after the other. With another ID, the previous worker would count as alive for seconds,
+and the new one would leave it a share of the entries."""
 
 POLL_INTERVAL_S = 0.02
 FIXED_SETTINGS: SettingValues = {
-    "log_level": "info",  # the worker's log says which device it found
+    "log_level": "info",  # the log of the worker states the device
     "drain_delay_s": "0",
     "drain_grace_s": "5",
     "max_body_bytes": "100000000",
@@ -41,22 +41,22 @@ FIXED_SETTINGS: SettingValues = {
 
 
 class TestbedError(RuntimeError):
-    """A part of the cluster cannot run; the message says which, and the last that it said."""
+    """A part of the cluster cannot run; the message states which, and the last line of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """A worker that is ready: on which device, and how long it took."""
+    """A worker that is ready: its device, and the seconds that it took to start."""
 
     device: str
     start_s: float
 
 
 class Testbed:
-    """Runs the cluster from the beginning of a `with` block to its end.
+    """Runs the cluster during a `with` block.
 
     Args:
-        settings: of every worker, by name, as text. Nothing of `REDBATCH_*` in the environment has a part in it.
+        settings: settings of every worker, by name, as text. `REDBATCH_*` variables of the environment have no effect.
 
     Raises:
         TestbedError: the gateway does not start.
@@ -65,8 +65,8 @@ class Testbed:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings: SettingValues = with_up_defaults(dict(settings)) | FIXED_SETTINGS
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
-        self._environment = child_environment(clean)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("REDBATCH_")}
+        self._environment = child_environment(environment)
         self._parts = ExitStack()
         self._gateway: ChildProcess | None = None
         self._worker: ChildProcess | None = None
@@ -76,7 +76,7 @@ class Testbed:
 
     @property
     def url(self) -> str:
-        """Where the gateway listens."""
+        """URL of the gateway."""
         return http_url(HOST, self._port)
 
     def __enter__(self) -> Self:
@@ -89,7 +89,7 @@ class Testbed:
                 gateway = self._gateway = self._start(spec)
             parts.callback(gateway.stop, STOP_TIMEOUT_S)
             parts.callback(self._stop_worker)
-            self._wait(gateway, self._port, ready=False)
+            self._wait_until_ready(gateway, self._port, ready=False)
             self._parts = parts.pop_all()
         return self
 
@@ -98,23 +98,23 @@ class Testbed:
     ) -> None:
         self._parts.close()
 
-    def serve(self, settings: Mapping[str, str]) -> WorkerStart:
-        """Ends the worker that runs, starts one with these settings too, and returns when it is ready.
+    def start_worker(self, settings: Mapping[str, str]) -> WorkerStart:
+        """Stops the current worker, starts one with these settings in addition, and returns when it is ready.
 
         Raises:
-            TestbedError: it cannot run.
+            TestbedError: the worker cannot run.
         """
         self._stop_worker()
         began_s = time.monotonic()
         self._workers += 1
         port = free_port()
-        own = {**self._settings, **settings, "admin_port": str(port), "worker_id": WORKER_ID}
-        (spec,) = worker_specs(1, own, self._environment)
+        worker_settings = {**self._settings, **settings, "admin_port": str(port), "worker_id": WORKER_ID}
+        (spec,) = worker_specs(1, worker_settings, self._environment)
         worker = self._worker = self._start(spec)
-        self._wait(worker, port, ready=True)
+        self._wait_until_ready(worker, port, ready=True)
         if self._gateway is not None:
-            self._wait(self._gateway, self._port, ready=True)
-        return WorkerStart(str(worker.logged("engine ready").get("device", "cpu")), time.monotonic() - began_s)
+            self._wait_until_ready(self._gateway, self._port, ready=True)
+        return WorkerStart(str(worker.last_event("engine ready").get("device", "cpu")), time.monotonic() - began_s)
 
     def _start(self, spec: ChildSpec) -> ChildProcess:
         return ChildProcess(spec, self._folder / f"{spec.name}-{self._workers}.log")
@@ -124,13 +124,13 @@ class Testbed:
         if worker is not None:
             worker.stop(STOP_TIMEOUT_S)
 
-    def _wait(self, program: ChildProcess, port: int, *, ready: bool) -> None:
-        """Waits until a program answers on a port, and, if that is asked, misses nothing."""
+    def _wait_until_ready(self, process: ChildProcess, port: int, *, ready: bool) -> None:
+        """Waits until a process answers on a port and, if `ready` is true, reports no missing part."""
         until_s = time.monotonic() + START_TIMEOUT_S
-        while program.running and time.monotonic() < until_s:
+        while process.running and time.monotonic() < until_s:
             missing = asyncio.run(fetch_missing_parts(HOST, port))
             if missing == [] or (missing is not None and not ready):
                 return
             time.sleep(POLL_INTERVAL_S)
-        reason = "is not ready" if program.running else "cannot run"
-        raise TestbedError(f"{program.name} {reason}: {format_log_line(program.last_line(), brief=True)}")
+        reason = "is not ready" if process.running else "cannot run"
+        raise TestbedError(f"{process.name} {reason}: {format_log_line(process.last_line(), brief=True)}")

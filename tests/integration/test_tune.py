@@ -97,7 +97,7 @@ async def test_an_early_end_shows_what_was_found_and_leaves_nothing(tune: Tune, 
     assert len(started) > 2
     process.send_signal(number)
     assert await tune.end(process) == 130, tune.said
-    assert "Ended early" in tune.said
+    assert "Interrupted" in tune.said
     assert tune.written()["ended_early"]
     await wait_until(lambda: not any(each.is_running() for each in started), "all that it started has ended")
     assert list(tune.temporary.iterdir()) == []

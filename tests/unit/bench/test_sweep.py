@@ -115,4 +115,4 @@ def test_the_bursts_differ_by_round_only() -> None:
     assert extent.loads(0) == extent.loads(0)
     assert extent.loads(0)[BURSTS] != extent.loads(1)[BURSTS]
     at_once = extent.loads(0)[AT_ONCE]
-    assert (at_once.connections, at_once.requests, at_once.warmup_s) == (500, 500, 0)
+    assert (at_once.max_connections, at_once.requests, at_once.warmup_s) == (500, 500, 0)

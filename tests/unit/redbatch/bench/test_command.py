@@ -42,8 +42,8 @@ def test_durations_have_units(text: str, expected_s: float) -> None:
 def test_defaults() -> None:
     """64 clients for 10 s; with a rate, as many connections as it takes; late is a gateway's own default."""
     closed, opened = BenchSettings(), BenchSettings(rate=5, inputs_per_request=100)
-    assert (closed.connections, closed.duration_s, closed.warmup_s, closed.late_after_s) == (64, 10.0, 1.0, 10.05)
-    assert (opened.connections, opened.late_after_s) == (4_096, 15.0)
+    assert (closed.max_connections, closed.duration_s, closed.warmup_s, closed.late_after_s) == (64, 10.0, 1.0, 10.05)
+    assert (opened.max_connections, opened.late_after_s) == (4_096, 15.0)
     assert BenchSettings(requests=5).duration_s is None
 
 
@@ -66,9 +66,9 @@ def test_the_help_teaches(tmp_path: Path) -> None:
     )
     for expected in (
         "redbatch bench http://",
-        "closed loop",
-        "open loop",
-        "exit code",
+        "Closed loop",
+        "Open loop",
+        "Exit code",
         "redbatch[bench]",
         *(f"--{flag}" for flag in flags),
     ):
@@ -89,9 +89,9 @@ def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
     ("script", "check", "complaint"),
     [
         (lambda _: answer(), True, ""),
-        (lambda _: answer(body=b"{}"), True, "10 of 10 answers did not hold the vectors asked for"),
+        (lambda _: answer(body=b"{}"), True, "10 of 10 answers did not contain one vector per text"),
         (lambda _: answer(body=b"{}"), False, ""),
-        (lambda n: answer(body=b"{}") if n % 2 else answer(), True, "5 of 10 answers did not hold the vectors"),
+        (lambda n: answer(body=b"{}") if n % 2 else answer(), True, "5 of 10 answers did not contain one vector"),
         (lambda _: refusal("queue_full"), False, "none of 10 requests got a good answer"),
         (lambda n: refusal("queue_full") if n % 2 else answer(), True, ""),
     ],
@@ -118,8 +118,8 @@ async def test_the_exit_code_judges(
         (["http://h", "--clients", "0"], "--clients (REDBATCH_CLIENTS)"),
         (["http://h", "--mix", "long"], "'short' or 'mixed'"),
         (["http://h", "--duration", "1s", "--requests", "5"], "exclude each other"),
-        (["ftp://h"], "no http:// or https:// URL"),
-        (["http://h", "--header", "nonsense"], "is no header"),
+        (["ftp://h"], "not an http:// or https:// URL"),
+        (["http://h", "--header", "nonsense"], "is not a header"),
         (["http://h", "--texts", "nowhere.txt"], "nowhere.txt: No such file"),
         (["http://h", "--out", "nowhere/out.json"], "nowhere/out.json: its folder does not exist"),
         (["http://h", "--out", "."], "is a folder"),

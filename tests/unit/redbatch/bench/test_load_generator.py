@@ -30,7 +30,7 @@ class Silent:
         """Nothing."""
 
 
-def job(url: str, *, check: bool = False, **settings: object) -> RunSpec:
+def run_spec(url: str, *, check: bool = False, **settings: object) -> RunSpec:
     """A run of two different texts, without a warmup."""
     target = parse_target(url)
     return RunSpec(
@@ -43,7 +43,7 @@ def job(url: str, *, check: bool = False, **settings: object) -> RunSpec:
 
 async def run(url: str, *, check: bool = False, **settings: object) -> RunResult:
     """Runs it to its end."""
-    return await measure(job(url, check=check, **settings), Silent())
+    return await measure(run_spec(url, check=check, **settings), Silent())
 
 
 def summary_of(result: RunResult) -> Summary:
@@ -60,8 +60,8 @@ async def test_a_closed_loop_sends_as_many_as_asked() -> None:
     assert (server.requests, server.connections) == (100, 4)
     assert (summary.requests, summary.ok, summary.errors) == (100, 100, {})
     assert sorted(server.bodies) == [encode_body(["a"])] * 50 + [encode_body(["b"])] * 50
-    assert (result.cost.connections, result.cost.most_in_flight) == (4, 4)
-    assert summary.sent_bytes == 50 * sum(map(len, result.job.requests))
+    assert (result.cost.connections, result.cost.peak_in_flight) == (4, 4)
+    assert summary.sent_bytes == 50 * sum(map(len, result.spec.requests))
     assert summary.received_bytes == 100 * len(answer())
 
 
@@ -106,27 +106,27 @@ async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
     # Due over 300 ms and all answered after it: half of them waited more than half of it.
     assert summary.latency.percentiles_ms[50.0] > 100
     assert summary.late > summary.requests / 2
-    assert result.cost.had_to_wait > summary.requests / 2
+    assert result.cost.delayed_requests > summary.requests / 2
 
 
 async def test_what_was_due_is_sent_though_the_generator_was_held_up() -> None:
     """Requests that were due in the last moments are in the figures, with the time by which they came too late."""
     async with serving(lambda _: answer()) as server:
         target = parse_target(server.url)
-        plan = LoadPlan(0.0, None, None, connections=1, late_after_s=1.0, check_inputs=None)
-        opened = OpenLoop(
-            plan, Connector(target, keep_bodies=False), job(server.url).requests, iter((0.01, 0.02, 0.03))
+        plan = LoadPlan(0.0, None, None, max_connections=1, late_after_s=1.0, check_inputs=None)
+        open_loop = OpenLoop(
+            plan, Connector(target, keep_bodies=False), run_spec(server.url).requests, iter((0.01, 0.02, 0.03))
         )
-        await opened.connect(1)
-        opened.begin()
-        while time.monotonic() < opened.start_s + 0.05:
+        await open_loop.connect_all(1)
+        open_loop.start()
+        while time.monotonic() < open_loop.measure_start_s + 0.05:
             pass  # as a busy machine would
-        opened.stop()
-        await opened.ended.wait()
-        await opened.close()
-    assert (len(opened.record), server.requests) == (3, 3)
-    assert min(opened.record.took_s) >= 0.02
-    assert opened.most_behind_s >= 0.04
+        open_loop.stop()
+        await open_loop.ended.wait()
+        await open_loop.close()
+    assert (len(open_loop.log), server.requests) == (3, 3)
+    assert min(open_loop.log.latency_s) >= 0.02
+    assert open_loop.peak_lag_s >= 0.04
 
 
 async def test_errors_are_counted_by_their_codes() -> None:

@@ -21,7 +21,7 @@ from redbatch.bench.summary import summarize
 from redbatch.bench.target import parse_target
 
 COST = GeneratorCost(
-    cpu_us_per_request=31.0, core_share=0.12, connections=64, most_in_flight=64, had_to_wait=0, most_behind_ms=0.4
+    cpu_us_per_request=31.0, core_share=0.12, connections=64, peak_in_flight=64, delayed_requests=0, peak_lag_ms=0.4
 )
 
 
@@ -72,7 +72,7 @@ def test_an_open_loop_says_from_when_it_counts() -> None:
         "open loop, 500 requests/s, bursty",
         "8 inputs each",
         "requests/s due",
-        "since due, so that no wait",
+        "since due, including time spent waiting",
     ):
         assert expected in text
 
@@ -80,9 +80,9 @@ def test_an_open_loop_says_from_when_it_counts() -> None:
 @pytest.mark.parametrize(
     ("cost", "said"),
     [
-        (replace(COST, core_share=0.71), "used 71% of a core: it may be what was measured"),
-        (replace(COST, had_to_wait=7), "7 requests waited for one of the 64 connections"),
-        (replace(COST, most_behind_ms=12.0), "sent up to 12 ms too late"),
+        (replace(COST, core_share=0.71), "used 71% of a core: it may have limited the load"),
+        (replace(COST, delayed_requests=7), "7 requests waited for one of the 64 connections"),
+        (replace(COST, peak_lag_ms=12.0), "sent up to 12 ms too late"),
     ],
 )
 def test_doubtful_figures_are_marked(cost: GeneratorCost, said: str) -> None:
@@ -155,5 +155,5 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
 def test_progress_is_a_bar_on_a_terminal(settings: dict[str, int]) -> None:
     """It says where the run is."""
     text = watched(terminal=True, **settings)
-    for expected in ("warmup", "measuring", "last answers", "200 requests/s, 3 errors"):
+    for expected in ("warmup", "measuring", "waiting for answers", "200 requests/s, 3 errors"):
         assert expected in text

@@ -16,12 +16,12 @@ from redbatch.bench.summary import histogram, percentile, summarize, summarize_l
 latencies_ms = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200)
 
 
-def record_of(*rows: tuple[float, float, str]) -> RequestLog:
-    """A record of requests: when each began, how long it took, its code. Each sends 10 bytes and gets 100."""
-    record = RequestLog()
-    for began_s, took_s, code in rows:
-        record.add(began_s, took_s, code, 10, 100)
-    return record
+def log_of(*rows: tuple[float, float, str]) -> RequestLog:
+    """A log of requests: when each began, how long it took, its code. Each sends 10 bytes and gets 100."""
+    log = RequestLog()
+    for start_s, latency_s, code in rows:
+        log.add(start_s, latency_s, code, 10, 100)
+    return log
 
 
 @given(values=latencies_ms, percent=st.floats(0, 100))
@@ -60,18 +60,16 @@ def test_nothing_measured_has_no_latency() -> None:
 
 def test_rates_count_answers_and_latencies_count_requests() -> None:
     """An answer in the window to a request of the warmup adds to the rate; one after its end to the latencies."""
-    record = record_of((-0.5, 1.0, "ok"), (0.5, 1.0, "ok"), (1.5, 1.0, "ok"), (-2.0, 1.0, "ok"), (2.5, 0.1, "ok"))
-    summary = summarize(record, 2.0, 10.0)
+    log = log_of((-0.5, 1.0, "ok"), (0.5, 1.0, "ok"), (1.5, 1.0, "ok"), (-2.0, 1.0, "ok"), (2.5, 0.1, "ok"))
+    summary = summarize(log, 2.0, 10.0)
     assert (summary.requests, summary.ok, summary.answers, summary.ok_per_s) == (2, 2, 2, 1.0)
     assert (summary.sent_bytes, summary.received_bytes) == (20, 200)
 
 
 def test_errors_are_counted_by_code_and_have_no_latency() -> None:
     """A fast refusal does not make the good answers look faster."""
-    record = record_of(
-        (0.1, 0.2, "ok"), (0.2, 0.001, "queue_full"), (0.3, 0.001, "queue_full"), (0.4, 0.001, "no_worker")
-    )
-    summary = summarize(record, 1.0, 10.0)
+    log = log_of((0.1, 0.2, "ok"), (0.2, 0.001, "queue_full"), (0.3, 0.001, "queue_full"), (0.4, 0.001, "no_worker"))
+    summary = summarize(log, 1.0, 10.0)
     assert (summary.requests, summary.ok, summary.errors) == (4, 1, {"queue_full": 2, "no_worker": 1})
     assert summary.latency.min_ms == pytest.approx(200)
     assert summary.ok_per_s == 1.0
@@ -79,15 +77,15 @@ def test_errors_are_counted_by_code_and_have_no_latency() -> None:
 
 def test_late_are_answers_of_any_kind_after_the_timeout() -> None:
     """An error that comes late is late too."""
-    record = record_of((0.0, 0.9, "ok"), (0.1, 1.1, "ok"), (0.2, 1.2, "deadline_exceeded"))
-    assert summarize(record, 1.0, 1.0).late == 2
+    log = log_of((0.0, 0.9, "ok"), (0.1, 1.1, "ok"), (0.2, 1.2, "deadline_exceeded"))
+    assert summarize(log, 1.0, 1.0).late == 2
 
 
 def test_the_seconds_add_up_to_the_whole() -> None:
     """Each request is in the second in which it was to be sent, each answer in that in which it came."""
     random = Random(7)
     rows = [(random.uniform(0, 3.5), random.uniform(0, 0.5), random.choice(["ok", "bad"])) for _ in range(500)]
-    summary = summarize(record_of(*rows), 3.5, 0.4)
+    summary = summarize(log_of(*rows), 3.5, 0.4)
     assert len(summary.seconds) == 4
     assert sum(each.sent for each in summary.seconds) == summary.requests == 500
     assert sum(each.errors for each in summary.seconds) == sum(summary.errors.values())
@@ -97,8 +95,8 @@ def test_the_seconds_add_up_to_the_whole() -> None:
 
 def test_a_server_with_endless_codes_does_not_fill_the_memory() -> None:
     """What is beyond the bound is `other`, and an error."""
-    record = record_of(*((0.0, 0.1, f"code_{i}") for i in range(MAX_CODES * 2)))
-    summary = summarize(record, 1.0, 1.0)
+    log = log_of(*((0.0, 0.1, f"code_{i}") for i in range(MAX_CODES * 2)))
+    summary = summarize(log, 1.0, 1.0)
     assert len(summary.errors) <= MAX_CODES
     assert sum(summary.errors.values()) == MAX_CODES * 2
     assert summary.errors["other"] > 1

@@ -88,7 +88,7 @@ def test_a_jsonl_file_has_objects_with_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"\n\n", "no text"),
+        ("a.txt", b"\n\n", "contains no text"),
         ("a.txt", b"\xff\xfe", "utf-8"),
         ("a.jsonl", b'{"text": "a"}\nnonsense', "line 2: no JSON"),
         ("a.jsonl", b'{"texts": ["a"]}', "line 1: expected"),

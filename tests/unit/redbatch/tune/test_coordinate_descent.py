@@ -7,59 +7,61 @@ from collections.abc import Callable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.coordinate_descent import Trial, challengers, coordinate_descent, min_trials
+from redbatch.tune.coordinate_descent import Trial, coordinate_descent, find_challengers, min_trials
 from redbatch.tune.measurement import TrialResult, is_better
 from redbatch.tune.search_space import DEFAULTS, Candidate, Setting
-from tests.unit.redbatch.tune.measurements import found
+from tests.unit.redbatch.tune.measurements import result
 
 SIZE = Setting("size", ("8", "16", None, "64", "128"))
 WAIT = Setting("wait", ("auto", None, "5", "10"))
 KNOBS = (SIZE, WAIT)
 
 
-def climbed(per_s: Callable[[Mapping[str, str]], float]) -> tuple[Candidate, list[Trial], dict[Candidate, TrialResult]]:
+def descend(per_s: Callable[[Mapping[str, str]], float]) -> tuple[Candidate, list[Trial], dict[Candidate, TrialResult]]:
     """Climbs to the end; returns the best, what was tried, and what came of it."""
     steps = coordinate_descent(KNOBS)
-    asked, tries, results = next(steps), [], {}
+    trial, trials, results = next(steps), [], {}
     while True:
-        tries.append(asked)
-        results[asked.choice] = found(per_s(dict(asked.choice)))
+        trials.append(trial)
+        results[trial.candidate] = result(per_s(dict(trial.candidate)))
         try:
-            asked = steps.send(results[asked.choice])
+            trial = steps.send(results[trial.candidate])
         except StopIteration as end:
             best: Candidate = end.value
-            return best, tries, results
+            return best, trials, results
 
 
 def test_when_the_defaults_are_best_only_their_neighbours_are_tried() -> None:
     """And nothing beyond those, nor a second time."""
-    best, tries, _ = climbed(lambda given: 100 - len(given))
+    best, trials, _ = descend(lambda given: 100 - len(given))
     assert best == DEFAULTS
-    names = [dict(each.choice) for each in tries]
+    names = [dict(each.candidate) for each in trials]
     assert names == [{}, {"size": "64"}, {"size": "16"}, {"wait": "5"}, {"wait": "auto"}]
-    assert len(tries) == min_trials(KNOBS)
+    assert len(trials) == min_trials(KNOBS)
 
 
 def test_it_goes_on_while_it_wins() -> None:
     """From the best so far, which each is compared with."""
     rates = {None: 100.0, "64": 120.0, "128": 150.0}
-    best, tries, _ = climbed(lambda given: rates.get(given.get("size"), 50.0) + (20 if "auto" in given.values() else 0))
+    best, trials, _ = descend(
+        lambda given: rates.get(given.get("size"), 50.0) + (20 if "auto" in given.values() else 0)
+    )
     assert dict(best) == {"size": "128", "wait": "auto"}
-    assert tries[0].against is None
-    assert [each.against.per_s for each in tries[1:3] if each.against] == [100, 120]
+    assert trials[0].baseline is None
+    assert [each.baseline.per_s for each in trials[1:3] if each.baseline] == [100, 120]
 
 
 def test_settings_that_depend_on_each_other_are_looked_at_again() -> None:
     """The size pays only with a wait, which is tried after it."""
-    best, _, _ = climbed(lambda given: 100 + 50 * ("wait" in given) + 100 * (len(given) > 1 and given["size"] == "64"))
+    best, _, _ = descend(lambda given: 100 + 50 * ("wait" in given) + 100 * (len(given) > 1 and given["size"] == "64"))
     assert dict(best) == {"size": "64", "wait": "5"}
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from(SIZE.values), st.sampled_from(WAIT.values)), st.floats(1, 1e4)))
 def test_it_ends_and_tries_nothing_twice(rates: dict[tuple[str | None, str | None], float]) -> None:
     """On any landscape; nothing that was tried is clearly better than a chain of wins from the defaults on."""
-    best, tries, results = climbed(lambda given: rates.get((given.get("size"), given.get("wait")), 10.0))
-    choices = [each.choice for each in tries]
+    best, trials, results = descend(lambda given: rates.get((given.get("size"), given.get("wait")), 10.0))
+    choices = [each.candidate for each in trials]
     assert len(set(choices)) == len(choices) <= len(SIZE.values) * len(WAIT.values)
     assert best in results
     assert not is_better(results[DEFAULTS], results[best])
@@ -68,13 +70,13 @@ def test_it_ends_and_tries_nothing_twice(rates: dict[tuple[str | None, str | Non
 def test_challengers_are_those_that_clearly_beat_the_defaults() -> None:
     """The best first."""
     one, two, three = (frozenset({("size", size)}) for size in ("8", "16", "64"))
-    results = {DEFAULTS: found(100), one: found(102), two: found(120), three: found(150)}
-    assert challengers(results, 5) == [three, two]
-    assert challengers(results, 1) == [three]
+    results = {DEFAULTS: result(100), one: result(102), two: result(120), three: result(150)}
+    assert find_challengers(results, 5) == [three, two]
+    assert find_challengers(results, 1) == [three]
 
 
 def test_who_breaks_the_budget_is_no_challenger() -> None:
     """Not even when the defaults break it by more."""
     one = frozenset({("size", "8")})
-    assert challengers({DEFAULTS: found(100, 500), one: found(100, 200)}, 2) == []
-    assert challengers({DEFAULTS: found(100, 500), one: found(1, 99)}, 2) == [one]
+    assert find_challengers({DEFAULTS: result(100, 500), one: result(100, 200)}, 2) == []
+    assert find_challengers({DEFAULTS: result(100, 500), one: result(1, 99)}, 2) == [one]

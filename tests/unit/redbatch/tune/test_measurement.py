@@ -8,42 +8,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbatch.tune.measurement import MARGIN, is_better, trial_result
-from tests.unit.redbatch.tune.measurements import found, point
+from tests.unit.redbatch.tune.measurements import measurement, result
 
 
 def test_more_answers_within_the_budget_are_better() -> None:
     """By more than the margin, and whatever the latency."""
-    assert is_better(found(110, 90), found(100, 10))
-    assert not is_better(found(100 * (1 + MARGIN), 10), found(100, 90))
+    assert is_better(result(110, 90), result(100, 10))
+    assert not is_better(result(100 * (1 + MARGIN), 10), result(100, 90))
 
 
 def test_to_keep_the_budget_is_better_than_not_to() -> None:
     """However many answers there were beyond it."""
-    assert is_better(found(1, 90), found(1_000, 110))
-    assert not is_better(found(1_000, 110), found(1, 90))
+    assert is_better(result(1, 90), result(1_000, 110))
+    assert not is_better(result(1_000, 110), result(1, 90))
 
 
 def test_where_nothing_keeps_the_budget_the_lower_latency_is_better() -> None:
     """For somebody it may be near enough."""
-    assert is_better(found(50, 110), found(500, 200))
-    assert not is_better(found(500, 200), found(50, 110))
+    assert is_better(result(50, 110), result(500, 200))
+    assert not is_better(result(500, 200), result(50, 110))
 
 
 def test_errors_break_the_budget() -> None:
     """A refusal is quick, and no answer."""
-    assert trial_result((point(8, 100, 5, errors=1),), 100).best is None
+    assert trial_result((measurement(8, 100, 5, errors=1),), 100).best is None
 
 
 def test_the_lowest_is_one_that_answered() -> None:
     """A load without an answer has no latency; one with errors comes after those without."""
-    silent = point(1, 0, math.nan, errors=9)
-    refused, slow = point(2, 10, 5, errors=1), point(4, 10, 500)
+    silent = measurement(1, 0, math.nan, errors=9)
+    refused, slow = measurement(2, 10, 5, errors=1), measurement(4, 10, 500)
     assert trial_result((silent, refused, slow), 100).lowest == slow
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(1, 300), st.floats(1, 300))
 def test_only_one_of_two_is_better(one: float, other: float, one_ms: float, other_ms: float) -> None:
     """And nothing is better than itself."""
-    first, second = found(one, one_ms), found(other, other_ms)
+    first, second = result(one, one_ms), result(other, other_ms)
     assert not (is_better(first, second) and is_better(second, first))
     assert not is_better(first, first)

@@ -22,13 +22,14 @@ GPU = Machine("cuda:0", 16, has_tokens=True)
 @pytest.mark.parametrize("machine", [LAPTOP, GPU, Machine("cpu", 1, has_tokens=True)])
 def test_each_setting_has_its_default_among_its_values(machine: Machine) -> None:
     """Once: it is where the search begins."""
-    assert all(knob.values.count(None) == 1 for knob in search_settings(machine, 100, TUNABLE_SETTINGS))
+    assert all(setting.values.count(None) == 1 for setting in search_settings(machine, 100, TUNABLE_SETTINGS))
 
 
 def values(machine: Machine, name: str, budget_ms: float = 100.0) -> tuple[str | None, ...]:
     """The values of one setting."""
     return next(
-        (knob.values for knob in search_settings(machine, budget_ms, TUNABLE_SETTINGS) if knob.name == name), ()
+        (setting.values for setting in search_settings(machine, budget_ms, TUNABLE_SETTINGS) if setting.name == name),
+        (),
     )
 
 
@@ -42,7 +43,7 @@ def test_tokens_and_runners_depend_on_the_device() -> None:
 
 def test_a_model_without_tokens_has_fewer_settings() -> None:
     """Null and simulated models count a text as one token and run one batch."""
-    names = {knob.name for knob in search_settings(Machine("cpu", 4, has_tokens=False), 100, TUNABLE_SETTINGS)}
+    names = {setting.name for setting in search_settings(Machine("cpu", 4, has_tokens=False), 100, TUNABLE_SETTINGS)}
     assert names == {"max_batch_size", "max_batch_wait_ms"}
 
 
@@ -54,19 +55,19 @@ def test_a_wait_that_is_much_of_the_budget_is_not_tried() -> None:
 
 def test_only_what_is_asked_for_is_changed() -> None:
     """What the user has given is left out by its name; a setting with one value is none."""
-    assert [knob.name for knob in search_settings(LAPTOP, 100, ["max_batch_size"])] == ["max_batch_size"]
+    assert [setting.name for setting in search_settings(LAPTOP, 100, ["max_batch_size"])] == ["max_batch_size"]
     assert search_settings(Machine("cpu", 1, has_tokens=True), 100, ["runners"]) == ()
 
 
 def test_neighbours_go_one_way_to_the_end() -> None:
     """The default is one of them, and is no difference; other settings stay."""
-    knob = Setting("size", ("1", None, "3"))
+    setting = Setting("size", ("1", None, "3"))
     other = ("wait", "5")
-    assert list(neighbours(frozenset({other, ("size", "1")}), knob, 1)) == [
+    assert list(neighbours(frozenset({other, ("size", "1")}), setting, 1)) == [
         frozenset({other}),
         frozenset({other, ("size", "3")}),
     ]
-    assert list(neighbours(DEFAULTS, knob, -1)) == [frozenset({("size", "1")})]
+    assert list(neighbours(DEFAULTS, setting, -1)) == [frozenset({("size", "1")})]
 
 
 def test_a_choice_is_named_by_its_differences() -> None:
