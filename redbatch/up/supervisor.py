@@ -18,7 +18,7 @@ FINISH_TIMEOUT_S = 0.5
 
 
 class SupervisorCallbacks(Protocol):
-    """Reports of a supervisor to its cluster, and its one question."""
+    """How a supervisor reports to its cluster, and learns whether the cluster was ever ready."""
 
     def on_line(self, name: str, text: str) -> None:
         """Receives a line of the child's output."""
@@ -27,7 +27,7 @@ class SupervisorCallbacks(Protocol):
         """Receives a message about the child: its death, its restart."""
 
     def on_give_up(self, name: str, last_line: str) -> None:
-        """Is called when the child cannot run at all; `last_line` is the last line of its output, or the error."""
+        """Receives the report that the child cannot run; `last_line` is the last line of its output, or the error."""
 
     def was_ready(self) -> bool:
         """Returns whether the cluster has been ready to serve."""

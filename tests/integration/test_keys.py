@@ -1,4 +1,4 @@
-"""`redbatch keys`: an API key is shown once, and can be list_api_keys and revoked."""
+"""`redbatch keys`: an API key is shown once, and can be listed and revoked."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ async def test_entries_survive_a_restart(needs_redis: Callable[[str], None], que
         try:
             refs = await Gateway(queue.connection("submit"), queue.keys).add(request(entries=3))
             os.kill(server.pid, signal.SIGKILL)
-            await wait_until(lambda: not server.running(), "the server is dead")
+            await wait_until(lambda: not server.is_running(), "the server is dead")
             await asyncio.to_thread(server.start)
             await wait_until(lambda: has_loaded_its_file(server), "Redis has loaded its file")
             assert await producer.cancel(queue.connection("cancel"), queue.keys, refs, ()) == 3

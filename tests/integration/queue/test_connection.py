@@ -338,7 +338,7 @@ async def test_a_server_that_is_gone_and_comes_back() -> None:
         connection = queue.connection("calls", identified=True)
         assert await connection.call("ECHO", "a") == b"a"
         os.kill(server.pid, signal.SIGKILL)
-        await wait_until(lambda: not server.running(), "the server is dead")
+        await wait_until(lambda: not server.is_running(), "the server is dead")
         for _ in range(3):
             with pytest.raises(RedisUnreachableError):
                 await connection.call("ECHO", "b")

@@ -48,7 +48,7 @@ def test_options_win() -> None:
 def test_a_server_with_a_password_starts() -> None:
     """A server that refuses unauthenticated clients counts as started."""
     with LocalRedis(server_binary(), options=["--requirepass", "secret"]) as server:
-        assert server.running()
+        assert server.is_running()
 
 
 def test_it_starts_again_on_the_same_port() -> None:
@@ -69,7 +69,7 @@ def test_another_redis_on_the_port_is_an_error() -> None:
         with pytest.raises(LocalRedisError, match=str(first.port)):
             second.start()
         assert second.directory is None
-        assert first.running()
+        assert first.is_running()
 
 
 def test_another_listener_on_the_port_is_an_error() -> None:
