@@ -73,7 +73,7 @@ class WorkerSettings(QueueSettings):
         default=15.0,
         ge=0.5,
         le=600,
-        description="Lifetime of a lease after its last renewal; it is renewed after a third of this time.",
+        description="How long after its last renewal a lease may go to another worker; renewed at a third of it.",
     )
     gpu_lease_margin_s: float = Field(
         default=2.0,

@@ -78,10 +78,11 @@ class Worker:
         self._settings = settings
         self._queue = QueueConnections(settings, settings.queue_name, f"worker:{name}")
         self._claim_connection = self._queue.connection("claim", identified=True)
-        self._worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
+        worker_state = WorkerState(settings, name, self._queue.keys, self._queue.connection("control"))
+        self._worker_state = worker_state
         if tracing is not None:
             self._trace(tracing)
-        self._committer = Committer(self._worker_state, self._queue.connection("commit"))
+        self._committer = Committer(worker_state, self._queue.connection("commit"))
         options = EngineOptions.from_settings(settings)
         callbacks = LeaseCallbacks(
             on_extended=lambda until: self._engine.grant(until),  # noqa: PLW0108 - the engine is created below
@@ -94,18 +95,16 @@ class Worker:
         self._engine = EngineProcess(
             options, self._sharing.wait_until_granted, self._on_frame, self._on_ready, self._on_death
         )
-        self._in_progress = InProgressMarker(self._worker_state, self._queue.connection("begun"))
+        self._in_progress = InProgressMarker(worker_state, self._queue.connection("begun"))
         reclaim_connection = self._queue.connection("keep", identified=True)
-        self._claimer = Claimer(
-            self._worker_state, self._claim_connection, reclaim_connection, self._engine, self._committer
-        )
-        self._reclaimer = Reclaimer(self._worker_state, reclaim_connection, self._claimer, self._drop)
-        self._job_feeder = JobFeeder(self._worker_state, lambda: self._claimer.batch_tokens)
-        self._heartbeat = HeartbeatSender(self._worker_state, gpus)
+        self._claimer = Claimer(worker_state, self._claim_connection, reclaim_connection, self._engine, self._committer)
+        self._reclaimer = Reclaimer(worker_state, reclaim_connection, self._claimer, self._drop)
+        self._job_feeder = JobFeeder(worker_state, lambda: self._claimer.batch_tokens)
+        self._heartbeat = HeartbeatSender(worker_state, gpus)
         self.missing_parts, self.is_alive = self._heartbeat.missing_parts, self._heartbeat.is_alive
         self._hang_timeout = HangTimeout(settings.engine_hang_s, settings.batching.wait_s or 0.0)
-        self._watchdog = Watchdog(self._worker_state, self._engine, self._hang_timeout, self._sharing)
-        self._result_handler = ResultHandler(self._worker_state, self._committer)
+        self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
+        self._result_handler = ResultHandler(worker_state, self._committer)
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._stop = stop
 

@@ -1,4 +1,4 @@
-"""Policy of the worker, in the worker process and the engine process. Pure: no clock, Redis, torch or asyncio.
+"""Policy of the worker, in the worker and the engine process: values in, values out; no clock, Redis, torch or asyncio.
 
 - limits: the limits of a batch, and the share of one runner.
 - batching: the plan: the next batch, the inputs that expire, and when to look again.
