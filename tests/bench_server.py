@@ -1,4 +1,4 @@
-"""A server for the load generator's tests: it counts, and answers as the test wants."""
+"""A scripted server for the tests of the load generator, which counts requests and connections."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ VECTOR = b'{"embedding": [1.0, 2.0]}'
 
 
 def answer(status: int = 200, body: bytes = VECTOR, headers: str = "") -> bytes:
-    """Returns a whole answer."""
+    """Returns a complete answer."""
     return f"HTTP/1.1 {status} Said\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
 
 
 def refusal(code: str) -> bytes:
-    """Returns an error in Redbatch's shape."""
+    """Returns an error in the format of Redbatch."""
     return answer(503, f'{{"error": {{"code": "{code}"}}}}'.encode())
 
 
 class Server:
-    """Answers the n-th request with `script(n)`; what is empty is no answer, and closes the connection."""
+    """Answers the n-th request with `script(n)`; an empty answer closes the connection, and None leaves it waiting."""
 
     def __init__(self, script: Callable[[int], bytes | None], begin: asyncio.Event | None) -> None:
         self.requests = 0
@@ -34,7 +34,7 @@ class Server:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one connection; `None` is a request that waits for ever."""
+        """Serves one connection."""
         self.connections += 1
         self._open.add(writer)
         try:
@@ -46,7 +46,7 @@ class Server:
             self._open.discard(writer)
 
     async def close(self) -> None:
-        """Drops all connections and waits until they are gone."""
+        """Aborts all connections and waits until they are closed."""
         for writer in list(self._open):
             writer.transport.abort()
         await wait_until(lambda: not self._open, "all connections are gone")
@@ -60,20 +60,20 @@ class Server:
                 length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
                 self.bodies.append(await reader.readexactly(length))
                 self.requests += 1
-                said = self._script(self.requests)
-                if said is None:
+                response = self._script(self.requests)
+                if response is None:
                     await reader.read()
                     break
-                if not said:
+                if not response:
                     break
-                writer.write(said)
-                if b"Connection: close" in said:
+                writer.write(response)
+                if b"Connection: close" in response:
                     break
 
 
 @contextlib.asynccontextmanager
 async def serving(script: Callable[[int], bytes | None], begin: asyncio.Event | None = None) -> AsyncIterator[Server]:
-    """Gives a server that listens on a port of its own; it reads nothing before `begin`."""
+    """Yields a server on a free port; it reads nothing before `begin` is set."""
     server = Server(script, begin)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"

@@ -27,9 +27,9 @@ class ConnectionCallbacks(Protocol):
 class Connection(asyncio.Protocol):
     """Writes complete requests and parses answers. `start_s` and the byte counts are those of the latest request."""
 
-    def __init__(self, owner: ConnectionCallbacks, *, keep_bodies: bool) -> None:
-        self._owner = owner
-        self._reader = AnswerParser(keep_bodies=keep_bodies)
+    def __init__(self, callbacks: ConnectionCallbacks, *, keep_bodies: bool) -> None:
+        self._callbacks = callbacks
+        self._parser = AnswerParser(keep_bodies=keep_bodies)
         self._transport: asyncio.Transport
         self.busy = False
         self.closed = False
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
             return
         self.received_bytes += len(data)
         try:
-            answer = self._reader.feed(data)
+            answer = self._parser.feed(data)
         except MalformedAnswerError:
             self.abort(MALFORMED)
             return
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Called by the event loop when the server ends its stream, which completes an answer without a length."""
-        answer = self._reader.end()
+        answer = self._parser.end()
         if answer is not None and self.busy and not self.closed:
             self._finish(answer)
 
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         if not answer.keep_alive:
             self.closed = True
             self._transport.close()
-        self._owner.on_answer(self, answer)
+        self._callbacks.on_answer(self, answer)
 
     def _close(self, code: str) -> None:
         if self.closed:
@@ -94,6 +94,6 @@ class Connection(asyncio.Protocol):
         self.closed = True
         if self.busy:
             self.busy = False
-            self._owner.on_failure(self, code)
+            self._callbacks.on_failure(self, code)
         else:
-            self._owner.on_close(self)
+            self._callbacks.on_close(self)

@@ -22,9 +22,9 @@ class Connector:
         self._tls = ssl.create_default_context() if target.tls else None
         self.num_opened = 0
 
-    async def connect(self, owner: ConnectionCallbacks) -> Connection:
+    async def connect(self, callbacks: ConnectionCallbacks) -> Connection:
         """Opens a connection. Raises OSError."""
-        connection = Connection(owner, keep_bodies=self._keep_bodies)
+        connection = Connection(callbacks, keep_bodies=self._keep_bodies)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await asyncio.get_running_loop().create_connection(
                 lambda: connection, self._target.host, self._target.port, ssl=self._tls
@@ -32,12 +32,14 @@ class Connector:
         self.num_opened += 1
         return connection
 
-    async def connect_all(self, owner: ConnectionCallbacks, num_connections: int, connections: set[Connection]) -> None:
+    async def connect_all(
+        self, callbacks: ConnectionCallbacks, num_connections: int, connections: set[Connection]
+    ) -> None:
         """Opens connections until `connections` has this many. Raises OSError if one of them cannot be opened."""
-        connections.add(await self.connect(owner))
+        connections.add(await self.connect(callbacks))
         while len(connections) < num_connections:
             num_new = min(MAX_CONCURRENT_CONNECTS, num_connections - len(connections))
-            results = await asyncio.gather(*(self.connect(owner) for _ in range(num_new)), return_exceptions=True)
+            results = await asyncio.gather(*(self.connect(callbacks) for _ in range(num_new)), return_exceptions=True)
             connections.update(each for each in results if isinstance(each, Connection))
             for each in results:
                 if isinstance(each, BaseException):

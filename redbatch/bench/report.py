@@ -89,16 +89,10 @@ def _rows(result: RunResult, summary: Summary) -> list[tuple[str, str]]:
             f"{total:,} of {summary.requests:,}"
             + (f" ({_format_ratio(total, summary.requests)}): {errors}" if total else ""),
         ),
-        (
-            "goodput",
-            f"{summary.in_time / summary.window_s:,.1f} good answers in time per second, by due time",
-        ),
+        ("goodput", f"{summary.in_time / summary.window_s:,.1f} good answers in time per second, by due time"),
         ("late", f"{summary.late:,} took over {settings.late_after_s * 1000:,.0f} ms ({since.partition(',')[0]})"),
         ("bytes", f"{sent} MB/s sent, {received} MB/s received"),
-        (
-            "generator",
-            _format_cost(cost),
-        ),
+        ("generator", _format_cost(cost)),
     ]
 
 

@@ -44,7 +44,7 @@ class RequestLog:
         self.received_bytes.append(received_bytes)
 
     def _new_code(self, code: str) -> int:
-        """Adds a code. The number of codes is limited, because a server could return a new one with each answer."""
+        """Adds a code. The limit keeps a server that returns a new code with each answer from filling the memory."""
         if len(self.codes) >= MAX_CODES:
             code = OTHER
         if code not in self._index:

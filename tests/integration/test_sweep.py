@@ -1,4 +1,4 @@
-"""The sweep at work, as briefly as it can be: one setting, one round."""
+"""A short sweep: one setting, one round."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.sweep.loads import AT_ONCE, BURSTS, Extent
 pytestmark = pytest.mark.slow
 
 
-def test_a_setting_is_measured_and_stays_below_its_ceiling() -> None:
-    """Through real processes: nothing fails, and no answer comes faster than one input takes."""
+def test_a_setting_is_measured_and_stays_below_its_maximum() -> None:
+    """On real processes nothing fails, and no answer is faster than one input takes."""
     rows = measure([Setting(4, "5")], Extent(rounds=1, requests=40, bursts=1))
     assert [row.of["load"] for row in rows] == [AT_ONCE, BURSTS]
     assert report.problems(rows) == []

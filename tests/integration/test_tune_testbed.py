@@ -1,4 +1,4 @@
-"""The private cluster of `redbatch tune`, whose worker changes."""
+"""The private cluster of `redbatch tune`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests import plain_http
 pytestmark = pytest.mark.slow
 
 
-def test_a_worker_that_is_gone_counts_no_more() -> None:
-    """The one after it is alone at once: it would leave others their share of the entries."""
+def test_a_stopped_worker_counts_no_more() -> None:
+    """The next worker is alone at once; otherwise it would leave a share of the entries to the previous one."""
     with Testbed({"model": "null"}) as testbed:
         for size in ("1", "2"):
             assert testbed.start_worker({"max_batch_size": size}).device == "cpu"
@@ -24,8 +24,8 @@ def test_a_worker_that_is_gone_counts_no_more() -> None:
             assert client.zcard(Keys("null").workers) == 1
 
 
-def test_a_setting_that_no_worker_can_run_with_is_told() -> None:
-    """In the words of the worker; the cluster goes on with another one."""
+def test_settings_that_no_worker_can_run_with_are_reported() -> None:
+    """The error contains the message of the worker; the cluster continues with another worker."""
     with Testbed({"model": "null"}) as testbed:
         with pytest.raises(TestbedError, match=r"worker-1 cannot run: .*--max-batch-size"):
             testbed.start_worker({"max_batch_size": "0"})

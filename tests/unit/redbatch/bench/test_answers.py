@@ -1,4 +1,4 @@
-"""HTTP answers from bytes as they come, and what became of the requests."""
+"""Parsing of HTTP answers, and outcomes of requests."""
 
 from __future__ import annotations
 
@@ -21,62 +21,62 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n%x\
 CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
 
 
-def reader(*, keep_bodies: bool = True) -> AnswerParser:
-    """A reader that keeps the bodies."""
+def make_parser(*, keep_bodies: bool = True) -> AnswerParser:
+    """Returns a parser, which keeps the bodies by default."""
     return AnswerParser(keep_bodies=keep_bodies)
 
 
 @pytest.mark.parametrize("sent", [PLAIN, CHUNKED, CONTINUED])
 @given(data=st.data())
 def test_an_answer_may_come_in_any_pieces(sent: bytes, data: st.DataObject) -> None:
-    """Wherever they are cut, the answer is whole with the last byte and not before."""
+    """Wherever the bytes are split, the answer is complete with its last byte and not before."""
     cuts = sorted(data.draw(st.sets(st.integers(1, len(sent) - 1), max_size=5)))
     pieces = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
-    reading = reader()
-    found = [reading.feed(piece) for piece in pieces]
-    assert found == [None] * (len(pieces) - 1) + [Answer(200, BODY, keep_alive=True)]
+    parser = make_parser()
+    answers = [parser.feed(piece) for piece in pieces]
+    assert answers == [None] * (len(pieces) - 1) + [Answer(200, BODY, keep_alive=True)]
 
 
 def test_a_connection_carries_many_answers() -> None:
-    """One after the other, of both framings."""
-    reading = reader()
-    bodies = [answer.body for sent in (PLAIN, CHUNKED, PLAIN) if (answer := reading.feed(sent))]
+    """A parser returns several answers in succession, with both kinds of framing."""
+    parser = make_parser()
+    bodies = [answer.body for sent in (PLAIN, CHUNKED, PLAIN) if (answer := parser.feed(sent))]
     assert bodies == [BODY] * 3
 
 
-def test_a_server_that_closes_is_heard() -> None:
-    """`Connection: close` ends keep-alive with a whole answer."""
-    answer = reader().feed(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+def test_connection_close_ends_keep_alive() -> None:
+    """`Connection: close` ends keep-alive with a complete answer."""
+    answer = make_parser().feed(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
     assert answer == Answer(200, b"{}", keep_alive=False)
 
 
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
-    """Only then is it whole."""
-    reading = reader()
-    assert reading.feed(b"HTTP/1.0 200 OK\r\n\r\n" + BODY) is None
-    assert reading.end() == Answer(200, BODY, keep_alive=False)
+    """An answer without a length is complete only when the connection ends."""
+    parser = make_parser()
+    assert parser.feed(b"HTTP/1.0 200 OK\r\n\r\n" + BODY) is None
+    assert parser.end() == Answer(200, BODY, keep_alive=False)
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nConte", PLAIN[:-1], CHUNKED[:-1], PLAIN])
 def test_the_end_of_a_connection_completes_nothing_else(sent: bytes) -> None:
-    """A part of an answer that said how long it is, is no answer; neither is nothing."""
-    reading = reader()
-    reading.feed(sent)
-    assert reading.end() is None
+    """An incomplete answer with a stated length is not an answer, and neither is an empty stream."""
+    parser = make_parser()
+    parser.feed(sent)
+    assert parser.end() is None
 
 
 @pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", PLAIN + PLAIN, b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"])
-def test_what_is_no_answer_to_one_request_is_refused(sent: bytes) -> None:
-    """No HTTP, or more answers than requests."""
+def test_invalid_and_surplus_answers_are_malformed(sent: bytes) -> None:
+    """Bytes that are not HTTP, and more answers than requests, are errors."""
     with pytest.raises(MalformedAnswerError):
-        reader().feed(sent)
+        make_parser().feed(sent)
 
 
-def test_good_bodies_are_kept_only_when_wanted() -> None:
-    """Those of errors always are: they hold the code."""
-    reading = reader(keep_bodies=False)
-    assert reading.feed(PLAIN) == Answer(200, b"", keep_alive=True)
-    error = reading.feed(b"HTTP/1.1 503 Nope\r\nContent-Length: 2\r\n\r\n{}")
+def test_good_bodies_are_kept_on_request_only() -> None:
+    """Bodies of errors are always kept, because they contain the code."""
+    parser = make_parser(keep_bodies=False)
+    assert parser.feed(PLAIN) == Answer(200, b"", keep_alive=True)
+    error = parser.feed(b"HTTP/1.1 503 Nope\r\nContent-Length: 2\r\n\r\n{}")
     assert error == Answer(503, b"{}", keep_alive=True)
 
 
@@ -92,12 +92,12 @@ def test_good_bodies_are_kept_only_when_wanted() -> None:
     ],
 )
 def test_an_error_has_the_code_of_its_body_or_its_status(status: int, body: bytes, code: str) -> None:
-    """Any server's errors can be told apart."""
+    """Errors of any server are distinguishable: by the code in the body, or else by the status."""
     assert outcome_code(Answer(status, body, keep_alive=True)) == code
 
 
 @pytest.mark.parametrize(
-    ("body", "inputs", "right"),
+    ("body", "inputs", "valid"),
     [
         ({"embedding": [1.0, 2.0]}, 1, True),
         ({"embeddings": [[1.0], [2.0]]}, 2, True),
@@ -111,8 +111,8 @@ def test_an_error_has_the_code_of_its_body_or_its_status(status: int, body: byte
         ([], 1, False),
     ],
 )
-def test_a_checked_answer_has_a_vector_for_each_input(body: object, inputs: int, right: bool) -> None:
-    """All of one length and of finite numbers; anything else is a wrong answer."""
+def test_a_checked_answer_has_a_vector_for_each_input(body: object, inputs: int, valid: bool) -> None:
+    """The vectors have one length and finite numbers; anything else is a wrong answer."""
     raw = json.dumps(body).encode()
-    assert has_vectors(raw, inputs) is right
-    assert outcome_code(Answer(200, raw, keep_alive=True), inputs) == ("ok" if right else "wrong_answer")
+    assert has_vectors(raw, inputs) is valid
+    assert outcome_code(Answer(200, raw, keep_alive=True), inputs) == ("ok" if valid else "wrong_answer")

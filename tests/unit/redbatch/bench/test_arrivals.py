@@ -1,4 +1,4 @@
-"""When the requests of an open loop are due."""
+"""Arrival times of an open loop."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LONG_S = 200.0  # whole periods
 
 @pytest.mark.parametrize("kind", ["poisson", "bursty"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_mean_rate_is_the_one_asked_for(kind: str, seed: int) -> None:
-    """Over whole periods it is met within 2 %: four standard deviations of so many arrivals."""
+def test_the_mean_rate_is_the_given_one(kind: str, seed: int) -> None:
+    """Over whole periods, the mean is within 2 % of the rate: four standard deviations of this number of arrivals."""
     arrivals = takewhile(lambda at_s: at_s < LONG_S, ARRIVALS[kind](RATE, Random(seed)))
     assert sum(1 for _ in arrivals) / LONG_S == pytest.approx(RATE, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["poisson", "bursty"])
-def test_they_come_in_order_and_the_seed_decides(kind: str) -> None:
-    """Times never go back; the same seed gives the same ones, another gives others."""
+def test_arrivals_are_ordered_and_determined_by_the_seed(kind: str) -> None:
+    """Times never decrease; the same seed gives the same arrivals, and another seed others."""
     first, again, other = (list(islice(ARRIVALS[kind](RATE, Random(seed)), 1_000)) for seed in (1, 1, 2))
     assert first == sorted(first)
     assert first == again
@@ -34,7 +34,7 @@ def test_they_come_in_order_and_the_seed_decides(kind: str) -> None:
 
 
 def test_poisson_gaps_are_exponential() -> None:
-    """The gaps' mean is their standard deviation, and 1/e of them are longer than it."""
+    """The mean of the gaps equals their standard deviation, and a fraction of 1/e of them is longer."""
     gaps_s = [b - a for a, b in pairwise(islice(poisson(RATE, Random(3)), 40_000))]
     assert fmean(gaps_s) == pytest.approx(1 / RATE, rel=0.02)
     assert pstdev(gaps_s) == pytest.approx(1 / RATE, rel=0.03)
@@ -42,7 +42,7 @@ def test_poisson_gaps_are_exponential() -> None:
 
 
 def test_bursts_hold_all_arrivals_at_four_times_the_rate() -> None:
-    """Each period begins with its burst; nothing is due between two."""
+    """Each period starts with its burst; nothing is due between two bursts."""
     arrivals = list(takewhile(lambda at_s: at_s < LONG_S, bursty(RATE, Random(4))))
     assert max(at_s % PERIOD_S for at_s in arrivals) < BURST_ON_S
     per_burst = Counter(int(at_s / PERIOD_S) for at_s in arrivals)
@@ -51,10 +51,10 @@ def test_bursts_hold_all_arrivals_at_four_times_the_rate() -> None:
 
 
 def test_a_schedule_ends_with_the_duration() -> None:
-    """The warmup comes before it and is part of the load."""
+    """The warmup comes first and is part of the load."""
     assert list(schedule(iter([0.5, 1.0, 2.9, 3.0, 3.1]), 1.0, 2.0, None)) == [0.5, 1.0, 2.9]
 
 
-def test_a_schedule_ends_after_so_many_measured_requests() -> None:
-    """Those of the warmup do not count."""
+def test_a_schedule_ends_after_the_number_of_measured_requests() -> None:
+    """Requests of the warmup do not count."""
     assert list(schedule(iter([0.5, 0.9, 1.0, 2.0, 3.0]), 1.0, None, 2)) == [0.5, 0.9, 1.0, 2.0]

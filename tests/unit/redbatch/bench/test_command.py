@@ -1,4 +1,4 @@
-"""`redbatch bench` as a user types it."""
+"""`redbatch bench` on the command line."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def bench(*arguments: str, cwd: Path, prelude: str = "") -> subprocess.Completed
     ("text", "expected_s"), [("500ms", 0.5), ("10s", 10.0), ("1.5m", 90.0), ("2h", 7_200.0), ("0s", 0.0)]
 )
 def test_durations_have_units(text: str, expected_s: float) -> None:
-    """Milliseconds to hours."""
+    """Units of a duration range from milliseconds to hours."""
     assert parse_duration(text) == pytest.approx(expected_s)
 
 
 def test_defaults() -> None:
-    """64 clients for 10 s; with a rate, as many connections as it takes; late is a gateway's own default."""
+    """The defaults are 64 clients for 10 s, up to 4,096 connections with a rate, and a gateway's default timeout."""
     closed, opened = BenchSettings(), BenchSettings(rate=5, inputs_per_request=100)
     assert (closed.max_connections, closed.duration_s, closed.warmup_s, closed.late_after_s) == (64, 10.0, 1.0, 10.05)
     assert (opened.max_connections, opened.late_after_s) == (4_096, 15.0)
     assert BenchSettings(requests=5).duration_s is None
 
 
-def test_the_help_teaches(tmp_path: Path) -> None:
-    """Examples, what the two loops mean, and every flag."""
+def test_the_help_explains_both_loops_and_all_flags(tmp_path: Path) -> None:
+    """The help has examples, explains both loops, and lists every flag."""
     text = bench("--help", cwd=tmp_path).stdout
     flags = (
         "rate",
@@ -76,7 +76,7 @@ def test_the_help_teaches(tmp_path: Path) -> None:
 
 
 def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
-    """Exit code 1, and the address."""
+    """A refused connection ends with exit code 1 and a line with the address."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -86,7 +86,7 @@ def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "check", "complaint"),
+    ("script", "check", "error"),
     [
         (lambda _: answer(), True, ""),
         (lambda _: answer(body=b"{}"), True, "10 of 10 answers did not contain one vector per text"),
@@ -96,22 +96,22 @@ def test_a_refused_connection_is_one_line(tmp_path: Path) -> None:
         (lambda n: refusal("queue_full") if n % 2 else answer(), True, ""),
     ],
 )
-async def test_the_exit_code_judges(
-    script: Callable[[int], bytes], check: bool, complaint: str, tmp_path: Path
+async def test_the_exit_code_depends_on_the_answers(
+    script: Callable[[int], bytes], check: bool, error: str, tmp_path: Path
 ) -> None:
-    """1 and a line when nothing was served or --check found a wrong answer; the result is shown and written anyway."""
+    """Without a good answer, or with a wrong one under --check, the exit code is 1; the result is still written."""
     arguments = ["--requests", "10", "--clients", "1", "--warmup", "0s", "--out", "run.json"]
     async with serving(script) as server:
         result = await asyncio.to_thread(bench, server.url, *arguments, *(["--check"] if check else []), cwd=tmp_path)
-    assert result.returncode == (1 if complaint else 0)
-    assert (f"redbatch: {complaint}" if complaint else "") in result.stderr
-    assert len(result.stderr.splitlines()) == (1 if complaint else 0)
+    assert result.returncode == (1 if error else 0)
+    assert (f"redbatch: {error}" if error else "") in result.stderr
+    assert len(result.stderr.splitlines()) == (1 if error else 0)
     assert "throughput" in result.stdout
     assert (tmp_path / "run.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["http://h", "--duration", "soon"], "--duration (REDBATCH_DURATION)"),
         (["http://h", "--duration", "0s"], "--duration (REDBATCH_DURATION)"),
@@ -126,17 +126,17 @@ async def test_the_exit_code_judges(
         (["http://h", "--plot", "out.jpg"], ".png"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_code_2(arguments: list[str], said: str, tmp_path: Path) -> None:
-    """Before anything is sent."""
+def test_invalid_arguments_are_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    """Invalid arguments are reported in one line, with exit code 2, before anything is sent."""
     result = bench(*arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(("module", "arguments"), [("httptools", []), ("matplotlib", ["--plot", "run.png"])])
-def test_a_library_that_is_missing_is_named_before_the_run(module: str, arguments: list[str], tmp_path: Path) -> None:
-    """With the extra that brings it."""
+def test_a_missing_library_is_reported_before_the_run(module: str, arguments: list[str], tmp_path: Path) -> None:
+    """The message names the missing library and the extra that installs it."""
     result = bench("http://h", *arguments, cwd=tmp_path, prelude=f"sys.modules[{module!r}] = None")
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
@@ -144,8 +144,8 @@ def test_a_library_that_is_missing_is_named_before_the_run(module: str, argument
     assert "pip install 'redbatch[bench]'" in line
 
 
-def test_the_command_line_stays_light(tmp_path: Path) -> None:
-    """What the load needs is imported when it runs."""
+def test_the_command_line_imports_no_large_library(tmp_path: Path) -> None:
+    """Libraries of the load are imported only when it runs."""
     heavy = ("httptools", "matplotlib", "numpy", "uvloop")
     program = f"import sys, redbatch.cli, redbatch.commands; print([name for name in {heavy!r} if name in sys.modules])"
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""The load itself, against a server in the same event loop."""
+"""Both loops, against a server in the same event loop."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.bench_server import answer, refusal, serving
 from tests.waiting import wait_until
 
 
-class Silent:
-    """Is shown how far the load is, and shows nobody."""
+class NoProgress:
+    """A progress display that shows nothing."""
 
     def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def run_spec(url: str, *, check: bool = False, **settings: object) -> RunSpec:
-    """A run of two different texts, without a warmup."""
+    """Returns the specification of a run of two different texts, without a warmup."""
     target = parse_target(url)
     return RunSpec(
         BenchSettings.model_validate({"warmup": "0s", **settings}),
@@ -42,18 +42,18 @@ def run_spec(url: str, *, check: bool = False, **settings: object) -> RunSpec:
 
 
 async def run(url: str, *, check: bool = False, **settings: object) -> RunResult:
-    """Runs it to its end."""
-    return await measure(run_spec(url, check=check, **settings), Silent())
+    """Runs a load to its end."""
+    return await measure(run_spec(url, check=check, **settings), NoProgress())
 
 
 def summary_of(result: RunResult) -> Summary:
-    """The figures, which must be there."""
+    """Returns the figures, which must exist."""
     assert result.summary is not None
     return result.summary
 
 
-async def test_a_closed_loop_sends_as_many_as_asked() -> None:
-    """Over its clients' connections, each kept, and the texts in turn."""
+async def test_a_closed_loop_sends_the_given_number_of_requests() -> None:
+    """A closed loop sends the given number of requests, over one connection per client, with texts in rotation."""
     async with serving(lambda _: answer()) as server:
         result = await run(server.url, clients=4, requests=100, check=True)
     summary = summary_of(result)
@@ -66,15 +66,15 @@ async def test_a_closed_loop_sends_as_many_as_asked() -> None:
 
 
 async def test_the_warmup_is_not_measured() -> None:
-    """It comes on top of the requests that are."""
+    """Requests of the warmup are sent in addition to the measured ones."""
     async with serving(lambda _: answer()) as server:
         result = await run(server.url, clients=2, requests=10, warmup="50ms")
     assert summary_of(result).requests == 10
     assert server.requests > 10
 
 
-async def test_a_closed_loop_measures_as_long_as_asked() -> None:
-    """What it counts is what the server saw, and its own cost is told."""
+async def test_a_closed_loop_measures_for_the_given_duration() -> None:
+    """A closed loop counts exactly the requests that the server receives, and reports its own cost."""
     async with serving(lambda _: answer()) as server:
         result = await run(server.url, clients=2, duration="200ms")
     summary = summary_of(result)
@@ -85,17 +85,17 @@ async def test_a_closed_loop_measures_as_long_as_asked() -> None:
     assert result.cost.core_share > 0
 
 
-async def test_an_open_loop_sends_what_is_due() -> None:
-    """As many as asked, at about the rate, whatever the connections."""
+async def test_an_open_loop_sends_all_due_requests() -> None:
+    """An open loop sends the given number of requests at about its rate, whatever the connections."""
     async with serving(lambda _: answer()) as server:
         result = await run(server.url, rate=1_000, requests=200)
     summary = summary_of(result)
     assert (server.requests, summary.requests, summary.ok) == (200, 200, 200)
-    assert summary.window_s > 0.1  # later, on a busy machine
+    assert summary.window_s > 0.1  # more on a busy machine
 
 
-async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
-    """With one connection and a first answer that takes long, those behind it have waited: none is hidden."""
+async def test_latency_in_an_open_loop_counts_from_the_due_time() -> None:
+    """If the first answer on the only connection is slow, the latency of later requests includes their wait."""
     begin = asyncio.Event()
     async with serving(lambda _: answer(), begin) as server:
         running = asyncio.create_task(run(server.url, rate=500, duration="300ms", clients=1, timeout_ms=50))
@@ -103,14 +103,14 @@ async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
         result = await running
     summary = summary_of(result)
     assert summary.requests == summary.ok == server.requests
-    # Due over 300 ms and all answered after it: half of them waited more than half of it.
+    # All are due within 300 ms and answered after it: half of them waited more than half of it.
     assert summary.latency.percentiles_ms[50.0] > 100
     assert summary.late > summary.requests / 2
     assert result.cost.delayed_requests > summary.requests / 2
 
 
-async def test_what_was_due_is_sent_though_the_generator_was_held_up() -> None:
-    """Requests that were due in the last moments are in the figures, with the time by which they came too late."""
+async def test_due_requests_are_sent_although_the_generator_was_blocked() -> None:
+    """Requests that were due in the last moments are in the figures, with the delay by which they were sent."""
     async with serving(lambda _: answer()) as server:
         target = parse_target(server.url)
         plan = LoadPlan(0.0, None, None, max_connections=1, late_after_s=1.0, check_inputs=None)
@@ -120,7 +120,7 @@ async def test_what_was_due_is_sent_though_the_generator_was_held_up() -> None:
         await open_loop.connect_all(1)
         open_loop.start()
         while time.monotonic() < open_loop.measure_start_s + 0.05:
-            pass  # as a busy machine would
+            pass  # blocks the loop like a busy machine
         open_loop.stop()
         await open_loop.ended.wait()
         await open_loop.close()
@@ -130,15 +130,15 @@ async def test_what_was_due_is_sent_though_the_generator_was_held_up() -> None:
 
 
 async def test_errors_are_counted_by_their_codes() -> None:
-    """A refusal is no good answer, and the load goes on over the same connection."""
+    """A refusal is not a good answer, and the load continues over the same connection."""
     async with serving(lambda n: refusal("queue_full") if n % 4 == 0 else answer()) as server:
         result = await run(server.url, clients=1, requests=100)
     summary = summary_of(result)
     assert (summary.ok, summary.errors, server.connections) == (75, {"queue_full": 25}, 1)
 
 
-async def test_a_wrong_answer_is_an_error_when_looked_at() -> None:
-    """Only then: looking costs CPU."""
+async def test_a_wrong_answer_is_an_error_if_checked() -> None:
+    """Answers are checked only on request, because it costs CPU."""
     async with serving(lambda _: answer(body=b"{}")) as server:
         checked = await run(server.url, clients=1, requests=5, check=True)
         unchecked = await run(server.url, clients=1, requests=5)
@@ -147,7 +147,7 @@ async def test_a_wrong_answer_is_an_error_when_looked_at() -> None:
 
 
 @pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 2_000, "clients": 2}])
-async def test_a_server_that_closes_is_connected_to_again(loop: dict[str, Any]) -> None:
+async def test_a_loop_reconnects_after_the_server_closes(loop: dict[str, Any]) -> None:
     """After `Connection: close` no request is lost."""
     async with serving(lambda _: answer(headers="Connection: close\r\n")) as server:
         result = await run(server.url, requests=20, **loop)
@@ -155,11 +155,11 @@ async def test_a_server_that_closes_is_connected_to_again(loop: dict[str, Any]) 
     assert server.connections >= 20
 
 
-@pytest.mark.parametrize(("said", "code"), [(b"", "connection_lost"), (b"nonsense\r\n\r\n", "malformed_answer")])
+@pytest.mark.parametrize(("response", "code"), [(b"", "connection_lost"), (b"nonsense\r\n\r\n", "malformed_answer")])
 @pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 2_000, "clients": 2}])
-async def test_a_request_that_gets_no_answer_is_an_error(loop: dict[str, Any], said: bytes, code: str) -> None:
-    """The connection is made anew, and the load goes on."""
-    async with serving(lambda n: said if n % 2 else answer()) as server:
+async def test_a_request_that_gets_no_answer_is_an_error(loop: dict[str, Any], response: bytes, code: str) -> None:
+    """A request without a valid answer is an error; the loop reconnects and the load continues."""
+    async with serving(lambda n: response if n % 2 else answer()) as server:
         result = await run(server.url, requests=20, **loop)
     summary = summary_of(result)
     assert summary.ok + summary.errors[code] == 20
@@ -167,8 +167,10 @@ async def test_a_request_that_gets_no_answer_is_an_error(loop: dict[str, Any], s
 
 
 @pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 1_000, "clients": 2}])
-async def test_a_server_that_never_answers_ends_no_run(loop: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long past the time for an answer the request is given up: an error, and late; those that waited behind it too."""
+async def test_a_server_that_never_answers_does_not_block_the_run(
+    loop: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests without an answer fail after the timeout and grace, and are late; so do requests that wait behind them."""
     monkeypatch.setattr(load_generator, "NO_ANSWER_GRACE_S", 0.0)
     async with serving(lambda _: None) as server:
         result = await run(server.url, requests=4, timeout_ms=50, **loop)
@@ -177,8 +179,8 @@ async def test_a_server_that_never_answers_ends_no_run(loop: dict[str, Any], mon
     assert summary.errors == ({"no_answer": 2, "never_sent": 2} if "rate" in loop else {"no_answer": 4})
 
 
-async def test_all_that_was_due_is_in_the_result_of_a_server_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many requests as the schedule has: what no connection was free for was never sent, and is late."""
+async def test_the_result_of_a_stalled_server_has_all_due_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result has all scheduled requests: those without a free connection count as never sent, and as late."""
     monkeypatch.setattr(load_generator, "NO_ANSWER_GRACE_S", 0.0)
     due = len(list(schedule(poisson(1_000, Random(1)), 0.0, 0.15, None)))
     async with serving(lambda n: answer() if n <= 20 else None) as server:
@@ -191,8 +193,8 @@ async def test_all_that_was_due_is_in_the_result_of_a_server_that_stalls(monkeyp
 
 
 @pytest.mark.parametrize("loop", [{"clients": 2}, {"rate": 500, "clients": 2}])
-async def test_a_server_that_goes_away_is_an_error_each_time(loop: dict[str, Any]) -> None:
-    """What it could not take is counted, and the run ends when it should."""
+async def test_each_failed_connection_is_an_error(loop: dict[str, Any]) -> None:
+    """Failed connections are counted as errors, and the run ends on schedule."""
     async with serving(lambda _: answer(headers="Connection: close\r\n")) as server:
         running = asyncio.create_task(run(server.url, duration="500ms", **loop))
         await wait_until(lambda: server.requests > 3, "it serves")
@@ -202,22 +204,22 @@ async def test_a_server_that_goes_away_is_an_error_each_time(loop: dict[str, Any
     assert summary.requests == summary.ok + sum(summary.errors.values())
 
 
-async def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    """Nothing is measured."""
+async def test_an_unreachable_server_fails_the_run_at_once() -> None:
+    """If the server cannot be reached, the run fails at once, without a measurement."""
     async with serving(lambda _: answer()) as server:
         url = server.url
     with pytest.raises(CannotConnectError, match=r"[Rr]efused"):
         await run(url, clients=3)
 
 
-async def test_an_alarm_rings_when_it_should() -> None:
-    """Not before its time, again when it is set again, and at once for a time that has passed."""
-    rung: list[float] = []
-    alarm = PreciseTimer(lambda: rung.append(time.monotonic()))
+async def test_a_precise_timer_calls_back_at_its_times() -> None:
+    """The timer calls back not before its time, again when set again, and at once for a time in the past."""
+    calls: list[float] = []
+    timer = PreciseTimer(lambda: calls.append(time.monotonic()))
     at_s = time.monotonic() + 0.01
-    alarm.set(at_s)
-    await wait_until(lambda: len(rung) == 1, "it has rung")
-    assert rung[0] >= at_s
-    alarm.set(at_s)
-    await wait_until(lambda: len(rung) == 2, "it has rung again")
-    alarm.close()
+    timer.set(at_s)
+    await wait_until(lambda: len(calls) == 1, "it has called back")
+    assert calls[0] >= at_s
+    timer.set(at_s)
+    await wait_until(lambda: len(calls) == 2, "it has called back again")
+    timer.close()

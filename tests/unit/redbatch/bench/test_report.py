@@ -1,4 +1,4 @@
-"""The result as people, programs and eyes read it."""
+"""The result as text, JSON and plot, and the progress display."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COST = GeneratorCost(
 
 
 def result_of(cost: GeneratorCost = COST, *, empty: bool = False, **settings: object) -> RunResult:
-    """A run of 2 s with 1,000 good answers of 10 to 20 ms, 3 refusals and one late answer."""
+    """Returns a run of 2 s with 1,000 good answers of 10 to 20 ms, 3 refusals and one late answer."""
     record = RequestLog()
     for i in range(1_000):
         record.add(i / 500, 0.010 + i / 100_000, "ok", 200, 4_000)
@@ -41,14 +41,14 @@ def result_of(cost: GeneratorCost = COST, *, empty: bool = False, **settings: ob
 
 
 def text_of(result: RunResult) -> str:
-    """What the terminal shows."""
+    """Returns the text that the terminal shows."""
     output = io.StringIO()
     Console(file=output, width=100).print(as_text(result))
     return output.getvalue()
 
 
 def test_the_table_has_every_figure() -> None:
-    """Throughput, latency, errors by code, late, and what the generator itself cost."""
+    """The table has throughput, latency, errors by code, late answers, and the cost of the generator."""
     text = text_of(result_of())
     for expected in (
         "closed loop, 64 clients, short texts",
@@ -65,8 +65,8 @@ def test_the_table_has_every_figure() -> None:
     assert "warning" not in text
 
 
-def test_an_open_loop_says_from_when_it_counts() -> None:
-    """So that nobody has to guess whether waiting is hidden."""
+def test_an_open_loop_states_that_waiting_counts() -> None:
+    """The table states that latencies of an open loop include waiting."""
     text = text_of(result_of(rate=500.0, arrivals="bursty", inputs_per_request=8))
     for expected in (
         "open loop, 500 requests/s, bursty",
@@ -78,74 +78,74 @@ def test_an_open_loop_says_from_when_it_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
+    ("cost", "message"),
     [
         (replace(COST, core_share=0.71), "used 71% of a core: it may have limited the load"),
         (replace(COST, delayed_requests=7), "7 requests waited for one of the 64 connections"),
         (replace(COST, peak_lag_ms=12.0), "sent up to 12 ms too late"),
     ],
 )
-def test_doubtful_figures_are_marked(cost: GeneratorCost, said: str) -> None:
-    """In the table and in the JSON: where the generator may be what was measured."""
+def test_doubtful_figures_have_a_warning(cost: GeneratorCost, message: str) -> None:
+    """A warning that the generator may have limited the load is in the table and in the JSON."""
     result = result_of(cost)
-    assert said in text_of(result)
+    assert message in text_of(result)
     (warning,) = json.loads(as_json(result))["generator"]["warnings"]
-    assert said in warning
+    assert message in warning
 
 
-def test_json_has_settings_versions_figures_and_series() -> None:
-    """All of it, with units in the names; what nobody gave is null."""
-    read = json.loads(as_json(result_of(seed=7)))
-    assert (read["url"], read["loop"], read["interrupted"]) == ("http://host/embed", "closed", False)
-    assert (read["settings"]["seed"], read["settings"]["rate"], read["settings"]["check"]) == (7, None, True)
-    assert read["late_after_ms"] == 1_000
-    assert {"redbatch", "python", "uvloop", "httptools"} <= set(read["versions"])
-    measured = read["measured"]
+def test_json_has_settings_versions_figures_and_time_series() -> None:
+    """The JSON has units in its names, and null for settings that were not given."""
+    written = json.loads(as_json(result_of(seed=7)))
+    assert (written["url"], written["loop"], written["interrupted"]) == ("http://host/embed", "closed", False)
+    assert (written["settings"]["seed"], written["settings"]["rate"], written["settings"]["check"]) == (7, None, True)
+    assert written["late_after_ms"] == 1_000
+    assert {"redbatch", "python", "uvloop", "httptools"} <= set(written["versions"])
+    measured = written["measured"]
     assert (measured["requests"], measured["ok"], measured["late"]) == (1_004, 1_000, 1)
     assert measured["errors"] == {"queue_full": 3, "deadline_exceeded": 1}
     assert list(measured["latency_ms"]) == ["min", "mean", "p50", "p90", "p95", "p99", "p99_9", "max"]
     assert sum(bucket["count"] for bucket in measured["histogram"]) == 1_000
     assert [second["sent"] for second in measured["seconds"]] == [504, 500]
-    assert read["generator"]["core_share"] == 0.12
+    assert written["generator"]["core_share"] == 0.12
 
 
-def test_a_run_that_ctrl_c_ended_tells_what_it_left_out() -> None:
-    """How many requests were in flight, of which nothing is known."""
+def test_an_interrupted_run_states_the_requests_in_flight() -> None:
+    """The result states the number of requests in flight, whose outcome is unknown."""
     result = replace(result_of(), interrupted=True, unanswered=52)
     assert "ended by Ctrl-C: 52 in flight do not count" in text_of(result).replace("\n", " ")
-    read = json.loads(as_json(result))
-    assert (read["interrupted"], read["unanswered"]) == (True, 52)
+    written = json.loads(as_json(result))
+    assert (written["interrupted"], written["unanswered"]) == (True, 52)
 
 
-def test_a_run_that_ended_in_its_warmup_says_so() -> None:
-    """No figures are made up, and the JSON stays valid."""
-    nothing = replace(COST, cpu_us_per_request=float("nan"), core_share=float("nan"))
-    result = result_of(nothing, empty=True)
+def test_a_run_interrupted_in_its_warmup_has_no_figures() -> None:
+    """The result contains no figures, and the JSON stays valid."""
+    no_cost = replace(COST, cpu_us_per_request=float("nan"), core_share=float("nan"))
+    result = result_of(no_cost, empty=True)
     assert "before anything was measured" in text_of(result)
-    read = json.loads(as_json(result))
-    assert (read["measured"], read["generator"]["core_share"]) == (None, None)
+    written = json.loads(as_json(result))
+    assert (written["measured"], written["generator"]["core_share"]) == (None, None)
 
 
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    """A PNG, for a closed and for an open loop."""
+def test_the_plot_is_a_png(tmp_path: Path) -> None:
+    """The plot is a PNG, for a closed and for an open loop."""
     for name, result in (("closed.png", result_of()), ("open.png", result_of(rate=500.0))):
         draw(result, tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-def watched(*, terminal: bool, **settings: object) -> str:
-    """What is shown of a run at -0.5 s, 4 s, 5 s, 5.5 s and 10 s."""
+def progress_text(*, terminal: bool, **settings: object) -> str:
+    """Returns the progress output of a run at -0.5 s, 4 s, 5 s, 5.5 s and 10 s."""
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=100, force_interactive=terminal)
-    with LoadProgress(BenchSettings.model_validate(settings), console) as watch:
+    with LoadProgress(BenchSettings.model_validate(settings), console) as progress:
         for elapsed_s, finished in ((-0.5, 10), (4.0, 910), (5.0, 1_110), (5.5, 1_200), (10.0, 2_100)):
-            watch.show(elapsed_s, finished, 3)
+            progress.show(elapsed_s, finished, 3)
     return output.getvalue()
 
 
-def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
-    """One each five seconds, with the rate of late."""
-    assert watched(terminal=False).splitlines() == [
+def test_progress_is_a_line_every_five_seconds_without_a_terminal() -> None:
+    """Without a terminal, progress is a line every five seconds, with the rate since the previous update."""
+    assert progress_text(terminal=False).splitlines() == [
         "5 s: 1,110 requests, 200 requests/s, 3 errors",
         "10 s: 2,100 requests, 200 requests/s, 3 errors",
     ]
@@ -153,7 +153,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"requests": 2_000}])
 def test_progress_is_a_bar_on_a_terminal(settings: dict[str, int]) -> None:
-    """It says where the run is."""
-    text = watched(terminal=True, **settings)
+    """The bar shows the phase of the run."""
+    text = progress_text(terminal=True, **settings)
     for expected in ("warmup", "measuring", "waiting for answers", "200 requests/s, 3 errors"):
         assert expected in text

@@ -1,4 +1,4 @@
-"""What the records of a run amount to."""
+"""Figures computed from a request log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ latencies_ms = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200)
 
 
 def log_of(*rows: tuple[float, float, str]) -> RequestLog:
-    """A log of requests: when each began, how long it took, its code. Each sends 10 bytes and gets 100."""
+    """Returns a log of requests: when each started, its latency, and its code. Each sends 10 bytes and receives 100."""
     log = RequestLog()
     for start_s, latency_s, code in rows:
         log.add(start_s, latency_s, code, 10, 100)
@@ -26,13 +26,13 @@ def log_of(*rows: tuple[float, float, str]) -> RequestLog:
 
 @given(values=latencies_ms, percent=st.floats(0, 100))
 def test_percentiles_are_those_of_numpy(values: list[float], percent: float) -> None:
-    """Interpolated linearly between neighbours."""
+    """Percentiles are interpolated linearly between neighbours."""
     assert percentile(sorted(values), percent) == pytest.approx(float(np.percentile(values, percent)), rel=1e-9)
 
 
 @given(values=latencies_ms)
-def test_latency_has_least_mean_and_most(values: list[float]) -> None:
-    """As numpy has them."""
+def test_latency_has_minimum_mean_and_maximum(values: list[float]) -> None:
+    """The minimum, the mean and the maximum equal those of numpy."""
     latency = summarize_latency(sorted(values))
     assert (latency.min_ms, latency.max_ms) == (min(values), max(values))
     assert latency.mean_ms == pytest.approx(float(np.mean(values)))
@@ -40,18 +40,18 @@ def test_latency_has_least_mean_and_most(values: list[float]) -> None:
 
 @given(values=latencies_ms)
 def test_the_histogram_holds_each_value_once_in_its_bucket(values: list[float]) -> None:
-    """Counting up to any bound gives the values up to it; bounds grow by 4.7 %."""
+    """The counts up to any bound equal the number of values up to it; bounds grow by 4.7 %."""
     buckets = histogram(values)
     assert sum(count for _, count in buckets) == len(values)
-    seen = 0
+    total = 0
     for bound_ms, count in buckets:
-        seen += count
-        assert sum(value <= bound_ms * (1 + 1e-9) for value in values) >= seen
-        assert sum(value <= bound_ms * (1 - 1e-9) for value in values) <= seen
+        total += count
+        assert sum(value <= bound_ms * (1 + 1e-9) for value in values) >= total
+        assert sum(value <= bound_ms * (1 - 1e-9) for value in values) <= total
 
 
 def test_nothing_measured_has_no_latency() -> None:
-    """Not 0, which would look very fast."""
+    """Figures without data are NaN and not 0, which would look very fast."""
     summary = summarize(RequestLog(), 1.0, 1.0)
     assert (summary.requests, summary.ok_per_s) == (0, 0.0)
     assert math.isnan(summary.latency.max_ms)
@@ -59,7 +59,7 @@ def test_nothing_measured_has_no_latency() -> None:
 
 
 def test_rates_count_answers_and_latencies_count_requests() -> None:
-    """An answer in the window to a request of the warmup adds to the rate; one after its end to the latencies."""
+    """An answer in the window to a request of the warmup adds to the rate; one after its end adds to the latencies."""
     log = log_of((-0.5, 1.0, "ok"), (0.5, 1.0, "ok"), (1.5, 1.0, "ok"), (-2.0, 1.0, "ok"), (2.5, 0.1, "ok"))
     summary = summarize(log, 2.0, 10.0)
     assert (summary.requests, summary.ok, summary.answers, summary.ok_per_s) == (2, 2, 2, 1.0)
@@ -75,14 +75,14 @@ def test_errors_are_counted_by_code_and_have_no_latency() -> None:
     assert summary.ok_per_s == 1.0
 
 
-def test_late_are_answers_of_any_kind_after_the_timeout() -> None:
-    """An error that comes late is late too."""
+def test_late_counts_answers_of_any_kind_after_the_timeout() -> None:
+    """An error that arrives late is late too."""
     log = log_of((0.0, 0.9, "ok"), (0.1, 1.1, "ok"), (0.2, 1.2, "deadline_exceeded"))
     assert summarize(log, 1.0, 1.0).late == 2
 
 
 def test_the_seconds_add_up_to_the_whole() -> None:
-    """Each request is in the second in which it was to be sent, each answer in that in which it came."""
+    """Each request counts in the second in which it was due, each answer in the second in which it arrived."""
     random = Random(7)
     rows = [(random.uniform(0, 3.5), random.uniform(0, 0.5), random.choice(["ok", "bad"])) for _ in range(500)]
     summary = summarize(log_of(*rows), 3.5, 0.4)
@@ -93,8 +93,8 @@ def test_the_seconds_add_up_to_the_whole() -> None:
     assert sum(each.answered_ok for each in summary.seconds) == pytest.approx(summary.ok_per_s * 3.5)
 
 
-def test_a_server_with_endless_codes_does_not_fill_the_memory() -> None:
-    """What is beyond the bound is `other`, and an error."""
+def test_the_number_of_codes_is_limited() -> None:
+    """Codes beyond the limit count as `other`, and as errors."""
     log = log_of(*((0.0, 0.1, f"code_{i}") for i in range(MAX_CODES * 2)))
     summary = summarize(log, 1.0, 1.0)
     assert len(summary.errors) <= MAX_CODES

@@ -1,4 +1,4 @@
-"""The texts that are sent."""
+"""Texts of the requests."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from redbatch.bench.texts import (
     short_texts,
 )
 
-MANY = 20_000
+NUM_TEXTS = 20_000
 
 
 def tokens_of(text: str) -> int:
-    """How many tokens a text of the mixes has: each word is one."""
+    """Returns the number of tokens of a text of the mixes: each word is one token."""
     return len(text.split()) + SPECIAL_TOKENS
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_short_texts_have_about_15_tokens(seed: int) -> None:
-    """From 11 to 19, 15 on average."""
-    lengths = [tokens_of(text) for text in islice(short_texts(Random(seed)), MANY)]
+    """Short texts have 11 to 19 tokens, 15 on average."""
+    lengths = [tokens_of(text) for text in islice(short_texts(Random(seed)), NUM_TEXTS)]
     assert (min(lengths), max(lengths)) == (11, 19)
     assert fmean(lengths) == pytest.approx(15, abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_mixed_texts_have_the_documented_lengths(seed: int) -> None:
-    """39 tokens on average, half under 28, one in twenty over 105, none over 256."""
-    lengths = [tokens_of(text) for text in islice(mixed_texts(Random(seed)), MANY)]
+    """Mixed texts have 39 tokens on average; half have under 28, one in twenty over 105, none over 256."""
+    lengths = [tokens_of(text) for text in islice(mixed_texts(Random(seed)), NUM_TEXTS)]
     assert fmean(lengths) == pytest.approx(39, abs=1)
     assert median(lengths) == pytest.approx(28, abs=1)
     assert quantiles(lengths, n=20)[-1] == pytest.approx(105, abs=4)
@@ -51,42 +51,42 @@ def test_mixed_texts_have_the_documented_lengths(seed: int) -> None:
 
 @pytest.mark.model
 def test_each_word_is_one_token_of_the_model() -> None:
-    """What the lengths promise holds for MiniLM's own tokenizer."""
+    """The lengths are also those of MiniLM's own tokenizer."""
     vocabulary = (Path(parse_model("minilm").path) / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert sorted(set(WORDS) - set(vocabulary)) == []
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_the_seed_decides(mix: str) -> None:
-    """The same seed gives the same requests, another gives others."""
+def test_the_seed_determines_the_requests(mix: str) -> None:
+    """The same seed gives the same requests, and another seed others."""
     assert built_in_texts(mix, 1, 1) == built_in_texts(mix, 1, 1)
     assert built_in_texts(mix, 1, 1) != built_in_texts(mix, 2, 1)
 
 
 @pytest.mark.parametrize(("inputs", "requests"), [(1, 4_096), (32, 128), (1_000, 64)])
-def test_there_are_far_more_texts_than_in_flight(inputs: int, requests: int) -> None:
-    """Each request has its inputs, and none is sent twice before thousands of texts are."""
+def test_requests_rarely_repeat(inputs: int, requests: int) -> None:
+    """Each request has its number of texts, and none repeats before thousands of texts are sent."""
     pool = built_in_texts("short", 1, inputs)
     assert {len(each) for each in pool} == {inputs}
     assert len(set(pool)) == requests
 
 
 def test_a_file_has_a_text_a_line(tmp_path: Path) -> None:
-    """In its order; empty lines are none."""
+    """Texts are in the order of the file; empty lines are skipped."""
     path = tmp_path / "texts.txt"
     path.write_text("first\n\nzwölf\n", encoding="utf-8")
     assert read_texts(path) == ["first", "zwölf"]
 
 
 def test_a_jsonl_file_has_objects_with_text(tmp_path: Path) -> None:
-    """Whatever else they hold, and line breaks in the texts too."""
+    """Objects may have other fields, and texts may contain line breaks."""
     path = tmp_path / "texts.jsonl"
     path.write_text('{"id": 1, "text": "two\\nlines"}\n\n{"text": "b"}\n', encoding="utf-8")
     assert read_texts(path) == ["two\nlines", "b"]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.txt", b"\n\n", "contains no text"),
         ("a.txt", b"\xff\xfe", "utf-8"),
@@ -94,16 +94,16 @@ def test_a_jsonl_file_has_objects_with_text(tmp_path: Path) -> None:
         ("a.jsonl", b'{"texts": ["a"]}', "line 1: expected"),
     ],
 )
-def test_a_bad_file_is_named_with_the_reason(name: str, content: bytes, said: str, tmp_path: Path) -> None:
-    """And with the line, where there is one."""
+def test_an_invalid_file_is_reported_with_the_reason(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    """The message contains the file, the reason, and the line if there is one."""
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InvalidTextsError, match=said) as error:
+    with pytest.raises(InvalidTextsError, match=message) as error:
         read_texts(tmp_path / name)
     assert name in str(error.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """One sentence, no traceback."""
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
+    """The message is one sentence, without a traceback."""
     with pytest.raises(InvalidTextsError, match="No such file"):
         read_texts(tmp_path / "nowhere.txt")
 
@@ -112,6 +112,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("inputs", "requests"),
     [(1, [("a",), ("b",), ("c",)]), (2, [("a", "b"), ("c", "a"), ("b", "c")]), (3, [("a", "b", "c")])],
 )
-def test_a_file_is_sent_in_turn(inputs: int, requests: list[tuple[str, ...]]) -> None:
-    """Every text is, and as often as any other."""
+def test_a_file_is_sent_in_rotation(inputs: int, requests: list[tuple[str, ...]]) -> None:
+    """Every text is sent equally often."""
     assert list(rotate_texts(["a", "b", "c"], inputs)) == requests

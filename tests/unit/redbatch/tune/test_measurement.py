@@ -1,4 +1,4 @@
-"""Which of two settings is better."""
+"""Which of two results is better."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from tests.unit.redbatch.tune.measurements import measurement, result
 
 
 def test_more_answers_within_the_budget_are_better() -> None:
-    """By more than the margin, and whatever the latency."""
+    """More answers within the budget are better, by more than the margin and whatever the latency."""
     assert is_better(result(110, 90), result(100, 10))
     assert not is_better(result(100 * (1 + MARGIN), 10), result(100, 90))
 
 
-def test_to_keep_the_budget_is_better_than_not_to() -> None:
-    """However many answers there were beyond it."""
+def test_keeping_the_budget_is_better() -> None:
+    """Keeping the budget is better, however many answers there are beyond it."""
     assert is_better(result(1, 90), result(1_000, 110))
     assert not is_better(result(1_000, 110), result(1, 90))
 
 
-def test_where_nothing_keeps_the_budget_the_lower_latency_is_better() -> None:
-    """For somebody it may be near enough."""
+def test_if_nothing_keeps_the_budget_the_lower_latency_is_better() -> None:
+    """Without a result within the budget, the lower latency is better: it may be close enough."""
     assert is_better(result(50, 110), result(500, 200))
     assert not is_better(result(500, 200), result(50, 110))
 
 
-def test_errors_break_the_budget() -> None:
-    """A refusal is quick, and no answer."""
+def test_a_load_with_errors_exceeds_the_budget() -> None:
+    """A refusal is fast, but it is not an answer: a load with errors exceeds the budget."""
     assert trial_result((measurement(8, 100, 5, errors=1),), 100).best is None
 
 
-def test_the_lowest_is_one_that_answered() -> None:
-    """A load without an answer has no latency; one with errors comes after those without."""
-    silent = measurement(1, 0, math.nan, errors=9)
+def test_the_lowest_load_has_answers() -> None:
+    """The lowest load is one with answers; loads with errors come after those without."""
+    unanswered = measurement(1, 0, math.nan, errors=9)
     refused, slow = measurement(2, 10, 5, errors=1), measurement(4, 10, 500)
-    assert trial_result((silent, refused, slow), 100).lowest == slow
+    assert trial_result((unanswered, refused, slow), 100).lowest == slow
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(1, 300), st.floats(1, 300))
-def test_only_one_of_two_is_better(one: float, other: float, one_ms: float, other_ms: float) -> None:
-    """And nothing is better than itself."""
+def test_at_most_one_of_two_is_better(one: float, other: float, one_ms: float, other_ms: float) -> None:
+    """Of two results at most one is better, and none is better than itself."""
     first, second = result(one, one_ms), result(other, other_ms)
     assert not (is_better(first, second) and is_better(second, first))
     assert not is_better(first, first)

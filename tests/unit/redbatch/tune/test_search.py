@@ -1,4 +1,4 @@
-"""A whole search on a cluster that is a formula."""
+"""A complete search on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -25,84 +25,84 @@ Formula = Callable[[Mapping[str, str], int], Measurement]
 
 @dataclass
 class Cluster:
-    """Serves by a formula, notes which workers it was asked for, and is interrupted at a load."""
+    """Computes measurements by a formula, records the started workers, and can interrupt a load."""
 
     formula: Formula
-    ends_at: int | None = None
+    interrupted_at: int | None = None
     workers: list[dict[str, str]] = field(default_factory=list)
     loads: int = 0
-    _now: dict[str, str] = field(default_factory=dict)
+    _current: dict[str, str] = field(default_factory=dict)
 
     def start_worker(self, settings: dict[str, str]) -> WorkerStart:
-        """Starts a worker."""
+        """Records the worker."""
         self.workers.append(settings)
-        self._now = settings
+        self._current = settings
         return WorkerStart("cpu", 2.0)
 
     def measure(self, clients: int) -> Measurement:
-        """Puts a load on it."""
+        """Returns the measurement of a load."""
         self.loads += 1
-        if self.loads == self.ends_at:
+        if self.loads == self.interrupted_at:
             raise KeyboardInterrupt
-        return self.formula(self._now, clients)
+        return self.formula(self._current, clients)
 
 
 @dataclass
-class Viewer:
-    """Notes what it is told."""
+class RecordedProgress:
+    """Records the printed lines and the remaining times."""
 
-    told: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     estimate_s: list[float] = field(default_factory=list)
 
     def print_line(self, text: str) -> None:
         """Notes it."""
-        self.told.append(text)
+        self.lines.append(text)
 
     def set_remaining(self, left_s: float) -> None:
         """Notes it."""
         self.estimate_s.append(left_s)
 
     def set_status(self, text: str) -> None:
-        """Does not."""
+        """Does nothing."""
 
     def print_result(self, text: str) -> None:
         """Notes it."""
-        self.told.append(text)
+        self.lines.append(text)
 
 
-def run_search(cluster: Cluster, p95_ms: float = 100.0, **settings: object) -> tuple[TuneReport, Viewer]:
-    """Searches to the end, or to where it is interrupted."""
-    chosen = TuneSettings.model_validate({"p95_ms": p95_ms, **settings})
-    progress = Viewer()
-    search = Search(chosen, cluster, cluster, (SIZE, WAIT), progress)
-    report = TuneReport(chosen, {"model": "formula"}, search, ())
+def run_search(cluster: Cluster, p95_ms: float = 100.0, **settings: object) -> tuple[TuneReport, RecordedProgress]:
+    """Runs the search to its end, or until it is interrupted."""
+    tune_settings = TuneSettings.model_validate({"p95_ms": p95_ms, **settings})
+    progress = RecordedProgress()
+    search = Search(tune_settings, cluster, cluster, (SIZE, WAIT), progress)
+    report = TuneReport(tune_settings, {"model": "formula"}, search, ())
     try:
         search.run(cluster.start_worker({}))
     except KeyboardInterrupt:
-        assert cluster.ends_at is not None
+        assert cluster.interrupted_at is not None
     return report, progress
 
 
 def text_of(report: TuneReport) -> str:
-    """What the terminal shows."""
+    """Returns the text that the terminal shows."""
     output = io.StringIO()
     Console(file=output, width=160).print(as_text(report))
     return output.getvalue()
 
 
-def sized(given: Mapping[str, str], clients: int) -> Measurement:
-    """Larger batches pay: 40 ms for any up to the size."""
-    return batching_server(clients, 40, 0.01, int(given.get("max_batch_size", "64")))
+def larger_is_better(settings: Mapping[str, str], clients: int) -> Measurement:
+    """Larger batches help: any batch up to the size takes 40 ms."""
+    return batching_server(clients, 40, 0.01, int(settings.get("max_batch_size", "64")))
 
 
-def flat(_given: Mapping[str, str], clients: int) -> Measurement:
-    """No setting changes anything."""
+def no_effect(_settings: Mapping[str, str], clients: int) -> Measurement:
+    """No setting has an effect."""
     return batching_server(clients, 5, 3, 64)
 
 
-def test_the_best_setting_is_found_and_said_in_lines_to_paste() -> None:
-    """With its gain, and nothing that is as by default."""
-    report, _ = run_search(Cluster(sized), p95_ms=90)
+def test_the_best_settings_are_reported_as_lines_to_paste() -> None:
+    """The report has the settings of the winner as lines to paste, with the gain, and without defaults."""
+    report, _ = run_search(Cluster(larger_is_better), p95_ms=90)
     text = text_of(report)
     assert "REDBATCH_MAX_BATCH_SIZE=256\n" in text
     assert "REDBATCH_MAX_BATCH_WAIT_MS" not in text
@@ -110,23 +110,23 @@ def test_the_best_setting_is_found_and_said_in_lines_to_paste() -> None:
     assert "256 clients" in text
 
 
-def test_where_nothing_helps_the_defaults_stay_and_no_finals_are_run() -> None:
-    """One worker for each neighbour, and none twice."""
-    cluster = Cluster(flat)
+def test_if_nothing_helps_the_defaults_stay_without_confirmation_rounds() -> None:
+    """If nothing helps, each neighbour gets one worker, there are no confirmation rounds, and the defaults stay."""
+    cluster = Cluster(no_effect)
     report, _ = run_search(cluster)
     assert "Keep the defaults" in text_of(report)
     assert cluster.workers == [{}, {"max_batch_size": "128"}, {"max_batch_size": "32"}, {"max_batch_wait_ms": "5"}]
     assert report.search.rounds == {}
 
 
-def test_a_stroke_of_luck_does_not_beat_the_defaults() -> None:
-    """A setting that was fast once is not when it runs in turn with them."""
-    seen: list[int] = []
+def test_a_single_lucky_measurement_does_not_beat_the_defaults() -> None:
+    """A candidate that was fast only once does not beat the defaults in alternating rounds."""
+    lucky_loads: list[int] = []
 
-    def lucky(given: Mapping[str, str], clients: int) -> Measurement:
-        first = "max_batch_wait_ms" in given and len(seen) < 2
+    def lucky(settings: Mapping[str, str], clients: int) -> Measurement:
+        first = "max_batch_wait_ms" in settings and len(lucky_loads) < 2
         if first:
-            seen.append(clients)
+            lucky_loads.append(clients)
         return measurement(clients, clients * (20 if first else 10), clients * 4)
 
     report, _ = run_search(Cluster(lucky))
@@ -136,37 +136,37 @@ def test_a_stroke_of_luck_does_not_beat_the_defaults() -> None:
     assert "REDBATCH_" not in text
 
 
-def test_a_budget_that_nothing_keeps_is_said_with_the_lowest_p95() -> None:
-    """And with what it was seen."""
-    report, _ = run_search(Cluster(flat), p95_ms=4)
+def test_a_budget_that_nothing_keeps_is_reported_with_the_lowest_p95() -> None:
+    """If nothing keeps the budget, the report has the lowest p95 and the candidate that reached it."""
+    report, _ = run_search(Cluster(no_effect), p95_ms=4)
     assert report.confirmation is not None
     assert report.confirmation.winner is None
     assert "Nothing keeps p95 within 4 ms. The lowest: 5.0 ms, with defaults and 1 client." in text_of(report)
 
 
-@pytest.mark.parametrize("ends_at", range(2, 12))
-def test_an_early_end_shows_what_was_found(ends_at: int) -> None:
-    """Wherever it comes, also in the middle of a setting; before the first load there is nothing."""
-    report, _ = run_search(Cluster(sized, ends_at=ends_at), p95_ms=90)
+@pytest.mark.parametrize("interrupted_at", range(2, 12))
+def test_an_interruption_shows_the_results_so_far(interrupted_at: int) -> None:
+    """An interruption at any load shows the results so far; before the first load there are none."""
+    report, _ = run_search(Cluster(larger_is_better, interrupted_at=interrupted_at), p95_ms=90)
     assert report.confirmation is None
     assert report.search.results[DEFAULTS].measurements
     assert "Interrupted" in text_of(report)
     assert json.loads(as_json(report))["ended_early"]
-    assert text_of(run_search(Cluster(sized, ends_at=1))[0]) == "Nothing was measured yet.\n"
+    assert text_of(run_search(Cluster(larger_is_better, interrupted_at=1))[0]) == "Nothing was measured yet.\n"
 
 
-def test_it_says_at_first_how_long_it_will_take() -> None:
-    """From how long a worker took to start, and the loads."""
-    short, progress = run_search(Cluster(flat), duration="1s", warmup="0s")
-    assert "A worker starts in 2.0 s and a load takes 1.0 s" in progress.told[0]
-    long, _ = run_search(Cluster(flat), duration="10s")
+def test_the_duration_is_estimated_at_the_start() -> None:
+    """The estimate at the start follows from the start time of a worker and the duration of the loads."""
+    short, progress = run_search(Cluster(no_effect), duration="1s", warmup="0s")
+    assert "A worker starts in 2.0 s and a load takes 1.0 s" in progress.lines[0]
+    long, _ = run_search(Cluster(no_effect), duration="10s")
     assert short.search.estimate_s()[0] < short.search.estimate_s()[1] < long.search.estimate_s()[1]
     assert progress.estimate_s[0] == short.search.estimate_s()[0]
 
 
 def test_the_json_has_every_load_and_the_recommendation() -> None:
-    """As numbers; the lines to paste are made of `setting`."""
-    written = json.loads(as_json(run_search(Cluster(sized), p95_ms=90)[0]))
+    """The JSON has every load as numbers, and the recommended settings."""
+    written = json.loads(as_json(run_search(Cluster(larger_is_better), p95_ms=90)[0]))
     assert written["recommended"]["setting"] == {"max_batch_size": "256"}
     assert written["recommended"]["gain"] > 0.03
     assert written["defaults"]["setting"] == {}
@@ -176,14 +176,14 @@ def test_the_json_has_every_load_and_the_recommendation() -> None:
 
 
 def test_few_answers_are_a_warning() -> None:
-    """The p95 of a handful says little."""
-    report, _ = run_search(Cluster(lambda _given, clients: Measurement(clients, 10, 5, 6, 7, answers=20, errors=0)))
+    """Few answers cause a warning, because their p95 is mostly chance."""
+    report, _ = run_search(Cluster(lambda _settings, clients: Measurement(clients, 10, 5, 6, 7, answers=20, errors=0)))
     assert "warning" in text_of(report)
     assert "longer --duration" in text_of(report)
 
 
 def test_a_load_is_long_beside_the_budget() -> None:
-    """Unless the user says how long."""
-    patient = TuneSettings(p95_ms=2_000)
-    assert (patient.duration_s, patient.warmup_s) == (10, 4)
+    """A load is long compared with the budget, unless the user sets its duration."""
+    loose = TuneSettings(p95_ms=2_000)
+    assert (loose.duration_s, loose.warmup_s) == (10, 4)
     assert TuneSettings(p95_ms=2_000, duration="1s").duration_s == 1
