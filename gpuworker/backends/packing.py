@@ -47,7 +47,7 @@ def _row(values: NDArray[np.int64]) -> torch.Tensor:
 
 
 def first_position_of(model: PreTrainedModel) -> int:
-    """Returns the position of a sequence's first token: RoBERTa and its relatives reserve the first ones for padding."""
+    """Returns the position of a sequence's first token: RoBERTa and its kin reserve the first ones for padding."""
     for module in model.modules():
         padding = getattr(module, "padding_idx", None)
         if isinstance(padding, int) and isinstance(getattr(module, "position_embeddings", None), torch.nn.Embedding):

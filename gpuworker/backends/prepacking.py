@@ -57,7 +57,7 @@ def prepack(model: Module, threads: Iterable[int]) -> int:
 
 
 def _with_threads(number: int, function: Callable[[], object]) -> None:
-    """Calls a function in a thread with this number of cores. The thread ends after it: its idle helpers slow others."""
+    """Calls a function in a thread with this number of cores. The thread then ends: its idle helpers slow others."""
 
     def run() -> None:
         torch.set_num_threads(number)

@@ -1,4 +1,4 @@
-"""What backends are told in tests, unless a test says otherwise."""
+"""The default options of backends in tests."""
 
 from __future__ import annotations
 

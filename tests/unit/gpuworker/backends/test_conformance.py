@@ -1,4 +1,4 @@
-"""What every backend of text models gives, whatever runs it: the vectors of `encode`, to what its format can hold."""
+"""Every backend of text models returns the vectors of `encode`, within the precision of its format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TEXTS = [
 
 @dataclass(frozen=True)
 class Kind:
-    """A backend and its format, and how far a number of a vector of length 1 may be from that of `encode`."""
+    """A backend and its format, and the largest difference from `encode` of a number of a vector of length 1."""
 
     backend: str
     dtype: str
@@ -46,7 +46,7 @@ class Kind:
     device: str = "cpu"
 
     def __str__(self) -> str:
-        """Its name as a parameter."""
+        """Returns its name as a parameter."""
         compiled, buckets = "-compiled" * self.compile, "-buckets" * (self.shape_buckets == "on")
         return f"{self.backend}-{self.dtype}{compiled}{buckets}{'-cuda' * (self.device == 'cuda')}"
 
@@ -69,16 +69,16 @@ KINDS = [
 
 @pytest.fixture(scope="module", params=KINDS, ids=str)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """Each in turn."""
-    found: Kind = request.param
-    return found
+    """Each kind, one after the other."""
+    param: Kind = request.param
+    return param
 
 
 @pytest.fixture(scope="module")
 def backend(kind: Kind, graphs: Path) -> Backend:
     """A loaded backend."""
     if kind.compile and shutil.which("c++") is None:
-        pytest.skip("torch compiles for a CPU by a C++ compiler, and there is none")
+        pytest.skip("torch compiles for a CPU with a C++ compiler, and there is none")
     options = asdict(kind)
     del options["tolerance"]
     return load_backend(parse_model("minilm"), replace(OPTIONS, **options))
@@ -86,7 +86,7 @@ def backend(kind: Kind, graphs: Path) -> Backend:
 
 @pytest.fixture(scope="module")
 def expected() -> NDArray[np.float32]:
-    """What `encode` gives for each text alone."""
+    """The vectors of `encode` for each text in a batch of one."""
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
     return np.stack([model.encode([text])[0] for text in TEXTS])
 
@@ -103,12 +103,12 @@ def vectors(backend: Backend, texts: list[Input], *, exclusive: bool = False, ra
 def test_vectors_are_those_of_encode(
     backend: Backend, kind: Kind, expected: NDArray[np.float32], exclusive: bool
 ) -> None:
-    """In a batch of texts of all lengths, on one core or on all of them."""
+    """That holds in a batch of texts of all lengths, on one core or on all cores."""
     assert np.abs(vectors(backend, [*TEXTS], exclusive=exclusive) - expected).max() <= kind.tolerance
 
 
-def test_a_text_does_not_depend_on_its_batch(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
-    """Nor on its place in it: each order of three texts of three lengths, and each of them alone."""
+def test_a_vector_does_not_depend_on_its_batch(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """Nor on its place in it: each order of three texts of three lengths gives the vectors of each text alone."""
     for order in permutations(range(1, 4)):
         found = vectors(backend, [TEXTS[i] for i in order])
         assert np.abs(found - expected[list(order)]).max() <= kind.tolerance
@@ -116,38 +116,40 @@ def test_a_text_does_not_depend_on_its_batch(backend: Backend, kind: Kind, expec
         assert np.abs(vectors(backend, [TEXTS[i]])[0] - expected[i]).max() <= kind.tolerance
 
 
-def test_batches_of_many_sizes(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
-    """A text has its vector in each of them."""
+def test_a_vector_does_not_depend_on_the_size_of_its_batch(
+    backend: Backend, kind: Kind, expected: NDArray[np.float32]
+) -> None:
+    """A text has the same vector in batches of many sizes."""
     for number in (1, 2, 3, 5, 7, 8, 9, 33):
         found = vectors(backend, [TEXTS[2]] * number)
         assert np.abs(found - expected[2]).max() <= kind.tolerance
 
 
-def test_batches_run_at_once(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
-    """From several threads, each with its own answers."""
+def test_batches_may_run_at_once(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """Batches from several threads each get their own vectors."""
     batches = [[i, (i + 1) % len(TEXTS)] for i in range(len(TEXTS))] * 4
     with ThreadPoolExecutor(2) as pool:
         for batch, found in zip(
-            batches, pool.map(lambda of: vectors(backend, [TEXTS[i] for i in of]), batches), strict=True
+            batches, pool.map(lambda batch: vectors(backend, [TEXTS[i] for i in batch]), batches), strict=True
         ):
             assert np.abs(found - expected[batch]).max() <= kind.tolerance
 
 
-def test_the_same_again_is_the_same(backend: Backend) -> None:
-    """Bit by bit: the same batch in the same engine."""
+def test_the_same_batch_has_the_same_vectors_again(backend: Backend) -> None:
+    """All bits are equal if the same batch runs twice in the same engine."""
     assert np.array_equal(vectors(backend, [*TEXTS]), vectors(backend, [*TEXTS]))
 
 
-def test_answers_are_not_written_over(backend: Backend) -> None:
-    """A vector stays as it is when the next batch runs."""
+def test_vectors_are_not_overwritten(backend: Backend) -> None:
+    """A vector does not change when the next batch runs."""
     first = vectors(backend, [TEXTS[1]])
-    kept = first.copy()
+    copy = first.copy()
     vectors(backend, [TEXTS[5]])
-    assert np.array_equal(first, kept)
+    assert np.array_equal(first, copy)
 
 
-def test_token_ids_are_taken_for_texts(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
-    """Those of a text have its vector."""
+def test_token_ids_are_inputs_like_texts(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """The token ids of a text have the vector of the text; ids beyond the vocabulary are refused."""
     ids = [token["id"] for token in backend.show_tokens([TEXTS[2]], DEFAULT_OPTIONS)[0]]
     assert np.abs(vectors(backend, [encode_ids(ids)])[0] - expected[2]).max() <= kind.tolerance
     with pytest.raises(InputRefusedError, match="Token ids of this model are below"):
@@ -155,18 +157,18 @@ def test_token_ids_are_taken_for_texts(backend: Backend, kind: Kind, expected: N
 
 
 def test_each_token_has_a_vector(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
-    """As many as it has tokens, whose mean points where the text's vector does."""
+    """An input has one vector for each token; their mean has the direction of the text's vector."""
     texts: list[Input] = [TEXTS[5], TEXTS[1], TEXTS[2]]
     tokenized = backend.tokenize(texts)
     found = backend.run(backend.collate(tokenized), EMBED_ALL, exclusive=True)
-    for each, read, at in zip(found, tokenized, (5, 1, 2), strict=True):
-        assert np.shape(each) == (read.tokens, backend.dim)
+    for each, encoded, at in zip(found, tokenized, (5, 1, 2), strict=True):
+        assert np.shape(each) == (encoded.tokens, backend.dim)
         mean = np.asarray(each).mean(axis=0)
         assert np.abs(mean / np.linalg.norm(mean) - expected[at]).max() <= kind.tolerance
 
 
-def test_raw_vectors_have_their_own_length(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
-    """And point where the others do."""
+def test_raw_vectors_are_not_normalized(backend: Backend, kind: Kind, expected: NDArray[np.float32]) -> None:
+    """They have the direction of the normalized vectors."""
     raw = vectors(backend, [*TEXTS], raw=True)
     lengths = np.linalg.norm(raw, axis=1, keepdims=True)
     assert backend.normalizes
@@ -175,14 +177,14 @@ def test_raw_vectors_have_their_own_length(backend: Backend, kind: Kind, expecte
 
 
 def test_long_texts_are_cut_as_encode_cuts_them(backend: Backend) -> None:
-    """To what the model takes; or refused, if they are not to be cut."""
+    """They are cut to the model's maximum; or refused, if they must not be cut."""
     assert backend.tokenize([TEXTS[6]])[0].tokens == backend.max_input_tokens == 256
     with pytest.raises(InputRefusedError, match="cut it"):
         backend.tokenize([TEXTS[6]], Options(truncate="no"))
 
 
-def test_it_says_what_it_is(backend: Backend, kind: Kind) -> None:
-    """Its vectors are never taken for those of another."""
+def test_a_backend_describes_itself(backend: Backend, kind: Kind) -> None:
+    """Backends whose vectors differ have different revisions; only a GPU has a clock."""
     plain = load_backend(parse_model("minilm"), OPTIONS)
     same = (kind.backend, kind.dtype, kind.device) == ("torch", "float32", "cpu")
     assert (backend.device.partition(":")[0], backend.dtype, backend.pooling) == (kind.device, kind.dtype, "mean")

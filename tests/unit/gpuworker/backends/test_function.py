@@ -1,4 +1,4 @@
-"""What a class of the user's is told, and what becomes of what it gives."""
+"""A user's class as a model: its arguments, its GPU, and its outputs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Fewer(Model):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the user stands, with a module beside himself."""
+    """The current folder of the user, with a module in it."""
     (tmp_path / "ownmodel.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -54,20 +54,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("ownmodel", None)
 
 
-def loaded(name: str = "ownmodel:Model", model_args: str = "") -> FunctionBackend:
+def load(name: str = "ownmodel:Model", model_args: str = "") -> FunctionBackend:
     """Loads a class."""
     return FunctionBackend(parse_model(name), replace(OPTIONS, model=name, model_args=model_args))
 
 
 def outputs(backend: FunctionBackend, *inputs: str) -> Outputs:
-    """Returns what comes of some inputs, which are JSON."""
+    """Returns the outputs for some inputs, which are JSON."""
     return backend.run(backend.collate(backend.tokenize(inputs)), exclusive=True)
 
 
 @pytest.mark.usefixtures("folder")
-def test_arguments_and_methods() -> None:
-    """It is made with its arguments, warmed up, and its outputs are JSON in the order of the inputs."""
-    backend = loaded(model_args='{"factor": 3}')
+def test_a_class_gets_its_arguments_and_its_methods_are_called() -> None:
+    """It is constructed with its arguments and warmed up; its outputs are JSON in the order of the inputs."""
+    backend = load(model_args='{"factor": 3}')
     backend.warmup()
     assert backend._function.warm  # type: ignore[attr-defined]  # it is the class above
     assert outputs(backend, "2", '"ab"', "[null]") == [b"6", b'"ababab"', b"[null,null,null]"]
@@ -75,57 +75,57 @@ def test_arguments_and_methods() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("kind", "told"), [("numpy", b"[0.0,1.0,2.0]"), ("torch", b"[[1.0,1.0],[1.0,1.0]]"), ("scalar", b"0.5")]
+    ("kind", "output"), [("numpy", b"[0.0,1.0,2.0]"), ("torch", b"[[1.0,1.0],[1.0,1.0]]"), ("scalar", b"0.5")]
 )
-def test_arrays_become_lists(kind: str, told: bytes) -> None:
-    """Of numpy, and of torch."""
-    assert outputs(loaded(), f'"{kind}"') == [told]
+def test_arrays_become_lists(kind: str, output: bytes) -> None:
+    """That holds for arrays of numpy and of torch."""
+    assert outputs(load(), f'"{kind}"') == [output]
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_wrong_number_of_results_is_an_error() -> None:
-    """Nobody could say whose they are."""
+    """It could not be said which result is for which input."""
     with pytest.raises(ValueError, match="1 results for 2 values"):
-        outputs(loaded("ownmodel:Fewer"), "1", "2")
+        outputs(load("ownmodel:Fewer"), "1", "2")
 
 
-def test_its_revision_is_that_of_source_and_arguments(folder: Path) -> None:
-    """The same twice; another for other arguments, another class, or a changed source."""
-    first = loaded().revision
-    assert loaded().revision == first
-    assert len({first, loaded(model_args='{"factor": 2}').revision, loaded("ownmodel:Fewer").revision}) == 3
+def test_the_revision_depends_on_source_and_arguments(folder: Path) -> None:
+    """It is the same for the same class, and differs for other arguments, another class, or a changed source."""
+    first = load().revision
+    assert load().revision == first
+    assert len({first, load(model_args='{"factor": 2}').revision, load("ownmodel:Fewer").revision}) == 3
     (folder / "ownmodel.py").write_text(SOURCE + "\n")
-    assert loaded().revision != first
+    assert load().revision != first
 
 
-def test_the_folder_one_stands_in_hides_nothing(folder: Path) -> None:
-    """A file of the user's that is called as a library is, is not imported in place of it."""
+def test_the_current_folder_hides_no_library(folder: Path) -> None:
+    """A user's file with the name of a library is not imported in its place."""
     (folder / "tabnanny.py").write_text("raise RuntimeError('not this one')")
     (folder / "ownmodel.py").write_text("import tabnanny\n" + SOURCE)
     assert "tabnanny" not in sys.modules
-    assert outputs(loaded(), "1") == [b"1"]
+    assert outputs(load(), "1") == [b"1"]
     del sys.modules["tabnanny"]
 
 
 @pytest.mark.parametrize(
-    ("device", "variable", "seen"),
+    ("device", "variable", "visible"),
     [("cpu", "3", "3"), ("cuda:1", "", "1"), ("cuda:1", "4,6", "6"), ("cuda:0", "GPU-a, GPU-b", "GPU-a")],
 )
 @pytest.mark.usefixtures("folder")
-def test_a_class_sees_the_gpu_of_its_engine(
-    device: str, variable: str, seen: str, monkeypatch: pytest.MonkeyPatch
+def test_a_class_sees_only_the_gpu_of_its_engine(
+    device: str, variable: str, visible: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the variable that all libraries heed; no other, so that two engines never meet on the first."""
+    """The variable that all libraries use names it, so that two engines never meet on the first GPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
     backend = FunctionBackend(parse_model("ownmodel:Model"), replace(OPTIONS, device=device))
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
     assert backend.device == device
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", ["ownmodel:model", "ownmodel.deeper:Model", "nomodel:Model"])
-def test_what_is_not_there_is_named(name: str) -> None:
-    """In one line."""
+def test_a_missing_class_or_module_is_named(name: str) -> None:
+    """The error has no line break."""
     with pytest.raises(ModelLoadError, match=name) as error:
-        loaded(name)
+        load(name)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Linear layers with weights laid out ahead: the same numbers, and the usual way wherever there is a doubt."""
+"""Linear layers with weights laid out ahead: the results are the same, and in doubt a layer works in the usual way."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ pytestmark = [
 ]
 
 LAID_OUT_S, USUAL_S = 1.0, 2.0
-WELL = pytest.mark.usefixtures("_trials_end_well")
+FASTER = pytest.mark.usefixtures("_layouts_are_faster")
 
 
 @pytest.fixture(autouse=True)
 def one_core() -> Iterator[None]:
-    """As in a runner's thread."""
+    """Gives the test's thread one core, as that of a runner."""
     with threads(1):
         yield
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """This thread has so many cores."""
+    """Gives this thread a number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     yield
@@ -49,8 +49,8 @@ def threads(number: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def _trials_end_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has each trial of speed find the layout, which is timed first, faster: a busy machine might not."""
+def _layouts_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the layout, which is timed first, the faster one in each trial: on a busy machine it might not be."""
     times = itertools.cycle((LAID_OUT_S, USUAL_S))
     monkeypatch.setattr(prepacking, "_seconds", lambda *_: next(times))
 
@@ -61,14 +61,14 @@ def model() -> Sequential:
 
 
 def is_prepacked(module: Module) -> bool:
-    """Whether a layer works in the new way."""
+    """Returns whether a layer uses weights laid out ahead."""
     return "forward" in vars(module)
 
 
-@WELL
+@FASTER
 @pytest.mark.parametrize("cores", [1, 2])
-def test_the_numbers_are_the_same(cores: int) -> None:
-    """For any number of rows, and inputs of two dimensions or three, on one core and on two."""
+def test_the_results_are_the_same(cores: int) -> None:
+    """That holds for any number of rows, for inputs of two and three dimensions, on one core and on two."""
     ours, usual = model(), model()
     ours.load_state_dict(usual.state_dict())
     assert prepacking.prepack(ours, (1, 2)) == 4
@@ -80,9 +80,9 @@ def test_the_numbers_are_the_same(cores: int) -> None:
                 assert (ours(inputs) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@WELL
-def test_with_another_number_of_cores_the_usual_way_is_taken() -> None:
-    """The layout is for that number; the result is that of the usual product to the bit."""
+@FASTER
+def test_with_another_number_of_cores_layers_work_in_the_usual_way() -> None:
+    """The layout is for one number of cores; with another, the result has the bits of the usual product."""
     layers = model()
     prepacking.prepack(layers, (1,))
     first, inputs = layers[0], torch.randn(1, 40, 48)
@@ -92,21 +92,21 @@ def test_with_another_number_of_cores_the_usual_way_is_taken() -> None:
 
 
 def test_each_number_of_cores_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In threads that are gone afterwards."""
-    seen = []
+    """The trials run in threads that end after them."""
+    calls = []
 
     def seconds(*_: object) -> float:
-        seen.append((torch.get_num_threads(), threading.current_thread()))
-        return float(len(seen))
+        calls.append((torch.get_num_threads(), threading.current_thread()))
+        return float(len(calls))
 
     monkeypatch.setattr(prepacking, "_seconds", seconds)
     assert prepacking.prepack(model(), (2, 1, 2)) == 4
-    assert [number for number, _ in seen] == [1] * 6 + [2] * 6
-    assert not any(thread.is_alive() for _, thread in seen)
+    assert [number for number, _ in calls] == [1] * 6 + [2] * 6
+    assert not any(thread.is_alive() for _, thread in calls)
 
 
-def test_what_is_slower_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each shape is tried by itself. What is as fast is laid out: the next start must not come to another decision."""
+def test_a_slower_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each shape has its trial. A layout that is as fast is used: the next start must decide in the same way."""
     for usual_s, number in ((1.0, 4), (1.0 / prepacking.MAX_SLOWDOWN - 0.01, 0)):
         times = itertools.cycle((1.0, usual_s))
         monkeypatch.setattr(prepacking, "_seconds", lambda *_, times=times: next(times))
@@ -115,25 +115,25 @@ def test_what_is_slower_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sum(map(is_prepacked, layers.modules())) == number
 
 
-@WELL
+@FASTER
 @pytest.mark.parametrize("wrong", ["numbers", "nan", "shape"])
-def test_what_gives_something_else_is_left_alone(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    """The operator promises nothing for the numbers of rows that it is used with, so a trial decides."""
+def test_a_layout_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """The operator guarantees nothing for the numbers of rows that it gets here, so a trial decides."""
     product = prepacking._product
 
     def broken(layer: Linear) -> prepacking.Product:
         right = product(layer)
 
-        def give(inputs: torch.Tensor) -> torch.Tensor:
-            found = right(inputs)
+        def product_with_error(inputs: torch.Tensor) -> torch.Tensor:
+            result = right(inputs)
             if layer.in_features != 48 or inputs.shape[-2] != 300:
-                return found
+                return result
             if wrong == "shape":
-                return found[:, 1:]
-            found[0, 7, 7] += 0.1 if wrong == "numbers" else torch.nan
-            return found
+                return result[:, 1:]
+            result[0, 7, 7] += 0.1 if wrong == "numbers" else torch.nan
+            return result
 
-        return give
+        return product_with_error
 
     monkeypatch.setattr(prepacking, "_product", broken)
     layers = model()
@@ -141,8 +141,8 @@ def test_what_gives_something_else_is_left_alone(monkeypatch: pytest.MonkeyPatch
     assert [is_prepacked(layers[i]) for i in (0, 2, 3, 5)] == [False, True, False, True]
 
 
-@WELL
-def test_other_formats_are_left_alone() -> None:
+@FASTER
+def test_other_formats_are_not_laid_out() -> None:
     """The layout is for float32."""
     assert prepacking.prepack(model().to(torch.bfloat16), (1,)) == 0
 
@@ -153,10 +153,10 @@ def test_without_mkl_nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> Non
     assert prepacking.prepack(model(), (1,)) == 0
 
 
-@WELL
+@FASTER
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_the_model_gives_the_same_vectors(exclusive: bool) -> None:
-    """MiniLM with layers laid out, and without."""
+    """MiniLM has the same vectors with the layout and without it."""
     found = []
     for prepack in (True, False):
         backend = SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=2, prepack=prepack))

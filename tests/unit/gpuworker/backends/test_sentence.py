@@ -1,4 +1,4 @@
-"""Models other than the bundled one, from a folder: what the backend gives is what `encode` gives."""
+"""Models other than the bundled one, from a folder: the backend returns the vectors of `encode`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ pytestmark = pytest.mark.model
 TEXTS = ["hello", "A longer text, of more words than the first one has.", "Ünïcödé 漢字", "x " * 700]
 
 
-def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> None:
-    """A static embedding has no transformer to take apart: its texts go through `encode`."""
+def test_a_model_without_a_transformer_gets_whole_texts(tmp_path: Path) -> None:
+    """A static embedding has no transformer: its texts go through `encode`."""
     words = SentenceTransformer(parse_model("minilm").path).tokenizer.backend_tokenizer
     SentenceTransformer(modules=[StaticEmbedding(words, embedding_dim=32)]).save(str(tmp_path))
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
@@ -51,14 +51,14 @@ def test_a_model_without_a_transformer_is_given_whole_texts(tmp_path: Path) -> N
     assert backend.dim == 32
     with pytest.raises(InputRefusedError, match="no vectors of tokens"):
         backend.run(backend.collate(inputs), EMBED_ALL, exclusive=True)
-    for ask, given in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
+    for operation, value in ((backend.show_tokens, "a"), (backend.decode, encode_ids([1]))):
         with pytest.raises(InputRefusedError, match="shows no tokens"):
-            ask([given], DEFAULT_OPTIONS)
+            operation([value], DEFAULT_OPTIONS)
     assert np.abs(backend.run(backend.collate(inputs), exclusive=True) - expected).max() <= 1e-5
 
 
 def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
-    """A model that names a default prompt gets it, as `encode` puts it."""
+    """A model with a default prompt gets it as in `encode`."""
     model = SentenceTransformer(parse_model("minilm").path, prompts={"query": "query: "}, default_prompt_name="query")
     model.save(str(tmp_path))
     backend = SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
@@ -68,8 +68,8 @@ def test_a_default_prompt_is_put_before_each_text(tmp_path: Path) -> None:
     assert np.abs(backend.run(backend.collate(inputs), exclusive=True) - expected).max() <= 1e-5
 
 
-def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> None:
-    """The message names the model, and is short enough for a terminal."""
+def test_a_folder_without_a_model_is_reported_in_one_line(tmp_path: Path) -> None:
+    """The error says that the model cannot be loaded, without a line break."""
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ModelLoadError, match="cannot be loaded") as caught:
         SentenceBackend(parse_model(str(tmp_path)), OPTIONS)
@@ -77,7 +77,7 @@ def test_a_folder_that_holds_no_model_is_told_in_one_line(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path) -> None:
-    """What the file holds does not decide: `dtype=auto` is float32 on a CPU, and float32 is float32."""
+    """The format of the file does not decide: `dtype=auto` is float32 on a CPU, and so is `dtype=float32`."""
     model = SentenceTransformer(parse_model("minilm").path, model_kwargs={"dtype": torch.float16})
     model.save(str(tmp_path))
     expected = SentenceTransformer(str(tmp_path), model_kwargs={"dtype": torch.float32}).encode(TEXTS)
@@ -100,7 +100,7 @@ def test_a_checkpoint_in_half_precision_is_served_in_float32_on_a_cpu(tmp_path: 
 def test_auto_is_the_short_format_that_a_gpu_computes_in(
     name: str, device: str, has_bfloat16: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And float32 on all else; a format that is named is taken anywhere."""
+    """It is float32 on other devices; an explicit format is used on any device."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda *, including_emulation: has_bfloat16 or including_emulation
@@ -123,7 +123,7 @@ def test_tables_of_rotary_positions_keep_their_format() -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
-    """Float32 of unit length, close to those of the model in float32: only the transformer is cut short."""
+    """They are float32 of length 1, close to those in float32: only the transformer has the short format."""
     full = SentenceBackend(parse_model("minilm"), OPTIONS)
     short = SentenceBackend(parse_model("minilm"), replace(OPTIONS, dtype=dtype))
     texts = TEXTS * 2
@@ -137,23 +137,23 @@ def test_a_short_format_gives_nearly_the_same_vectors(dtype: str) -> None:
 
 
 def test_a_cpu_has_a_runner_for_each_core_that_it_may_use() -> None:
-    """Or for several, where there are many, so that none is left over; unless the settings say otherwise."""
+    """With many cores a runner has several, so that no core is left over; the settings may set another number."""
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3)).runners == 3
     assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=3, runners=1)).runners == 1
-    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=12)).runners == 6, "of two cores each"
+    assert SentenceBackend(parse_model("minilm"), replace(OPTIONS, cores=12)).runners == 6, "two cores each"
 
 
 KINDS: dict[str, tuple[Callable[..., Any], type[Any], bool]] = {
     "bert": (BertConfig, BertModel, True),
-    "roberta": (RobertaConfig, RobertaModel, True),  # its positions begin behind those kept for padding
-    "mpnet": (MPNetConfig, MPNetModel, False),  # its attention is its own, with a bias by distance
+    "roberta": (RobertaConfig, RobertaModel, True),  # its positions begin after those reserved for padding
+    "mpnet": (MPNetConfig, MPNetModel, False),  # it has a special attention, with a bias by distance
     "modernbert": (partial(ModernBertConfig, pad_token_id=0), ModernBertModel, False),  # its local layers have a window
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_transformer_runs_without_padding_where_it_can(tmp_path: Path, kind: str) -> None:
-    """Texts of different lengths in one batch, in any order: each gets the vector that `encode` gives it."""
+    """Texts of different lengths in one batch, in any order, each get the vector of `encode`."""
     configuration, architecture, packs = KINDS[kind]
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""Texts and token ids as the bundled model reads them, beside what `encode` makes of the same."""
+"""Texts and token ids as the bundled model reads them, compared with `encode`."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def backend(folder: Path) -> SentenceBackend:
-    """The backend of it."""
+    """The backend of that model."""
     return SentenceBackend(parse_model(str(folder)), replace(OPTIONS, prepack=False))
 
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> SentenceTransformer:
-    """The same model, as its users have it."""
+    """The same model in sentence-transformers."""
     return SentenceTransformer(str(folder), device="cpu")
 
 
@@ -53,21 +53,21 @@ def vectors(backend: SentenceBackend, inputs: Sequence[Input], options: Options)
 
 @pytest.mark.parametrize("name", sorted(PROMPTS))
 def test_a_prompt_goes_before_each_text(backend: SentenceBackend, model: SentenceTransformer, name: str) -> None:
-    """As encode(prompt_name=...) puts it."""
+    """The vectors are those of encode(prompt_name=...)."""
     texts = ["a fox", "two dogs", LONG]
     found = vectors(backend, texts, Options(prompt_name=name))
     assert np.abs(found - model.encode(texts, prompt_name=name)).max() <= 1e-5
     assert np.abs(found - model.encode(texts)).max() > 1e-3
 
 
-def test_a_prompt_that_the_model_does_not_have(backend: SentenceBackend) -> None:
-    """The message names those that it has."""
+def test_a_prompt_that_the_model_does_not_have_is_refused(backend: SentenceBackend) -> None:
+    """The error names the prompts that it has."""
     with pytest.raises(InputRefusedError, match="document, query"):
         backend.tokenize(["a"], Options(prompt_name="no such"))
 
 
 def test_token_ids_are_taken_as_they_are(backend: SentenceBackend, model: SentenceTransformer) -> None:
-    """Those of a text, special tokens and all, give the vector of the text; beside texts too."""
+    """The ids of a text, special tokens included, give the vector of the text, also in a batch with texts."""
     texts = ["a fox", "two dogs and a cat"]
     ids = [encode_ids(model.tokenizer(text)["input_ids"]) for text in texts]
     expected = model.encode(texts)
@@ -76,44 +76,46 @@ def test_token_ids_are_taken_as_they_are(backend: SentenceBackend, model: Senten
 
 
 @pytest.mark.parametrize("id_", [30_522, 2**32 - 1])
-def test_a_token_that_the_model_does_not_have(backend: SentenceBackend, id_: int) -> None:
-    """It is refused, before it could index anything."""
+def test_a_token_id_beyond_the_vocabulary_is_refused(backend: SentenceBackend, id_: int) -> None:
+    """The error comes before the id indexes a table."""
     with pytest.raises(InputRefusedError, match="below 30522"):
         backend.tokenize([encode_ids([101, id_])], Options())
 
 
-def test_the_last_token_of_the_vocabulary_is_one(backend: SentenceBackend) -> None:
-    """The bound is exact."""
+def test_the_last_token_of_the_vocabulary_is_accepted(backend: SentenceBackend) -> None:
+    """The limit is exact."""
     assert backend.tokenize([encode_ids([30_521])], Options())[0].tokens == 1
 
 
-def test_token_ids_have_no_prompt(backend: SentenceBackend) -> None:
-    """A text cannot go before them."""
+def test_token_ids_with_a_prompt_are_refused(backend: SentenceBackend) -> None:
+    """A text cannot be put before token ids."""
     with pytest.raises(InputRefusedError, match="not before token ids"):
         backend.tokenize([encode_ids([101, 102])], Options(prompt_name="query"))
 
 
-def test_what_is_too_long_is_cut_at_the_end_that_is_named(backend: SentenceBackend, model: SentenceTransformer) -> None:
-    """Its beginning is kept, or its end; the special tokens stay."""
+def test_an_input_that_is_too_long_is_cut_at_the_side_of_the_option(
+    backend: SentenceBackend, model: SentenceTransformer
+) -> None:
+    """Its beginning stays, or its end; the special tokens of a text stay."""
     ids = model.tokenizer(LONG, truncation=False)["input_ids"]
     [right], [left] = (backend.tokenize([LONG], Options(truncate=cut)) for cut in ("right", "left"))
     assert right.ids == [*ids[: LONGEST - 1], ids[-1]]  # type: ignore[union-attr]
     assert left.ids == [ids[0], *ids[-(LONGEST - 1) :]]  # type: ignore[union-attr]
-    given = encode_ids(ids)
-    [right], [left] = (backend.tokenize([given], Options(truncate=cut)) for cut in ("right", "left"))
+    data = encode_ids(ids)
+    [right], [left] = (backend.tokenize([data], Options(truncate=cut)) for cut in ("right", "left"))
     assert (right.ids, left.ids) == (ids[:LONGEST], ids[-LONGEST:])  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("given", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
-def test_what_is_too_long_may_be_refused(backend: SentenceBackend, given: Input) -> None:
-    """The message says how long it is, and how long it may be."""
+@pytest.mark.parametrize("data", [LONG, encode_ids([1_000] * 257)], ids=["text", "ids"])
+def test_an_input_that_is_too_long_may_be_refused(backend: SentenceBackend, data: Input) -> None:
+    """The error says how long it is, and how long it may be."""
     with pytest.raises(InputRefusedError, match=r"\d+ tokens, and this model takes 256"):
-        backend.tokenize(["short", given], Options(truncate="no"))
+        backend.tokenize(["short", data], Options(truncate="no"))
     assert backend.tokenize(["short"], Options(truncate="no"))[0].tokens == len(["[CLS]", "short", "[SEP]"])
 
 
-def test_raw_vectors_have_their_own_length(backend: SentenceBackend, model: SentenceTransformer) -> None:
-    """They point where the model's own do."""
+def test_raw_vectors_are_not_normalized(backend: SentenceBackend, model: SentenceTransformer) -> None:
+    """They have the direction of the model's vectors."""
     texts = ["a fox", "two dogs and a cat"]
     encoded = backend.tokenize(texts)
     raw = backend.run(backend.collate(encoded), exclusive=True, raw=True)
@@ -124,7 +126,7 @@ def test_raw_vectors_have_their_own_length(backend: SentenceBackend, model: Sent
 
 
 def test_the_null_model_has_no_prompts() -> None:
-    """It says so; token ids it hashes as any bytes."""
+    """It refuses them; it hashes token ids like any bytes."""
     null = SimulatedBackend(parse_model("null"))
     with pytest.raises(InputRefusedError, match="no prompts"):
         null.tokenize(["a"], Options(prompt_name="query"))
@@ -137,7 +139,7 @@ def test_the_null_model_has_no_prompts() -> None:
 def test_tokens_are_shown_as_the_tokenizer_makes_them(
     backend: SentenceBackend, model: SentenceTransformer, text: str, name: str | None, special: bool
 ) -> None:
-    """Uncut; where they are is counted in bytes of UTF-8, of which those bytes are the token's text."""
+    """They are not cut; their offsets are bytes of the UTF-8 text, and these bytes are the token's text."""
     options = Options(name, special_tokens=special)
     [shown] = backend.show_tokens([text], options)
     whole = PROMPTS.get(name or "", "") + text
@@ -150,21 +152,21 @@ def test_tokens_are_shown_as_the_tokenizer_makes_them(
 
 
 def test_a_special_token_is_shown_by_its_name(backend: SentenceBackend) -> None:
-    """It stands nowhere in the text."""
+    """It has its name as text."""
     [shown] = backend.show_tokens(["fox"], Options())
     assert [each["text"] for each in shown] == ["[CLS]", "fox", "[SEP]"]
 
 
 def test_token_ids_make_a_text(backend: SentenceBackend, model: SentenceTransformer) -> None:
-    """With the special ones, or without them; many at once."""
+    """The text is with the special tokens, or without them; several inputs are decoded at once."""
     ids = [model.tokenizer(text)["input_ids"] for text in ("a fox", "two dogs")]
-    given = [encode_ids(each) for each in ids]
-    assert backend.decode(given, Options(special_tokens=False)) == ["a fox", "two dogs"]
-    assert backend.decode(given[:1], Options(special_tokens=True)) == ["[CLS] a fox [SEP]"]
+    data = [encode_ids(each) for each in ids]
+    assert backend.decode(data, Options(special_tokens=False)) == ["a fox", "two dogs"]
+    assert backend.decode(data[:1], Options(special_tokens=True)) == ["[CLS] a fox [SEP]"]
 
 
-def test_what_is_no_text_has_no_tokens_to_show_and_the_reverse(backend: SentenceBackend) -> None:
-    """Nor is there a token beyond the vocabulary, or a prompt that the model does not have."""
+def test_inputs_of_the_wrong_kind_are_refused(backend: SentenceBackend) -> None:
+    """So are a token id beyond the vocabulary, and a prompt that the model does not have."""
     with pytest.raises(InputRefusedError):
         backend.show_tokens([encode_ids([1])], Options())
     with pytest.raises(InputRefusedError):
@@ -176,7 +178,7 @@ def test_what_is_no_text_has_no_tokens_to_show_and_the_reverse(backend: Sentence
 
 
 def test_the_null_model_has_no_tokenizer() -> None:
-    """It says so."""
+    """It refuses both tokenizer operations."""
     null = SimulatedBackend(parse_model("null"))
     with pytest.raises(InputRefusedError, match="no tokenizer"):
         null.show_tokens(["a"], Options())
