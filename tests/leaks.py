@@ -1,4 +1,4 @@
-"""What a test may leave in Redis: the permanent keys of its queue, empty, and replies that expire by themselves."""
+"""Checks what a test leaves in Redis: only the permanent keys of its queue, empty, and keys that expire are allowed."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ EXPIRING = (
 
 
 def find_leaks(client: redis.Redis, keys: Keys, consumers: Iterable[str] = (), *, dead: bool = False) -> list[str]:
-    """Returns a sentence for each thing that should not be there; `consumers` may stay, and `dead` letters may."""
+    """Returns one sentence per leak. `consumers` may stay in the group; dead letters may stay if `dead` is set."""
     may_stay = frozenset(consumers)
-    found: list[str] = []
+    leaks: list[str] = []
     for name in sorted(_names(client, keys)):
         if name in keys.lanes:
-            found += _lane_leaks(client, name, may_stay)
+            leaks += _lane_leaks(client, name, may_stay)
         elif name in (keys.backlog, keys.owed):
             counters: Any = {field: value for field, value in _hash(client, name).items() if field != b"looked_ms"}
-            found += [
+            leaks += [
                 f"{name}: {field.decode()} is {value.decode()}" for field, value in counters.items() if value != b"0"
             ]
         elif name.removeprefix(keys.prefix) in PERMANENT:
             continue
         elif name == keys.dead:
-            found += [] if dead or not client.xlen(name) else [f"{name}: {client.xlen(name)} dead letters"]
+            leaks += [] if dead or not client.xlen(name) else [f"{name}: {client.xlen(name)} dead letters"]
         elif not name.removeprefix(keys.prefix).startswith(EXPIRING):
-            found.append(f"{name}: no key of the contract")
+            leaks.append(f"{name}: not a key of the contract")
         elif client.pttl(name) == -1:
-            found.append(f"{name}: never expires")
-    return found
+            leaks.append(f"{name}: never expires")
+    return leaks
 
 
 def _hash(client: redis.Redis, name: str) -> dict[bytes, bytes]:
-    found: Any = client.hgetall(name)
-    return dict(found)
+    fields: Any = client.hgetall(name)
+    return dict(fields)
 
 
 def remove(client: redis.Redis, keys: Keys) -> None:
-    """Deletes every key of the queue."""
+    """Deletes every key of the queue, and the queue from the set of queues."""
     for name in _names(client, keys):
         client.delete(name)
     client.zrem(QUEUES, keys.queue)
@@ -70,11 +70,11 @@ def _lane_leaks(client: redis.Redis, lane: str, may_stay: frozenset[str]) -> Ite
         if group["pending"]:
             yield f"{lane}: {group['pending']} pending"
     consumers: Any = client.xinfo_consumers(lane, GROUP) if groups else []
-    left = {each["name"].decode() for each in consumers} - may_stay
-    if left:
-        yield f"{lane}: consumers {sorted(left)}"
+    remaining = {each["name"].decode() for each in consumers} - may_stay
+    if remaining:
+        yield f"{lane}: consumers {sorted(remaining)}"
 
 
 def _names(client: redis.Redis, keys: Keys) -> list[str]:
-    found: Any = client.scan_iter(match=f"{keys.prefix}*", count=1_000)
-    return [name.decode() for name in found]
+    names: Any = client.scan_iter(match=f"{keys.prefix}*", count=1_000)
+    return [name.decode() for name in names]

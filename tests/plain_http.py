@@ -1,4 +1,4 @@
-"""HTTP without TLS. A client of httpx reads all certificates of the machine first, which takes 40 ms, each time."""
+"""HTTP without TLS: an httpx client reads all certificates of the machine each time, which takes 40 ms."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 import httpx
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Knows no certificate, so no https URL can be asked with it."""
+"""Contains no certificate, so requests to https URLs fail."""
 
 
-def get(url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - whatever httpx takes
-    """Gets a page over a connection of its own."""
+def get(url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - the options of httpx
+    """Sends a GET request on a new connection."""
     return httpx.get(url, verify=NO_TLS, trust_env=False, **options)
 
 
-def post(url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - whatever httpx takes
-    """Posts over a connection of its own."""
+def post(url: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - the options of httpx
+    """Sends a POST request on a new connection."""
     return httpx.post(url, verify=NO_TLS, trust_env=False, **options)
 
 
-def client(**options: Any) -> httpx.AsyncClient:  # noqa: ANN401 - whatever httpx takes
-    """Returns a client with connections of its own."""
+def client(**options: Any) -> httpx.AsyncClient:  # noqa: ANN401 - the options of httpx
+    """Returns a client with its own connections."""
     return httpx.AsyncClient(verify=NO_TLS, trust_env=False, **options)
 
 
-def blocking_client(**options: Any) -> httpx.Client:  # noqa: ANN401 - whatever httpx takes
-    """Returns a client with connections of its own, for code without an event loop."""
+def blocking_client(**options: Any) -> httpx.Client:  # noqa: ANN401 - the options of httpx
+    """Returns a client with its own connections, for code without an event loop."""
     return httpx.Client(verify=NO_TLS, trust_env=False, **options)

@@ -1,7 +1,7 @@
-"""Starts the programs of the cluster as real processes, reads what they log, and sees that nothing of them is left.
+"""Starts the programs of the cluster as real processes, reads their logs, and checks that no process remains.
 
-Each program begins a session of its own (setsid), which all of its descendants share: so the forgotten ones are found
-without knowing them, and only what a test started is ever ended. When the tests are killed, so is the program.
+Each program starts a new session (setsid), which all of its descendants share. So orphans are found without knowing
+their pids, and only processes that a test started are ever killed. If the test process is killed, so is the program.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tests.waiting import wait_until
 
 STOP_S = 15.0
 START_S = 60.0
-GONE_S = 3.0
-LAST_LINES = 30
+ORPHAN_GRACE_S = 3.0
+TAIL_LINES = 30
 
 Ready = Callable[["Program"], bool | Awaitable[bool]]
 
 
 class Program:
-    """One running program: its process, its descendants, and its log."""
+    """One program: its process, its descendants, and its log."""
 
     def __init__(self, name: str, module: str, env: Mapping[str, str], log: Path) -> None:
-        """Starts `python -m module`, where more words than one are arguments."""
+        """Starts `python -m module`; the words after the first are arguments."""
         self.name = name
         self._log = log
         clean = {key: value for key, value in os.environ.items() if not key.startswith("REDBATCH_")}
@@ -55,72 +55,72 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id, which is also the id of its session."""
+        """The process id, which is also the session id."""
         return self._popen.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the program has not ended."""
         return self._popen.poll() is None
 
     @property
     def output(self) -> str:
-        """All that it and its descendants have written."""
+        """Everything that the program and its descendants have written."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def log_records(self, message: str) -> list[dict[str, Any]]:
-        """Returns the log lines with this message, as they were logged; lines that are no JSON are passed over."""
-        found = []
+        """Returns the log records with this message, in their order; lines that are not JSON objects are skipped."""
+        records = []
         for line in self.output.splitlines():
             with contextlib.suppress(ValueError):
                 value = json.loads(line)
                 if isinstance(value, dict) and value.get("msg") == message:
-                    found.append(value)
-        return found
+                    records.append(value)
+        return records
 
     def session(self) -> list[psutil.Process]:
-        """Returns every living process of its session: itself and all of its descendants, orphaned ones too."""
-        return [each for each in psutil.process_iter() if _session_of(each.pid) == self.pid and _lives(each)]
+        """Returns every living process of the session: the program and all of its descendants, orphans included."""
+        return [each for each in psutil.process_iter() if _session_of(each.pid) == self.pid and _is_alive(each)]
 
     def descendants(self, title: str) -> list[psutil.Process]:
-        """Returns those of its session whose title holds a text: `redbatch engine`, say."""
-        found = []
+        """Returns the processes of the session whose command line contains a text, for example `redbatch engine`."""
+        matching = []
         for each in self.session():
             with contextlib.suppress(psutil.Error):
                 if title in " ".join(each.cmdline()):
-                    found.append(each)
-        return found
+                    matching.append(each)
+        return matching
 
     def signal(self, number: int) -> None:
-        """Sends the program itself, and none of its descendants, a signal."""
+        """Sends a signal to the program, but not to its descendants."""
         self._popen.send_signal(number)
 
     def kill(self) -> None:
-        """Kills the program alone with -9, and waits until it is gone."""
+        """Kills the program (SIGKILL), but not its descendants, and waits until it has ended."""
         self._popen.kill()
         self._popen.wait(STOP_S)
 
     async def wait_until_ended(self, timeout_s: float = STOP_S) -> int:
-        """Waits for its end and returns the exit code."""
+        """Waits until the program has ended and returns its exit code."""
         await wait_until(lambda: not self.running, f"{self.name} has ended", timeout_s=timeout_s)
         return self._popen.wait()
 
     async def stop(self, timeout_s: float = STOP_S) -> int:
-        """Ends it with SIGTERM and returns the exit code; one that has ended already keeps its own."""
+        """Sends SIGTERM unless the program has ended, waits until it has ended, and returns its exit code."""
         if self.running:
             self.signal(signal.SIGTERM)
         return await self.wait_until_ended(timeout_s)
 
     def log_tail(self) -> str:
-        """The end of its log, for the message of a failed test."""
-        return "\n".join([f"--- {self.name}", *self.output.splitlines()[-LAST_LINES:]])
+        """Returns the last lines of the log, for the message of a failed test."""
+        return "\n".join([f"--- {self.name}", *self.output.splitlines()[-TAIL_LINES:]])
 
 
 class Processes:
-    """Everything that a test has started; at its end all are stopped, and none may have left a process behind.
+    """All programs that a test has started. At the end of the block all are stopped, and no process may remain.
 
     Args:
-        folder: where the logs go.
+        folder: the folder of the logs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -128,7 +128,7 @@ class Processes:
         self._all: list[Program] = []
 
     async def start(self, name: str, module: str, env: Mapping[str, str], ready: Ready | None = None) -> Program:
-        """Starts `python -m module` with the given environment and waits until it is ready."""
+        """Starts `python -m module` with an environment and, if `ready` is given, waits until the program is ready."""
         env = with_role_user(module, env)
         program = Program(name, module, env, self._folder / f"{len(self._all)}-{name}.log")
         self._all.append(program)
@@ -137,14 +137,14 @@ class Processes:
         return program
 
     async def wait_until_ready(self, program: Program, ready: Ready, timeout_s: float = START_S) -> None:
-        """Waits until a program is ready; fails with its last words when it ends instead."""
+        """Waits until a program is ready. Raises AssertionError with the end of its log if it ends instead."""
 
-        async def ready_or_gone() -> bool:
-            found = ready(program)
-            return (found if isinstance(found, bool) else await found) or not program.running
+        async def ready_or_ended() -> bool:
+            result = ready(program)
+            return (result if isinstance(result, bool) else await result) or not program.running
 
         try:
-            await wait_until(ready_or_gone, f"{program.name} is ready", timeout_s=timeout_s, poll_s=0.02)
+            await wait_until(ready_or_ended, f"{program.name} is ready", timeout_s=timeout_s, poll_s=0.02)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{program.log_tail()}") from None
         assert program.running, f"{program.name} ended\n{program.log_tail()}"
@@ -163,25 +163,25 @@ class Processes:
             except AssertionError:
                 slow.append(program.name)
                 program.kill()
-        left = self._remove_what_is_left()
-        sys.stdout.write("\n".join(program.log_tail() for program in self._all))  # shown when the test fails
-        assert (slow, left) == ([], []), "programs that did not stop, and processes that they left"
+        remaining = self._kill_remaining()
+        sys.stdout.write("\n".join(program.log_tail() for program in self._all))  # shown if the test fails
+        assert (slow, remaining) == ([], []), "programs that did not stop, and processes that remained"
 
-    def _remove_what_is_left(self) -> list[str]:
-        """Gives orphans a moment to notice, then kills what is still there and returns what that was."""
-        until = time.monotonic() + GONE_S
-        while (left := [each for program in self._all for each in program.session()]) and time.monotonic() < until:
-            psutil.wait_procs(left, timeout=0.02)
-        named = []
-        for each in left:
+    def _kill_remaining(self) -> list[str]:
+        """Waits up to ORPHAN_GRACE_S until orphans have ended, kills the others, and returns their command lines."""
+        until = time.monotonic() + ORPHAN_GRACE_S
+        while (remaining := [each for program in self._all for each in program.session()]) and time.monotonic() < until:
+            psutil.wait_procs(remaining, timeout=0.02)
+        commands = []
+        for each in remaining:
             with contextlib.suppress(psutil.Error):
-                named.append(" ".join(each.cmdline()))
+                commands.append(" ".join(each.cmdline()))
                 each.kill()
-        return named
+        return commands
 
 
 def heartbeat_is_ready(connection: RedisConnection, keys: Keys) -> Ready:
-    """Returns what tells that a worker has said in its heartbeat that it is ready."""
+    """Returns a condition: the worker's heartbeat says that it is ready."""
 
     async def ready(program: Program) -> bool:
         beat = await heartbeat_of(program, connection, keys)
@@ -191,7 +191,7 @@ def heartbeat_is_ready(connection: RedisConnection, keys: Keys) -> Ready:
 
 
 async def heartbeat_of(program: Program, connection: RedisConnection, keys: Keys) -> Heartbeat | None:
-    """Returns the latest heartbeat of a worker, or None when it has none that lives."""
+    """Returns the latest heartbeat of a worker, or None if it has none that has not expired."""
     beats = [beat for beat in (await queue_stats(connection, keys)).workers if beat.pid == program.pid]
     return beats[0] if beats else None
 
@@ -203,8 +203,8 @@ def _session_of(pid: int) -> int:
         return 0
 
 
-def _lives(process: psutil.Process) -> bool:
-    """Whether a process is more than an entry in the table that nobody has read yet."""
+def _is_alive(process: psutil.Process) -> bool:
+    """Whether a process exists and is not a zombie, an entry whose exit status its parent has not read yet."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

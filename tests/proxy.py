@@ -1,4 +1,4 @@
-"""A TCP proxy that does to a connection what networks do: delays, silence, cuts, and replies that never arrive."""
+"""A TCP proxy with the faults of networks: delays, silence, resets, and replies that never arrive."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SETNAME = re.compile(rb"SETNAME\r\n\$\d+\r\n([^\r]+)\r\n")
 
 
 class ReplyAction(Enum):
-    """What becomes of a reply."""
+    """What the proxy does with a reply."""
 
     PASS = "pass"
     DROP = "drop"
-    """It vanishes; the connection stays."""
+    """It is discarded; the connection stays open."""
     CUT = "cut"
     """The client's connection is reset instead."""
     ORPHAN = "orphan"
-    """The same, and Redis is not told: its side of the connection stays open."""
+    """The same, but Redis' side of the connection stays open."""
 
 
 @dataclass(eq=False)
@@ -42,17 +42,20 @@ class _Pair:
 
 
 class FaultProxy:
-    """Stands between clients and the Redis at `upstream_url`, for connections with one call in the air at a time.
+    """Forwards connections of clients to the Redis at `upstream_url`; each may have one call in flight at a time.
 
-    `delay_s` is asked before each reply is passed on. `silent` swallows everything in both directions while it is set.
-    `fate_of` and `cut_before` are asked for each reply and each request, with the connection's name at Redis: the
-    one says what becomes of the reply, the other whether the connection is reset before the request arrives.
+    Attributes:
+        delay_s: returns the delay of a reply, in seconds; called before each reply is forwarded.
+        reply_action: returns the action for a reply, given the name of its connection in Redis.
+        should_cut: whether a connection is reset before a request arrives, given the connection's name in Redis.
+        silent: while it is set, everything is discarded in both directions.
+        replies: the number of replies of Redis.
     """
 
     def __init__(self, upstream_url: str) -> None:
-        where = urlsplit(upstream_url)
-        self._upstream = (where.hostname or "127.0.0.1", where.port or 6379)
-        self._user = f"{where.username}:{where.password}@" if where.username else ""
+        url = urlsplit(upstream_url)
+        self._upstream = (url.hostname or "127.0.0.1", url.port or 6379)
+        self._user = f"{url.username}:{url.password}@" if url.username else ""
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
         self._fates: list[ReplyAction] = []
@@ -64,16 +67,16 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
-        """Where clients connect to."""
+        """The URL that clients connect to."""
         assert self._server is not None
         return f"redis://{self._user}127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
 
     def set_next_actions(self, *fates: ReplyAction) -> None:
-        """Decides over the replies to come, in order; those after them pass."""
+        """Sets the actions for the next replies, in order; for the replies after them `reply_action` decides."""
         self._fates = list(fates)
 
     def cut(self, *, orphan: bool = False) -> None:
-        """Resets every client's connection now; with `orphan`, Redis' side of it stays open."""
+        """Resets every client's connection now; with `orphan`, Redis' side stays open."""
         for pair in list(self._pairs):
             self._cut(pair, orphan=orphan)
 
@@ -107,8 +110,8 @@ class FaultProxy:
     async def _requests(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
-                if found := SETNAME.search(chunk):
-                    pair.name = found[1].decode()
+                if match := SETNAME.search(chunk):
+                    pair.name = match[1].decode()
                 elif pair.name and self.should_cut(pair.name):
                     self._cut(pair, orphan=False)
                     return
@@ -136,14 +139,14 @@ class FaultProxy:
             self._pairs.discard(pair)
 
     def _fate(self, name: str) -> ReplyAction:
-        """What comes before a connection has said its name passes: that its user may log in."""
+        """Returns the action for the next reply. Until a connection has a name, replies pass: its user logs in."""
         if not name:
             return ReplyAction.PASS
         return self._fates.pop(0) if self._fates else self.reply_action(name)
 
     @staticmethod
     async def _whole_reply(reader: asyncio.StreamReader) -> bytes:
-        """Reads until no reply is half read: Redis 6.2 writes the reply of a script in pieces."""
+        """Reads until no reply is incomplete: Redis 6.2 writes the reply of a script in pieces."""
         parser, data = hiredis.Reader(), b""
         while chunk := await reader.read(CHUNK_BYTES):
             data += chunk
@@ -156,7 +159,9 @@ class FaultProxy:
     def _cut(self, pair: _Pair, *, orphan: bool) -> None:
         if not pair.client.transport.is_closing():
             sock = pair.client.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an orderly end
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # a reset, not an orderly close
         pair.client.transport.abort()
         if not orphan:
             pair.server.close()

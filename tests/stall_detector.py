@@ -1,4 +1,4 @@
-"""Notices when the machine stands still: what a test measures meanwhile says nothing of what it is to measure."""
+"""Detects stalls of the machine, during which the time measurements of a test are meaningless."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ STEP_S = 0.01
 
 
 class StallDetector:
-    """Watches while its block runs; `longest_s` is how much later than asked for a sleep has ended at most."""
+    """Sleeps repeatedly in a thread while the block runs; `longest_s` is the longest delay of the end of a sleep."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
-        self._over = threading.Event()
-        self._watching = threading.Thread(target=self._watch, name="stillness", daemon=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._measure, name="stall detector", daemon=True)
 
     def __enter__(self) -> Self:
-        self._watching.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._over.set()
-        self._watching.join()
+        self._stop.set()
+        self._thread.join()
 
-    def _watch(self) -> None:
-        while not self._over.is_set():
-            began = time.monotonic()
+    def _measure(self) -> None:
+        while not self._stop.is_set():
+            start = time.monotonic()
             time.sleep(STEP_S)
-            self.longest_s = max(self.longest_s, time.monotonic() - began - STEP_S)
+            self.longest_s = max(self.longest_s, time.monotonic() - start - STEP_S)

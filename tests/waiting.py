@@ -1,4 +1,4 @@
-"""Waiting for a condition: the one place in the tests that sleeps."""
+"""Waiting for a condition, by polling."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ async def wait_until(
     timeout_s: float = 10.0,
     poll_s: float = 0.005,
 ) -> None:
-    """Returns as soon as the condition holds; fails the test, saying what it waited for, when it never does.
+    """Returns as soon as the condition holds. Raises AssertionError if it does not hold within `timeout_s`.
 
-    `what` is asked at the end if it is a function, so that it can tell what was there instead. How often it was looked
-    tells whether the machine stood still.
+    `what` describes the condition in the error; a function is called at the end, so that it can describe the actual
+    state. The error contains the number of polls, which shows whether the machine had stalled.
     """
-    until, looks = time.monotonic() + timeout_s, 0
+    until, polls = time.monotonic() + timeout_s, 0
     while True:
-        found = condition()
-        if await found if inspect.isawaitable(found) else found:
+        result = condition()
+        if await result if inspect.isawaitable(result) else result:
             return
-        looks += 1
+        polls += 1
         if time.monotonic() > until:
-            aim = what if isinstance(what, str) else what()
-            raise AssertionError(f"waited {timeout_s} s in vain until {aim} (looked {looks} times)")
+            description = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {timeout_s} s: {description} (polled {polls} times)")
         await asyncio.sleep(poll_s)

@@ -1,4 +1,4 @@
-"""A gateway with a null worker behind it, and processes of a test's own, as the tests of a gateway have them."""
+"""The fixtures of the gateway tests, and the selection of the tests with frameworks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["cluster", "fake_heartbeat", "served"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the frameworks, whose environment takes minutes, to those who ask for them with `-m frameworks`."""
+    """Deselects the tests with frameworks unless `-m frameworks` selects them: their environment takes minutes."""
     if "frameworks" in config.getoption("markexpr"):
         return
-    left = [item for item in items if item.get_closest_marker("frameworks") is not None]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
+    deselected = [item for item in items if item.get_closest_marker("frameworks") is not None]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in deselected]

@@ -1,4 +1,4 @@
-"""A crowd of clients: each sends texts of its own and proves by the vectors that the answer is for them."""
+"""Concurrent clients: each sends unique texts and checks by the vectors that the answer belongs to them."""
 
 from __future__ import annotations
 
@@ -16,56 +16,65 @@ from tests import plain_http
 from tests.integration.gateway.gateway_cluster import log_lines, null_vector
 from tests.processes import Program
 
-PATIENCE_S = 45.0
+EXTRA_S = 45.0
+"""Time after the deadline until a request counts as hanging."""
 INPUTS = re.compile(r"^redbatch_inputs_total (\S+)$", re.MULTILINE)
 
 
-def is_result_for(answered: InferenceResult, texts: Sequence[str]) -> bool:
-    """Whether these are the vectors of these texts, bit for bit and in order."""
-    return b"".join(each.data for each in answered.parts if isinstance(each, Vectors)) == b"".join(
+def is_result_for(result: InferenceResult, texts: Sequence[str]) -> bool:
+    """Whether a result consists of the vectors of these texts, bit for bit and in order."""
+    return b"".join(each.data for each in result.parts if isinstance(each, Vectors)) == b"".join(
         map(null_vector, texts)
     )
 
 
 @dataclass
 class ClientPool:
-    """Sends `requests` in all over some dispatchers, at most `at_once` in flight; `inputs` of each in turn."""
+    """Sends requests to dispatchers in turn, each when an earlier one has ended.
+
+    Attributes:
+        num_requests: number of requests in total.
+        max_in_flight: maximum number of requests in flight.
+        request_sizes: numbers of inputs of requests, used in turn.
+        outcomes: number of requests by outcome.
+        num_sent_inputs: number of inputs that were sent.
+    """
 
     dispatchers: Sequence[Dispatcher]
-    requests: int
-    at_once: int
-    inputs: Sequence[int] = (1,)
+    num_requests: int
+    max_in_flight: int
+    request_sizes: Sequence[int] = (1,)
     timeout_ms: int = 60_000
     outcomes: Counter[str] = field(default_factory=Counter)
-    sent_inputs: int = 0
+    num_sent_inputs: int = 0
 
     async def run(self) -> None:
-        """Returns when every request has its outcome: ok, foreign (another's vector), or the code of its error."""
-        numbers = iter(range(self.requests))
+        """Sends all requests and counts outcomes: ok, foreign (a vector of another text), hangs, or an error code."""
+        numbers = iter(range(self.num_requests))
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.at_once, self.requests)):
+            for _ in range(min(self.max_in_flight, self.num_requests)):
                 group.create_task(self._client(numbers))
 
     async def _client(self, numbers: Iterator[int]) -> None:
         for number in numbers:
-            size = self.inputs[number % len(self.inputs)]
+            size = self.request_sizes[number % len(self.request_sizes)]
             texts = [f"{number}/{i}" for i in range(size)]
-            self.sent_inputs += size
+            self.num_sent_inputs += size
             self.outcomes[await self._outcome(self.dispatchers[number % len(self.dispatchers)], texts)] += 1
 
     async def _outcome(self, dispatcher: Dispatcher, texts: Sequence[str]) -> str:
         try:
-            async with asyncio.timeout(self.timeout_ms / 1000 + PATIENCE_S):
-                answered = await dispatcher.answer(InferenceRequest(tuple(texts), self.timeout_ms))
+            async with asyncio.timeout(self.timeout_ms / 1000 + EXTRA_S):
+                result = await dispatcher.answer(InferenceRequest(tuple(texts), self.timeout_ms))
         except RedbatchError as error:
             return error.code
         except TimeoutError:
             return "hangs"
-        return "ok" if is_result_for(answered, texts) else "foreign"
+        return "ok" if is_result_for(result, texts) else "foreign"
 
 
 def num_inputs_run(worker: Program) -> int:
-    """Returns how many inputs a worker's model has run, as its metrics tell."""
+    """Returns the number of inputs that a worker's model has run, from its metrics."""
     port = next(line["admin_port"] for line in log_lines(worker) if "admin_port" in line)
-    found = INPUTS.search(plain_http.get(f"http://127.0.0.1:{port}/metrics").text)
-    return int(float(found.group(1))) if found else 0
+    match = INPUTS.search(plain_http.get(f"http://127.0.0.1:{port}/metrics").text)
+    return int(float(match.group(1))) if match else 0

@@ -1,4 +1,4 @@
-"""A client for thousands of connections at once, over plain asyncio streams."""
+"""A client with thousands of concurrent connections, over plain asyncio streams."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import orjson
 
 from tests.integration.gateway.gateway_cluster import null_vector, vector_bytes
 
-OPENING = 256
+MAX_OPENING = 256
+"""Maximum number of connections that are being opened at a time."""
 
 
 def raise_open_files(number: int) -> None:
-    """Lets this process, and those that it starts, have so many files and connections open."""
+    """Raises the limit of open files, for this process and those that it starts, to `number` if it is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < number:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(number, hard), hard))
@@ -24,32 +25,32 @@ def raise_open_files(number: int) -> None:
 
 @dataclass
 class ClientConnection:
-    """One connection to a gateway, for one text."""
+    """One connection to a gateway, for one request with one text."""
 
     text: str
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     async def call(self) -> str:
-        """Sends the text; returns ok, foreign (another's vector), or the status."""
+        """Sends the request; returns ok, foreign (a vector of another text), nothing (no answer), or the status."""
         body = json.dumps({"text": self.text, "timeout_ms": 60_000}).encode()
-        head = f"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.writer.write(head.encode() + body)
+        request = f"POST /embed HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.writer.write(request.encode() + body)
         answer = await self.reader.read(-1)
         self.writer.close()
-        top, _, told = answer.partition(b"\r\n\r\n")
-        status = top.split(b" ", 2)[1].decode() if top else "nothing"
+        head, _, content = answer.partition(b"\r\n\r\n")
+        status = head.split(b" ", 2)[1].decode() if head else "nothing"
         if status != "200":
             return status
-        return "ok" if vector_bytes(orjson.loads(told)["embedding"]) == null_vector(self.text) else "foreign"
+        return "ok" if vector_bytes(orjson.loads(content)["embedding"]) == null_vector(self.text) else "foreign"
 
 
 async def connect(ports: Sequence[int], texts: Sequence[str]) -> list[ClientConnection]:
-    """Opens a connection for each text, over the ports in turn."""
-    authenticator = asyncio.Semaphore(OPENING)
+    """Opens a connection for each text, to the ports in turn."""
+    slots = asyncio.Semaphore(MAX_OPENING)
 
     async def one(number: int, text: str) -> ClientConnection:
-        async with authenticator:
+        async with slots:
             return ClientConnection(text, *await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]))
 
     return await asyncio.gather(*(one(number, text) for number, text in enumerate(texts)))

@@ -1,4 +1,4 @@
-"""Requests that are cancelled at any moment never cost another request its own answer."""
+"""A cancelled request never takes the answer of another request, whenever it is cancelled."""
 
 from __future__ import annotations
 
@@ -24,67 +24,69 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.redis
 
 
-async def names(raw: redis.asyncio.Redis, gateway: str) -> list[str]:
-    """Returns the names of a gateway's connections."""
+async def connection_names(raw: redis.asyncio.Redis, gateway: str) -> list[str]:
+    """Returns the sorted names of a gateway's connections."""
     return sorted(each["name"] for each in await raw.client_list() if each["name"].startswith(f"gateway:{gateway}:"))
 
 
-async def test_cancelled_requests_leave_no_foreign_answers(
+async def test_cancelled_requests_cause_no_foreign_answers(
     cluster: GatewayCluster, start_dispatcher: StartDispatcher, proxy: FaultProxy, raw: redis.asyncio.Redis
 ) -> None:
-    """800 requests are cancelled after random times on a slow network; no other ever gets a vector that is not its own.
+    """If up to 400 of 800 requests are cancelled at random times on a slow network, no other gets a foreign vector.
 
-    A reply that a cancelled read has left on its connection would go to the next who reads there.
+    A reply that a cancelled read left on its connection would go to the next reader of that connection.
     """
     dispatcher = await start_dispatcher(proxy.url)
     await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     await ClientPool([dispatcher], 50, 50).run()
-    before = await names(raw, dispatcher.gateway)
-    dice = random.Random(7)
-    proxy.delay_s = lambda: dice.random() * 0.008
-    wrong: list[list[str]] = []
+    before = await connection_names(raw, dispatcher.gateway)
+    rng = random.Random(7)
+    proxy.delay_s = lambda: rng.random() * 0.008
+    foreign: list[list[str]] = []
 
     async def client(number: int) -> None:
         for turn in range(20):
-            texts = [f"{number} {turn} {i}" for i in range(dice.choice((1, 1, 40)))]
-            asked = asyncio.create_task(dispatcher.answer(InferenceRequest(tuple(texts), 20_000)))
+            texts = [f"{number} {turn} {i}" for i in range(rng.choice((1, 1, 40)))]
+            request = asyncio.create_task(dispatcher.answer(InferenceRequest(tuple(texts), 20_000)))
             if turn % 2:
-                asyncio.get_running_loop().call_later(dice.random() * 0.04, asked.cancel)
+                asyncio.get_running_loop().call_later(rng.random() * 0.04, request.cancel)
             with suppress(asyncio.CancelledError):
-                if not is_result_for(await asked, texts):
-                    wrong.append(texts)
+                if not is_result_for(await request, texts):
+                    foreign.append(texts)
 
     await asyncio.gather(*(client(number) for number in range(40)))
     proxy.delay_s = lambda: 0.0
     after = ClientPool([dispatcher], 200, 20)
     await after.run()
-    assert (wrong, after.outcomes) == ([], {"ok": 200})
+    assert (foreign, after.outcomes) == ([], {"ok": 200})
     assert dispatcher.in_flight == 0
-    assert await names(raw, dispatcher.gateway) == before
+    assert await connection_names(raw, dispatcher.gateway) == before
 
 
-async def test_every_waiter_is_free_after_cancels_in_the_same_tick(
+async def test_waiters_are_free_after_simultaneous_cancels(
     cluster: GatewayCluster, start_dispatcher: StartDispatcher, proxy: FaultProxy
 ) -> None:
-    """A request may be cancelled, or late, in the very moment in which its submit is answered."""
+    """If requests are cancelled or expire in the tick in which their submit is answered, all waiters become free."""
     dispatcher = await start_dispatcher(proxy.url)
     await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     free = len(dispatcher._replies._free_waiters)
-    dice = random.Random(3)
+    rng = random.Random(3)
     for _ in range(300):
-        asked = [asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), dice.randint(1, 4)))) for _ in range(3)]
+        requests = [
+            asyncio.create_task(dispatcher.answer(InferenceRequest(("a",), rng.randint(1, 4)))) for _ in range(3)
+        ]
         await asyncio.sleep(0)
-        asyncio.get_running_loop().call_later(dice.random() * 0.003, asked[0].cancel)
-        await asyncio.gather(*asked, return_exceptions=True)
+        asyncio.get_running_loop().call_later(rng.random() * 0.003, requests[0].cancel)
+        await asyncio.gather(*requests, return_exceptions=True)
     await wait_until(lambda: len(dispatcher._replies._free_waiters) == free, "all waiters are free")
 
 
-async def test_a_cancel_is_not_kept_waiting_by_new_requests(
+async def test_new_requests_do_not_delay_a_cancel(
     cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis
 ) -> None:
-    """While requests come without end, the entry of one that is cancelled still goes at once."""
+    """While requests arrive continuously, the entry of a cancelled request is removed from the lane within 5 s."""
     dispatcher = await start_dispatcher(worker_grace_s=60)
     worker = await cluster.start_worker()
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
@@ -97,26 +99,26 @@ async def test_a_cancel_is_not_kept_waiting_by_new_requests(
         return any(b"first" in fields[b"body"] for _, fields in rows)
 
     await wait_until(has_first, "the request is in the queue")
-    load = asyncio.create_task(_without_end(dispatcher))
-    await wait_until(lambda: dispatcher.in_flight > 200, "requests come")
+    load = asyncio.create_task(_send_continuously(dispatcher))
+    await wait_until(lambda: dispatcher.in_flight > 200, "requests are in flight")
     first.cancel()
 
-    async def gone() -> bool:
+    async def is_removed() -> bool:
         return not await has_first()
 
-    await wait_until(gone, "it is taken back", timeout_s=5)
+    await wait_until(is_removed, "the entry is removed", timeout_s=5)
     load.cancel()
     with suppress(asyncio.CancelledError):
         await load
 
-    async def empty() -> bool:
+    async def is_empty() -> bool:
         return int(await raw.xlen(lane)) == 0
 
-    await wait_until(empty, "all is taken back")
+    await wait_until(is_empty, "all entries are removed")
 
 
-async def _without_end(dispatcher: Dispatcher) -> None:
-    """Begins a request in each turn of the event loop; all end when it does."""
+async def _send_continuously(dispatcher: Dispatcher) -> None:
+    """Starts a request in each tick of the event loop; all end with this coroutine."""
 
     async def one() -> None:
         with suppress(RedbatchError):
@@ -128,18 +130,18 @@ async def _without_end(dispatcher: Dispatcher) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("turns", range(12))
-async def test_a_cancel_is_never_taken_for_an_answer(queue: QueueConnections, keys: Keys, turns: int) -> None:
-    """Whatever a call is at when it is cancelled, even the very end of its sending: it ends, and at once.
+@pytest.mark.parametrize("ticks", range(12))
+async def test_a_cancelled_call_ends_at_once(queue: QueueConnections, keys: Keys, ticks: int) -> None:
+    """A blocking call that is cancelled in any of its stages, even at the end of its sending, is cancelled within 1 s.
 
-    Else a gateway that stops would wait for a task that goes on for ever.
+    Otherwise a stopping gateway would wait for a task that never ends.
     """
     connection = queue.connection("cancelled")
     await connection.call("ECHO", "x")
-    popping = asyncio.create_task(connection.pop(keys.reply("r"), 2))
-    for _ in range(turns):
+    pop = asyncio.create_task(connection.pop(keys.reply("r"), 2))
+    for _ in range(ticks):
         await asyncio.sleep(0)
-    popping.cancel()
-    done, _ = await asyncio.wait([popping], timeout=1)
+    pop.cancel()
+    done, _ = await asyncio.wait([pop], timeout=1)
     assert done
-    assert popping.cancelled()
+    assert pop.cancelled()

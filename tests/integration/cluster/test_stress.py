@@ -1,4 +1,4 @@
-"""The reply path under stress: what is lost on the way is found again, and hardly anything runs twice."""
+"""The reply path under stress: lost replies are recovered, and hardly any input runs twice."""
 
 from __future__ import annotations
 
@@ -22,131 +22,146 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
-EVERY_S = 0.25
-MAX_RUNS = 1.1
-LOST = 0.01
-Harm = Callable[[], Awaitable[object]]
+INTERVAL_S = 0.25
+MAX_RUNS_PER_INPUT = 1.1
+FAULT_RATIO = 0.01
+Fault = Callable[[], Awaitable[object]]
 
 
-def sizes(few: int, many: int) -> list[Any]:
-    """A number of requests for every run of the suite, and one for the thorough one (`pytest -m slow`)."""
-    return [few, pytest.param(many, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+def request_counts(usual: int, thorough: int) -> list[Any]:
+    """Returns a number of requests for every run of the suite, and one for the thorough run (`pytest -m slow`)."""
+    return [usual, pytest.param(thorough, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 
 
 @asynccontextmanager
-async def repeatedly(harm: Harm, pool: ClientPool, every_s: float = EVERY_S) -> AsyncIterator[list[float]]:
-    """Does harm at regular times, and first when a quarter of the pool has its answer, however fast that is.
+async def inject_repeatedly(
+    fault: Fault, pool: ClientPool, interval_s: float = INTERVAL_S
+) -> AsyncIterator[list[float]]:
+    """Injects a fault at regular intervals, first when a quarter of the requests have been answered.
 
-    Yields the list of the times at which it was done.
+    Yields the list of the times of the faults, which grows while the block runs.
     """
-    done: list[float] = []
-    enough = asyncio.Event()
+    times: list[float] = []
+    stop = asyncio.Event()
 
     async def run() -> None:
         await wait_until(
-            lambda: pool.outcomes.total() >= pool.requests / 4 or enough.is_set(),
-            "a quarter is answered",
+            lambda: pool.outcomes.total() >= pool.num_requests / 4 or stop.is_set(),
+            "a quarter of the requests is answered",
             timeout_s=60,
         )
-        while not enough.is_set():
-            await harm()
-            done.append(time.monotonic())
+        while not stop.is_set():
+            await fault()
+            times.append(time.monotonic())
             with suppress(TimeoutError):
-                await asyncio.wait_for(enough.wait(), every_s)
+                await asyncio.wait_for(stop.wait(), interval_s)
 
     task = asyncio.create_task(run())
     try:
-        yield done
+        yield times
     finally:
-        enough.set()
+        stop.set()
         await task
 
 
-async def survive(
-    cluster: GatewayCluster, pool: ClientPool, raw: redis.asyncio.Redis, harm: Harm, every_s: float = EVERY_S
+async def run_with_faults(
+    cluster: GatewayCluster, pool: ClientPool, raw: redis.asyncio.Redis, fault: Fault, interval_s: float = INTERVAL_S
 ) -> None:
-    """Sends the pool's requests while harm is done, and checks that none of them has noticed."""
+    """Runs the clients while faults are injected. Raises AssertionError if a request fails or inputs run too often."""
     workers = await asyncio.gather(*(cluster.start_worker() for _ in range(2)))
-    await wait_until(lambda: all(not each.monitor.missing() for each in pool.dispatchers), "the workers are seen")
-    began = time.monotonic()
-    async with repeatedly(harm, pool, every_s) as done:
+    await wait_until(
+        lambda: all(not each.monitor.missing() for each in pool.dispatchers), "the gateways see the workers"
+    )
+    start = time.monotonic()
+    async with inject_repeatedly(fault, pool, interval_s) as times:
         await pool.run()
-    took = time.monotonic() - began
-    runs = sum(map(num_inputs_run, workers)) / pool.sent_inputs
-    sys.stdout.write(f"{pool.requests} in {took:.1f} s, harm done {len(done)} times, {runs:.4f} runs per input\n")
-    assert pool.outcomes == {"ok": pool.requests}
-    assert done, "harm was done"
-    assert runs <= MAX_RUNS
-    await wait_until(lambda: _empty(raw, cluster.keys), "nothing is left in the queue")
+    took = time.monotonic() - start
+    runs = sum(map(num_inputs_run, workers)) / pool.num_sent_inputs
+    sys.stdout.write(f"{pool.num_requests} in {took:.1f} s, {len(times)} faults, {runs:.4f} runs per input\n")
+    assert pool.outcomes == {"ok": pool.num_requests}
+    assert times, "no fault was injected"
+    assert runs <= MAX_RUNS_PER_INPUT
+    await wait_until(lambda: _is_empty(raw, cluster.keys), "the queue is empty")
     assert [each.in_flight for each in pool.dispatchers] == [0] * len(pool.dispatchers)
 
 
-async def _empty(raw: redis.asyncio.Redis, keys: Keys) -> bool:
+async def _is_empty(raw: redis.asyncio.Redis, keys: Keys) -> bool:
     return int(await raw.xlen(keys.lanes[0])) == 0
 
 
-def killer(raw: redis.asyncio.Redis, gateways: Iterable[str]) -> Harm:
-    """Returns what closes every connection of some gateways, as Redis itself would."""
-    beginnings = tuple(f"gateway:{gateway}:" for gateway in gateways)
+def connection_killer(raw: redis.asyncio.Redis, gateways: Iterable[str]) -> Fault:
+    """Returns a fault: Redis closes every connection of some gateways."""
+    prefixes = tuple(f"gateway:{gateway}:" for gateway in gateways)
 
     async def kill() -> None:
-        ids = [each["id"] for each in await raw.client_list() if each["name"].startswith(beginnings)]
+        ids = [each["id"] for each in await raw.client_list() if each["name"].startswith(prefixes)]
         async with raw.pipeline(transaction=False) as pipe:
             for each in ids:
                 pipe.execute_command("CLIENT", "KILL", "ID", each)
-            await pipe.execute(raise_on_error=False)  # one may have gone meanwhile
+            await pipe.execute(raise_on_error=False)  # one may have been closed already
 
     return kill
 
 
-@pytest.mark.parametrize("at_once", [6, 100], ids=["own-key", "bell"])
-@pytest.mark.parametrize("requests", sizes(2_500, 25_000))
-async def test_killed_connections_lose_nothing(
-    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis, requests: int, at_once: int
+@pytest.mark.parametrize("max_in_flight", [6, 100], ids=["own-key", "bell"])
+@pytest.mark.parametrize("num_requests", request_counts(2_500, 25_000))
+async def test_killed_connections_lose_no_request(
+    cluster: GatewayCluster,
+    start_dispatcher: StartDispatcher,
+    raw: redis.asyncio.Redis,
+    num_requests: int,
+    max_in_flight: int,
 ) -> None:
-    """All connections of both gateways are closed every 250 ms, in whatever they are."""
+    """If all connections of both gateways are closed every 250 ms, idle or in use, each request gets its vectors."""
     dispatchers = [await start_dispatcher(), await start_dispatcher()]
-    pool = ClientPool(dispatchers, requests, at_once, inputs=(1, 1, 1, 1, 40))
-    await survive(cluster, pool, raw, killer(raw, [each.gateway for each in dispatchers]))
+    pool = ClientPool(dispatchers, num_requests, max_in_flight, request_sizes=(1, 1, 1, 1, 40))
+    await run_with_faults(cluster, pool, raw, connection_killer(raw, [each.gateway for each in dispatchers]))
 
 
-@pytest.mark.parametrize("at_once", [6, 100], ids=["own-key", "bell"])
-@pytest.mark.parametrize("requests", sizes(1_500, 12_500))
-async def test_dropped_replies_lose_nothing(
+@pytest.mark.parametrize("max_in_flight", [6, 100], ids=["own-key", "bell"])
+@pytest.mark.parametrize("num_requests", request_counts(1_500, 12_500))
+async def test_lost_replies_lose_no_request(
     cluster: GatewayCluster,
     start_dispatcher: StartDispatcher,
     proxy: FaultProxy,
     raw: redis.asyncio.Redis,
-    requests: int,
-    at_once: int,
+    num_requests: int,
+    max_in_flight: int,
 ) -> None:
-    """A network that, once in a hundred replies, swallows it, resets the connection, or leaves Redis with a dead one.
+    """If one reply of Redis in a hundred is dropped, reset or leaves Redis' side open, each request gets its vectors.
 
-    Which replies it is depends on nothing: what is repeated may be lost again, and is not always.
+    The replies are chosen at random, independently of each other: a repeated call may lose its reply again.
     """
-    dice = random.Random(requests + at_once)
-    fates = (ReplyAction.DROP, ReplyAction.CUT, ReplyAction.ORPHAN)
+    rng = random.Random(num_requests + max_in_flight)
+    faults = (ReplyAction.DROP, ReplyAction.CUT, ReplyAction.ORPHAN)
 
-    async def lose() -> None:
+    async def lose_replies() -> None:
         proxy.set_next_actions(
-            *(dice.choice(fates) if dice.random() < LOST else ReplyAction.PASS for _ in range(2_000))
+            *(rng.choice(faults) if rng.random() < FAULT_RATIO else ReplyAction.PASS for _ in range(2_000))
         )
 
     pool = ClientPool(
-        [await start_dispatcher(proxy.url, redis_timeout_s=0.3)], requests, at_once, inputs=(1, 1, 1, 40)
+        [await start_dispatcher(proxy.url, redis_timeout_s=0.3)],
+        num_requests,
+        max_in_flight,
+        request_sizes=(1, 1, 1, 40),
     )
-    await survive(cluster, pool, raw, lose)
+    await run_with_faults(cluster, pool, raw, lose_replies)
 
 
-@pytest.mark.parametrize("at_once", [6, 40], ids=["own-key", "bell"])
-@pytest.mark.parametrize("requests", sizes(2_000, 12_500))
-async def test_flushed_data_loses_nothing(
-    cluster: GatewayCluster, start_dispatcher: StartDispatcher, raw: redis.asyncio.Redis, requests: int, at_once: int
+@pytest.mark.parametrize("max_in_flight", [6, 40], ids=["own-key", "bell"])
+@pytest.mark.parametrize("num_requests", request_counts(2_000, 12_500))
+async def test_flushed_data_loses_no_request(
+    cluster: GatewayCluster,
+    start_dispatcher: StartDispatcher,
+    raw: redis.asyncio.Redis,
+    num_requests: int,
+    max_in_flight: int,
 ) -> None:
-    """All data of Redis vanishes in the middle; the gateways hold what they were asked, and submit it again.
+    """If all data of Redis is deleted repeatedly, the gateways submit their requests again, and each gets its vectors.
 
-    What was in flight then may run twice, so that is kept small against the whole.
+    Requests in flight at a deletion may run twice, so these are few in comparison with the total.
     """
     dispatchers = [await start_dispatcher(), await start_dispatcher()]
-    pool = ClientPool(dispatchers, requests, at_once, inputs=(1, 1, 1, 2))
-    await survive(cluster, pool, raw, raw.flushall, every_s=0.4 if requests < 10_000 else 1.0)
+    pool = ClientPool(dispatchers, num_requests, max_in_flight, request_sizes=(1, 1, 1, 2))
+    await run_with_faults(cluster, pool, raw, raw.flushall, interval_s=0.4 if num_requests < 10_000 else 1.0)

@@ -1,1 +1,1 @@
-"""Functions that these tests serve, and what they see of them."""
+"""Tests of workers that serve a user's function, and the functions that these tests serve."""

@@ -1,4 +1,4 @@
-"""Functions that misbehave when they are told to, and one that gives arrays."""
+"""Functions that misbehave on special inputs or arguments, and one that returns arrays."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from gpuworker.functions import InputRefusedError, VectorizedFunction
 
 
 class Echo(VectorizedFunction):
-    """Gives back what it is given, with how many were in its batch; does what a text tells it to."""
+    """Returns each input with the size of its batch; some texts make it fail or return wrong results.
+
+    Args:
+        batch_s: duration of a batch.
+        deadly: an input that kills the process.
+        dies_in: the method in which that input kills it.
+    """
 
     def __init__(self, batch_s: float = 0.0, deadly: str = "", dies_in: str = "") -> None:
         self._batch_s = batch_s
         self._deadly, self._dies_in = deadly, dies_in
 
     def preprocess(self, value: Any) -> Any:  # noqa: ANN401
-        """Refuses what asks for it, or dies of it."""
+        """Refuses "!refuse", fails on "!preprocess", and dies on the deadly input if that is configured."""
         if self._dies_in == "preprocess" and value == self._deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         if value == "!refuse":
@@ -32,7 +38,7 @@ class Echo(VectorizedFunction):
         return value
 
     def transform(self, values: Sequence[Any]) -> list[Any]:
-        """Fails, or dies, on values that say so."""
+        """Fails on "!transform", returns too few results for "!less", and dies on the deadly input if configured."""
         time.sleep(self._batch_s)
         if "!transform" in values:
             raise RuntimeError("cannot compute this")
@@ -41,7 +47,7 @@ class Echo(VectorizedFunction):
         return [[value, len(values)] for value in values if value != "!less"]
 
     def postprocess(self, result: Any) -> Any:  # noqa: ANN401
-        """Returns what JSON cannot hold, where that is asked for, or far too much."""
+        """Returns an object that JSON cannot contain for "!postprocess", and 40 MiB for "!long"."""
         if result[0] == "!postprocess":
             return object()
         if result[0] == "!long":
@@ -50,40 +56,40 @@ class Echo(VectorizedFunction):
 
 
 class Outer(VectorizedFunction):
-    """Gives the outer product of a list of numbers with itself, as an array."""
+    """Returns the outer product of a list of numbers with itself, as an array."""
 
     def transform(self, values: Sequence[Any]) -> Any:  # noqa: ANN401
-        """Computes all of them at once, as an array of shape (n, numbers, numbers)."""
+        """Computes all products as one array of shape (n, numbers, numbers)."""
         rows = np.asarray(values, dtype=np.float32)
         return rows[:, :, None] * rows[:, None, :]
 
 
 class Incomplete:
-    """Has no transform."""
+    """Has no `transform` and no `postprocess`."""
 
     def preprocess(self, value: Any) -> Any:  # noqa: ANN401
-        """Returns it."""
+        """Returns the value."""
         return value
 
 
-class Unmakeable(Outer):
-    """Cannot be made."""
+class FailingConstructor(Outer):
+    """Its constructor raises an error with a message of two lines."""
 
     def __init__(self) -> None:
         raise OSError("there are no weights\nanywhere")
 
 
 class Forking(VectorizedFunction):
-    """Computes in processes that it forks, as a pool does, and says which process is the engine."""
+    """Computes squares in a pool of forked processes, and returns the engine's pid with each."""
 
     def __init__(self) -> None:
         self._pool = multiprocessing.get_context("fork").Pool(2)
 
     def transform(self, values: Sequence[Any]) -> list[list[int]]:
-        """Squares the values in the pool."""
-        return [[square, os.getpid()] for square in self._pool.map(square_of, values)]
+        """Computes the squares in the pool."""
+        return [[result, os.getpid()] for result in self._pool.map(square, values)]
 
 
-def square_of(value: int) -> int:
-    """Returns a square."""
+def square(value: int) -> int:
+    """Returns the square of a value."""
     return value * value

@@ -1,4 +1,4 @@
-"""A function of the user's own behind POST /predict: a real gateway, a real worker, and the example in docs."""
+"""A user's function behind POST /predict, with a real gateway and a real worker, and the example in docs."""
 
 from __future__ import annotations
 
@@ -26,100 +26,100 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs/examples"
-KINDS = "tests.integration.functions.function_models"
+MODELS = "tests.integration.functions.function_models"
 
 
 @pytest_asyncio.fixture
 async def cluster(
     redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
-    """Processes of the test's own, which find these tests and the examples."""
+    """A cluster around the test's queue, whose processes can import these tests and the examples."""
     async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
         cluster = GatewayCluster(processes, redis_url, queue_name)
         cluster.environment["PYTHONPATH"] = f"{ROOT}:{EXAMPLES}"
         yield cluster
 
 
-async def served(cluster: GatewayCluster, name: str, **settings: object) -> GatewayProcess:
-    """Starts a gateway and a worker with a function; returns when both are ready."""
+async def start(cluster: GatewayCluster, name: str, **settings: object) -> GatewayProcess:
+    """Starts a gateway and a worker with a model; returns when both are ready."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker(name, **settings))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
 
-def asked(gateway: GatewayProcess, body: object) -> httpx.Response:
-    """Asks for a prediction."""
+def predict(gateway: GatewayProcess, body: object) -> httpx.Response:
+    """Sends a request to /predict."""
     return plain_http.post(f"{gateway.url}/predict", json=body, timeout=60)
 
 
-async def test_any_json_goes_in_and_comes_out(cluster: GatewayCluster) -> None:
-    """Null, nested lists, long texts and numbers: one by one, and many in their order."""
-    gateway = await served(cluster, f"{KINDS}:Echo")
+async def test_inputs_and_outputs_are_any_json(cluster: GatewayCluster) -> None:
+    """Null, booleans, numbers, long texts and nested values come back unchanged, one by one and many in order."""
+    gateway = await start(cluster, f"{MODELS}:Echo")
     values: list[Any] = [None, True, 7, -1.5, "", "é \U0001f600", [], {}, {"a": [1, {"b": None}]}, "x" * 10_000]
     for value in values:
-        answer = asked(gateway, {"input": value})
+        answer = predict(gateway, {"input": value})
         assert (answer.status_code, answer.json()) == (200, {"output": [value, 1]})
-    many = values + list(range(200))
-    answer = asked(gateway, {"inputs": many})
-    assert [output[0] for output in answer.json()["outputs"]] == many
+    mixed = values + list(range(200))
+    answer = predict(gateway, {"inputs": mixed})
+    assert [output[0] for output in answer.json()["outputs"]] == mixed
     assert int(answer.headers["x-batch-size"]) > 1
-    assert asked(gateway, {"inputs": [5], "timeout_ms": 5000, "priority": "bulk"}).json() == {"outputs": [[5, 1]]}
+    assert predict(gateway, {"inputs": [5], "timeout_ms": 5000, "priority": "bulk"}).json() == {"outputs": [[5, 1]]}
 
 
-async def test_what_cannot_be_computed_fails_alone(cluster: GatewayCluster) -> None:
-    """Whichever of the three methods raises, its neighbours in the batch have their outputs."""
-    gateway = await served(cluster, f"{KINDS}:Echo", model_args='{"batch_s": 0.05}')
+async def test_an_input_that_fails_does_not_fail_its_batch(cluster: GatewayCluster) -> None:
+    """If any of the three methods raises for an input, the other inputs of the batch get their outputs."""
+    gateway = await start(cluster, f"{MODELS}:Echo", model_args='{"batch_s": 0.05}')
     bad = {"!refuse": 400, "!preprocess": 500, "!transform": 500, "!less": 500, "!postprocess": 500, "!long": 500}
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
-        wanted = [*bad, *range(40)]
+        inputs = [*bad, *range(40)]
         answers = await asyncio.gather(
-            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in wanted)
+            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
         )
     assert [each.status_code for each in answers] == [*bad.values(), *[200] * 40]
     assert [each.json()["output"][0] for each in answers[len(bad) :]] == list(range(40))
     assert error_of(answers[0])["message"] == "Not this one."
     assert error_of(answers[1])["message"] == "The model failed on this input (RuntimeError)."
     assert "40 MiB" in error_of(answers[5])["message"]
-    answer = asked(gateway, {"inputs": [1, "!refuse", 2, "!transform"], "on_error": "null"}).json()
+    answer = predict(gateway, {"inputs": [1, "!refuse", 2, "!transform"], "on_error": "null"}).json()
     assert [output and output[0] for output in answer["outputs"]] == [1, None, 2, None]
     assert [(each["index"], each["code"]) for each in answer["errors"]] == [(1, "invalid_request"), (3, "input_failed")]
-    assert asked(gateway, {"inputs": [1, "!refuse"]}).status_code == 400
+    assert predict(gateway, {"inputs": [1, "!refuse"]}).status_code == 400
 
 
-@pytest.mark.parametrize("where", ["preprocess", "transform"])
-async def test_an_input_that_kills_the_engine_fails_alone(cluster: GatewayCluster, where: str) -> None:
-    """At the third attempt, in its batch or before; those that ran beside it are answered all the same."""
-    args = f'{{"batch_s": 0.1, "deadly": "!kill", "dies_in": "{where}"}}'
-    gateway = await served(cluster, f"{KINDS}:Echo", model_args=args, max_dead_letters=0)
+@pytest.mark.parametrize("method", ["preprocess", "transform"])
+async def test_an_input_that_kills_the_engine_fails_only_itself(cluster: GatewayCluster, method: str) -> None:
+    """An input that kills the engine, before or in its batch, fails at the third attempt; others get outputs."""
+    args = f'{{"batch_s": 0.1, "deadly": "!kill", "dies_in": "{method}"}}'
+    gateway = await start(cluster, f"{MODELS}:Echo", model_args=args, max_dead_letters=0)
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
-        wanted = ["!kill", *range(20)]
+        inputs = ["!kill", *range(20)]
         answers = await asyncio.gather(
-            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in wanted)
+            *(client.post(f"{gateway.url}/predict", json={"input": each}) for each in inputs)
         )
     assert [each.status_code for each in answers] == [500, *[200] * 20]
     assert error_of(answers[0])["code"] == "input_failed"
 
 
-async def test_what_a_function_forks_does_not_outlive_its_engine(cluster: GatewayCluster) -> None:
-    """Its processes have the engine's socket open no longer: its death is noticed, and the next one serves."""
-    gateway = await served(cluster, f"{KINDS}:Forking")
+async def test_processes_that_a_function_forks_do_not_hide_the_engines_death(cluster: GatewayCluster) -> None:
+    """Forked processes do not keep the engine's socket open, so its death is detected, and the next engine serves."""
+    gateway = await start(cluster, f"{MODELS}:Forking")
     for _ in range(2):
-        [square, engine] = asked(gateway, {"input": 7}).json()["output"]
+        [square, engine] = predict(gateway, {"input": 7}).json()["output"]
         assert square == 49
         os.kill(engine, signal.SIGKILL)
-    assert asked(gateway, {"input": 8}).json()["output"][0] == 64
+    assert predict(gateway, {"input": 8}).json()["output"][0] == 64
 
 
-async def test_arrays_go_out_as_lists(cluster: GatewayCluster) -> None:
-    """An array of all results is as good as a list of them."""
-    gateway = await served(cluster, f"{KINDS}:Outer")
-    answer = asked(gateway, {"inputs": [[1, 2], [3, 4.5]]}).json()
+async def test_arrays_are_returned_as_lists(cluster: GatewayCluster) -> None:
+    """A function may return its results as one array instead of a list; they come out as lists."""
+    gateway = await start(cluster, f"{MODELS}:Outer")
+    answer = predict(gateway, {"inputs": [[1, 2], [3, 4.5]]}).json()
     assert answer["outputs"] == [[[1, 2], [2, 4]], [[9, 13.5], [13.5, 20.25]]]
 
 
-async def test_models_of_texts_and_functions_are_told_apart(cluster: GatewayCluster) -> None:
-    """Each says where it is to be asked instead."""
-    gateway = await served(cluster, f"{KINDS}:Outer")
+async def test_requests_for_embeddings_to_a_function_are_refused(cluster: GatewayCluster) -> None:
+    """The error of /embed and /tokenize names POST /predict."""
+    gateway = await start(cluster, f"{MODELS}:Outer")
     refused = gateway.embed({"text": "a"})
     assert (refused.status_code, "POST /predict" in error_of(refused)["message"]) == (400, True)
     refused = plain_http.post(f"{gateway.url}/tokenize", json={"inputs": "a"})
@@ -127,40 +127,41 @@ async def test_models_of_texts_and_functions_are_told_apart(cluster: GatewayClus
     assert "POST /predict" in refused.json()["error"]
 
 
-async def test_a_model_of_texts_says_where_it_is_asked(cluster: GatewayCluster) -> None:
-    """The null model has vectors and no outputs."""
-    gateway = await served(cluster, "null")
-    refused = asked(gateway, {"input": "a"})
+async def test_predictions_of_an_embedding_model_are_refused(cluster: GatewayCluster) -> None:
+    """The error of /predict names POST /embed, because the null model returns vectors and no outputs."""
+    gateway = await start(cluster, "null")
+    refused = predict(gateway, {"input": "a"})
     assert (refused.status_code, "POST /embed" in error_of(refused)["message"]) == (400, True)
 
 
 @pytest.mark.parametrize(
-    ("name", "model_args", "said"),
+    ("name", "model_args", "message"),
     [
         ("nowhere_at_all:Model", "", "there is no module nowhere_at_all: install it"),
-        (f"{KINDS}:Missing", "", "has no attribute 'Missing'"),
-        (f"{KINDS}:Incomplete", "", "has no transform, no postprocess"),
-        (f"{KINDS}:Unmakeable", "", "cannot be constructed: OSError: there are no weights"),
-        (f"{KINDS}:Outer", '{"size": 3}', "cannot be constructed: TypeError"),
+        (f"{MODELS}:Missing", "", "has no attribute 'Missing'"),
+        (f"{MODELS}:Incomplete", "", "has no transform, no postprocess"),
+        (f"{MODELS}:FailingConstructor", "", "cannot be constructed: OSError: there are no weights"),
+        (f"{MODELS}:Outer", '{"size": 3}', "cannot be constructed: TypeError"),
     ],
 )
-async def test_what_cannot_be_loaded_says_so_in_a_line(
-    cluster: GatewayCluster, name: str, model_args: str, said: str
+async def test_a_function_that_cannot_be_loaded_ends_the_worker(
+    cluster: GatewayCluster, name: str, model_args: str, message: str
 ) -> None:
-    """And the worker ends, with an exit code that is not 0."""
+    """The worker ends with exit code 2 and one line with the cause, without a traceback."""
     program = await cluster.processes.start("worker", "gpuworker", cluster.env(model=name, model_args=model_args))
     assert await program.wait_until_ended(timeout_s=30) == 2
-    assert said in program.output
+    assert message in program.output
     assert "Traceback" not in program.output
 
 
-async def test_the_example_is_right_and_faster_in_batches(cluster: GatewayCluster) -> None:
-    """The page's own program, as it is: it checks the squares and their order itself, and says how long each way took.
+async def test_the_example_is_correct_and_faster_in_batches(cluster: GatewayCluster) -> None:
+    """The example of the docs runs unchanged: it checks the squares and their order, and prints the time of each way.
 
-    One by one, 880 batches of one number sleep 0.61 s; in one request a few batches do not sleep a twentieth of that.
+    One by one, 880 batches of one number sleep 0.61 s in total; in one request a few batches sleep less than a
+    twentieth of that.
     """
-    gateway = await served(cluster, "squares:Squares", max_batch_size=1_000)
-    ran = await asyncio.to_thread(
+    gateway = await start(cluster, "squares:Squares", max_batch_size=1_000)
+    example = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-P", str(EXAMPLES / "squares.py"), gateway.url],
         capture_output=True,
@@ -168,11 +169,11 @@ async def test_the_example_is_right_and_faster_in_batches(cluster: GatewayCluste
         timeout=100,
         check=False,
     )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    told = re.findall(
-        r"^(one by one|each at once|in one request) +([\d.]+) s +([\d.]+) times as fast$", ran.stdout, re.MULTILINE
+    assert (example.returncode, example.stderr) == (0, "")
+    lines = re.findall(
+        r"^(one by one|each at once|in one request) +([\d.]+) s +([\d.]+) times as fast$", example.stdout, re.MULTILINE
     )
-    assert [name for name, _, _ in told] == ["one by one", "each at once", "in one request"]
-    one, _, many = (float(seconds) for _, seconds, _ in told)
+    assert [name for name, _, _ in lines] == ["one by one", "each at once", "in one request"]
+    one, _, many = (float(seconds) for _, seconds, _ in lines)
     assert one > 880 * 0.001 * math.log(2)
     assert many < one / 5

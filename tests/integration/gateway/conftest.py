@@ -1,4 +1,4 @@
-"""A gateway and a null worker for a whole module, and a house in which a test starts its own."""
+"""A gateway and a null worker for a whole module, and clusters whose processes a test starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READY_S = 20.0
 
 @pytest.fixture(scope="module")
 def served(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway with a null worker behind it, which the tests of a module share."""
+    """A gateway with a null worker behind it, shared by the tests of a module."""
     cluster = GatewayCluster(Processes(tmp_path_factory.mktemp("served")), redis_url, f"served-{uuid.uuid4().hex[:8]}")
 
     async def start() -> GatewayProcess:
@@ -48,28 +48,28 @@ def served(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 async def cluster(
     redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
-    """Processes of the test's own, around the test's queue."""
+    """A cluster around the test's queue, without processes."""
     async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
         yield GatewayCluster(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    """An HTTP client with as many connections as it needs."""
+    """An HTTP client with an unlimited number of connections."""
     async with plain_http.client(timeout=60, limits=httpx.Limits(max_connections=None)) as client:
         yield client
 
 
 @pytest_asyncio.fixture
 async def fake_heartbeat(queue: QueueConnections) -> None:
-    """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
+    """Sends one heartbeat of a worker that does not exist, so that gateways accept requests that no worker serves."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture
 def own_redis() -> Iterator[Server]:
-    """A Redis that the test may stop and start again, empty, on the same port."""
+    """A Redis that the test may stop and start; it starts empty, on the same port."""
     with Server() as server:
         yield server
 
@@ -78,6 +78,6 @@ def own_redis() -> Iterator[Server]:
 async def isolated_cluster(
     own_redis: Server, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
-    """Processes of the test's own, around a queue in the test's own Redis."""
-    async with Processes(tmp_path_factory.mktemp("far")) as processes:
+    """A cluster around a queue in `own_redis`, without processes."""
+    async with Processes(tmp_path_factory.mktemp("isolated")) as processes:
         yield GatewayCluster(processes, own_redis.url, queue_name)

@@ -1,4 +1,4 @@
-"""Gateways and workers as real processes, and what their clients need."""
+"""Gateways and workers as real processes around one queue, and helpers for their clients."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ REPEATS = 12
 
 
 def null_vector(text: str) -> bytes:
-    """Returns the vector that the null model makes of a text, as raw float32."""
+    """Returns the vector of a text by the null model, as raw float32."""
     digest = np.frombuffer(sha256(text.encode()).digest(), dtype=np.uint8)
     return np.tile(digest.astype("<f4") / np.float32(255), REPEATS).tobytes()
 
 
 def vector_bytes(vector: Sequence[float]) -> bytes:
-    """Returns a vector that was read from JSON, as raw float32."""
+    """Returns a vector of a JSON answer as raw float32."""
     return np.array(vector, dtype="<f4").tobytes()
 
 
 def has_vectors(answer: httpx.Response, texts: Sequence[str]) -> bool:
-    """Whether an answer holds the vector of each text, bit for bit and in order."""
+    """Whether an answer contains the null model's vector of each text, bit for bit and in order."""
     return answer.status_code == 200 and list(map(vector_bytes, answer.json()["embeddings"])) == list(
         map(null_vector, texts)
     )
 
 
 def error_of(answer: httpx.Response) -> dict[str, str]:
-    """Returns the error that an answer tells, which must be in the one shape and name the request."""
+    """Returns the error in an answer, which must have the schema of all errors and the id of the request."""
     body = answer.json()
     assert list(body) == ["error"]
     assert sorted(body["error"]) == ["code", "message", "request_id"]
@@ -52,7 +52,7 @@ def error_of(answer: httpx.Response) -> dict[str, str]:
 
 
 def log_lines(program: Program) -> list[dict[str, Any]]:
-    """Returns all that a program has logged; a line that is no JSON object fails the test."""
+    """Returns all log records of a program. Raises an error if a line is not a JSON object."""
     lines = [json.loads(line) for line in program.output.splitlines()]
     assert all(isinstance(line, dict) for line in lines)
     return lines
@@ -60,7 +60,7 @@ def log_lines(program: Program) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class GatewayProcess:
-    """One gateway process and where it listens."""
+    """One gateway process and its ports."""
 
     program: Program
     port: int
@@ -68,16 +68,16 @@ class GatewayProcess:
 
     @property
     def url(self) -> str:
-        """The main port."""
+        """The URL of the main port."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def admin(self) -> str:
-        """The admin port."""
+        """The URL of the admin port."""
         return f"http://127.0.0.1:{self.admin_port}"
 
     def embed(self, body: object, **headers: str) -> httpx.Response:
-        """Posts a body to /embed on a connection of its own; `x_timeout_ms` is the header X-Timeout-Ms."""
+        """Posts a body to /embed on a new connection; `x_timeout_ms` is the header X-Timeout-Ms."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return plain_http.post(f"{self.url}/embed", json=body, headers=named, timeout=60)
 
@@ -87,19 +87,19 @@ class GatewayProcess:
         return await client.post(f"{self.url}/embed", json={"text": text}, headers=named)
 
     def metric(self, name: str) -> float:
-        """Returns the value of a metric, which is named with its labels."""
+        """Returns the value of a metric; the name contains its labels, or the values are summed over them."""
         return metric(self.program, name)
 
     def errors(self, code: str, queue: str = "") -> float:
-        """Returns how many errors of a code it has counted, of a queue or before one was found."""
+        """Returns the number of errors with a code that the gateway has counted, for a queue or for none ("")."""
         return self.metric(f'redbatch_errors_total{{code="{code}",queue="{queue}"}}')
 
     def ready_workers(self, queue: str) -> float:
-        """Returns how many workers of a queue it knows to be ready."""
+        """Returns the number of ready workers of a queue in the gateway's metrics."""
         return self.metric(f'redbatch_workers{{queue="{queue}",state="ready"}}')
 
     def missing(self) -> list[str]:
-        """Returns what /readyz says is missing."""
+        """Returns the list `missing` of /readyz."""
         answer = plain_http.get(f"{self.url}/readyz")
         missing: list[str] = answer.json().get("missing", [])
         assert answer.status_code == (503 if missing else 200)
@@ -107,15 +107,15 @@ class GatewayProcess:
 
 
 class GatewayCluster:
-    """Starts what a test needs around one queue, and sees that none of it leaves anything behind.
+    """Starts gateways and workers around one queue, and checks that no key of the queue remains.
 
     Args:
-        processes: where they are started.
-        redis_url: the server.
-        queue: the name of the queue.
+        processes: starts the programs.
+        redis_url: URL of the Redis server.
+        queue: name of the queue.
 
     Attributes:
-        environment: more variables for every process.
+        environment: additional environment variables of every process.
     """
 
     def __init__(self, processes: Processes, redis_url: str, queue: str) -> None:
@@ -126,14 +126,14 @@ class GatewayCluster:
         self.environment: dict[str, str] = {}
 
     def env(self, **settings: object) -> dict[str, str]:
-        """Returns the environment of a process with these settings."""
+        """Returns the environment of a process with these settings, named as their fields: `drain_delay_s=3`."""
         common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
         common["all_queues"] = False  # the queues of other tests are in the same Redis
         named = {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
         return self.environment | named
 
     async def start_gateway(self, **settings: object) -> GatewayProcess:
-        """Starts a gateway; it listens, and may miss a worker."""
+        """Starts a gateway and waits until it listens; it need not be ready."""
         program = await self.processes.start("gateway", "api", self.env(**settings), is_listening)
         return gateway_of(program)
 
@@ -142,41 +142,41 @@ class GatewayCluster:
         return await self.processes.start("worker", "gpuworker", self.env(model=model, **settings), worker_is_ready)
 
     def check_leaks(self) -> None:
-        """Looks at what is left in the queue once everybody has gone."""
+        """Removes the queue's keys. Raises AssertionError if there were leaks; all processes must have ended."""
         with redis.Redis.from_url(self.redis_url, protocol=2) as client:
-            found = find_leaks(client, self.keys)
+            leaks = find_leaks(client, self.keys)
             remove(client, self.keys)
-        assert not found, f"left behind: {found}"
+        assert not leaks, f"left behind: {leaks}"
 
 
 def gateway_of(program: Program) -> GatewayProcess:
-    """Returns a gateway by what it has logged."""
-    said = next(line for line in log_lines(program) if line["msg"] == "gateway starts")
-    return GatewayProcess(program, said["port"], said["admin_port"])
+    """Returns the gateway of a program, with the ports that it has logged."""
+    record = next(line for line in log_lines(program) if line["msg"] == "gateway starts")
+    return GatewayProcess(program, record["port"], record["admin_port"])
 
 
 def metric(program: Program, name: str) -> float:
-    """Returns the value of a metric of a gateway or a worker, 0 if it has none.
+    """Returns the value of a metric of a gateway or a worker, or 0 if there is no such value.
 
-    It is named with its labels; without any, it is the sum over them.
+    The name contains the labels; without labels, the values are summed over them.
     """
     return metric_value(plain_http.get(metrics_url(program)).text, name)
 
 
 def metrics_url(program: Program) -> str:
-    """Returns where a gateway or a worker shows its metrics."""
+    """Returns the URL of the metrics of a gateway or a worker."""
     port = next(line["admin_port"] for line in log_lines(program) if "admin_port" in line)
     return f"http://127.0.0.1:{port}/metrics"
 
 
 def metric_value(page: str, name: str) -> float:
-    """Returns the value of a metric on a page, the sum over its labels if it is named without."""
+    """Returns the value of a metric on a page; if the name has no labels, the sum over them."""
     lines = page.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
 def is_listening(program: Program) -> bool:
-    """Whether a gateway has begun to accept connections."""
+    """Whether a gateway accepts connections."""
     if '"gateway starts"' not in program.output:
         return False
     try:
@@ -186,7 +186,7 @@ def is_listening(program: Program) -> bool:
 
 
 def worker_is_ready(program: Program) -> bool:
-    """Whether a worker has told its admin port's probe that it is ready."""
+    """Whether a worker's admin port reports that it is ready."""
     for line in log_lines(program):
         if "admin_port" in line:
             try:
@@ -197,11 +197,11 @@ def worker_is_ready(program: Program) -> bool:
 
 
 def exchange_bytes(port: int, sent: bytes, *, timeout_s: float = 10.0) -> bytes:
-    """Sends bytes to a port as they are and returns all that comes back until the other side closes."""
+    """Sends bytes to a port and returns everything received until the other side closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(sent)
         received = b""
-        with contextlib.suppress(ConnectionResetError):  # the other side did not read all that was sent
+        with contextlib.suppress(ConnectionResetError):  # the other side closed before it had read everything
             while chunk := connection.recv(65_536):
                 received += chunk
         return received

@@ -1,4 +1,4 @@
-"""Runs a program of the cluster with its wall clock put wrong by SHIFT_S seconds: `python -m ... ` with SHIFTED."""
+"""Runs the program SHIFTED_MODULE of the cluster with its wall clock shifted by SHIFT_S seconds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import runpy
 import sys
 import time
 
-NAME = "tests.integration.gateway.shifted_clock"
+MODULE = "tests.integration.gateway.shifted_clock"
 
 
 def main() -> None:
-    """Puts the clock wrong, says what it shows, and becomes the program."""
+    """Shifts the clock, writes the shifted and the correct time as a log line, and runs the program."""
     shift_s = float(os.environ["SHIFT_S"])
-    right, right_ns = time.time, time.time_ns
-    time.time = lambda: right() + shift_s
-    time.time_ns = lambda: right_ns() + int(shift_s * 1e9)
-    sys.stdout.write(json.dumps({"msg": "clock", "shown": time.time(), "right": right()}) + "\n")
+    true_time, true_time_ns = time.time, time.time_ns
+    time.time = lambda: true_time() + shift_s
+    time.time_ns = lambda: true_time_ns() + int(shift_s * 1e9)
+    sys.stdout.write(json.dumps({"msg": "clock", "shifted": time.time(), "true": true_time()}) + "\n")
     sys.stdout.flush()
-    runpy.run_module(os.environ["SHIFTED"], run_name="__main__", alter_sys=True)
+    runpy.run_module(os.environ["SHIFTED_MODULE"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Requests that are traced, from the client to the model."""
+"""Tests of traces, from the client to the model."""

@@ -1,4 +1,4 @@
-"""A gateway and a worker in the test's own process, and the spans that both make. The engine is a process as ever."""
+"""A gateway and a worker in the test's process, and the spans that both create; the engine is a separate process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shared.messages import Heartbeat
 from shared.process.tracing import create_tracing
 from shared.process.tracing.provider import create_bare_provider
 from tests import plain_http
-from tests.integration.gateway.gateway_cluster import GatewayCluster as Separate
+from tests.integration.gateway.gateway_cluster import GatewayCluster
 from tests.integration.queue.actors import Gateway as Actor
 from tests.integration.worker.worker_cluster import WorkerCluster
 from tests.processes import Processes
@@ -40,29 +40,29 @@ READY_S = 30.0
 
 @dataclass
 class TracedCluster:
-    """A served queue, a client of it, and all spans that have ended."""
+    """A queue with a gateway and a worker, an HTTP client, and all spans that have ended."""
 
     queue: str
     client: httpx.AsyncClient
     exporter: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """Returns the spans of that name that have ended, as they ended; `{}` in it stands for the queue."""
-        wanted = name.replace("{}", self.queue)
-        return [each for each in self.exporter.get_finished_spans() if each.name == wanted]
+        """Returns the ended spans with a name, in the order of their ends; `{}` in the name means the queue."""
+        full_name = name.replace("{}", self.queue)
+        return [each for each in self.exporter.get_finished_spans() if each.name == full_name]
 
-    async def all_named(self, name: str, n: int = 1) -> list[ReadableSpan]:
-        """Waits until so many spans of that name have ended, and returns them."""
+    async def wait_until_named(self, name: str, n: int = 1) -> list[ReadableSpan]:
+        """Waits until at least `n` spans with a name have ended, and returns them."""
         await wait_until(lambda: len(self.named(name)) >= n, f"{n} spans {name} have ended")
         return self.named(name)
 
-    def below(self, parent: ReadableSpan) -> dict[str, ReadableSpan]:
+    def children(self, parent: ReadableSpan) -> dict[str, ReadableSpan]:
         """Returns the children of a span, by name."""
-        of = [each for each in self.exporter.get_finished_spans() if each.parent is not None]
-        return {each.name: each for each in of if each.parent == parent.get_span_context()}
+        spans = [each for each in self.exporter.get_finished_spans() if each.parent is not None]
+        return {each.name: each for each in spans if each.parent == parent.get_span_context()}
 
     def provider(self, process: str) -> TracerProvider:
-        """Returns what makes the spans of a process."""
+        """Returns a provider that creates the spans of a process and stores them in the exporter."""
         provider = create_bare_provider(process)
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         return provider
@@ -73,9 +73,9 @@ StartTraced = Callable[..., Awaitable[TracedCluster]]
 
 @asynccontextmanager
 async def gateway(stage: TracedCluster, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
-    """Serves on a socket for as long as the block takes."""
-    own = QueueConnections(settings, settings.queue, "gateway:traced")
-    _, app = build_gateway(settings, own, None, create_tracing(stage.provider("gateway")))
+    """Runs a gateway on a listening socket while the block runs."""
+    connections = QueueConnections(settings, settings.queue, "gateway:traced")
+    _, app = build_gateway(settings, connections, None, create_tracing(stage.provider("gateway")))
     server = uvicorn.Server(uvicorn.Config(app, http=GatewayProtocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:
@@ -83,12 +83,12 @@ async def gateway(stage: TracedCluster, listen: socket.socket, settings: Gateway
     finally:
         server.should_exit = True
         await serving
-        await own.close()
+        await connections.close()
 
 
 @asynccontextmanager
 async def worker(stage: TracedCluster, settings: WorkerSettings) -> AsyncIterator[None]:
-    """Works for as long as the block takes."""
+    """Runs a worker while the block runs; it must end with exit code 0."""
     stop = asyncio.Event()
     tracing = create_tracing(stage.provider("worker"))
     working = asyncio.create_task(Worker(settings, "worker-traced", [], stop, tracing).run())
@@ -101,18 +101,20 @@ async def worker(stage: TracedCluster, settings: WorkerSettings) -> AsyncIterato
 
 @pytest_asyncio.fixture
 async def start_traced(redis_url: str, queue_name: str) -> AsyncIterator[StartTraced]:
-    """Opens a stage, with settings of the gateway and of the worker."""
+    """Starts a gateway and a worker with settings for each, and returns them when the gateway is ready."""
     async with AsyncExitStack() as stack:
 
-        async def open_one(ahead: dict[str, object] | None = None, **behind: object) -> TracedCluster:
+        async def start_one(
+            gateway_settings: dict[str, object] | None = None, **worker_settings: object
+        ) -> TracedCluster:
             common = {"redis_url": redis_url, "queue": queue_name}
             listen = socket.create_server(("127.0.0.1", 0))
             port = listen.getsockname()[1]
             client = await stack.enter_async_context(plain_http.client(base_url=f"http://127.0.0.1:{port}"))
             stage = TracedCluster(queue_name, client)
-            working = WorkerSettings.model_validate(common | {"model": "null", "device": "cpu"} | behind)
+            working = WorkerSettings.model_validate(common | {"model": "null", "device": "cpu"} | worker_settings)
             await stack.enter_async_context(worker(stage, working))
-            serving = GatewaySettings.model_validate(common | {"all_queues": False} | (ahead or {}))
+            serving = GatewaySettings.model_validate(common | {"all_queues": False} | (gateway_settings or {}))
             await stack.enter_async_context(gateway(stage, listen, serving))
 
             async def ready() -> bool:
@@ -124,14 +126,14 @@ async def start_traced(redis_url: str, queue_name: str) -> AsyncIterator[StartTr
             await wait_until(ready, "the gateway sees the worker", timeout_s=READY_S)
             return stage
 
-        yield open_one
+        yield start_one
 
 
 @pytest_asyncio.fixture
 async def cluster(
     redis_url: str, queue: QueueConnections, raw: redis.asyncio.Redis, tmp_path: Path
 ) -> AsyncIterator[WorkerCluster]:
-    """What submits by hand, and has no processes of its own."""
+    """Submits entries directly to the queue, and starts no processes."""
     async with Processes(tmp_path) as processes:
         yield WorkerCluster(
             redis_url, processes, queue, raw, queue.connection("look"), Actor(queue.connection("submit"), queue.keys)
@@ -139,20 +141,20 @@ async def cluster(
 
 
 @pytest_asyncio.fixture
-async def processes(redis_url: str, queue_name: str, tmp_path: Path) -> AsyncIterator[Separate]:
-    """Processes of the test's own, around the test's queue."""
+async def separate_cluster(redis_url: str, queue_name: str, tmp_path: Path) -> AsyncIterator[GatewayCluster]:
+    """A cluster around the test's queue, whose gateways and workers are separate processes."""
     async with Processes(tmp_path) as processes:
-        yield Separate(processes, redis_url, queue_name)
+        yield GatewayCluster(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
 async def fake_heartbeat(queue: QueueConnections) -> None:
-    """A worker has told that it lives, and then nothing more: requests are taken, and nobody serves them."""
+    """Sends one heartbeat of a worker that does not exist, so that gateways accept requests that no worker serves."""
     beat = Heartbeat("ghost", "host", 1, "cpu", "null", 384, "ready", 0.0, 0, 0, 0)
     await consumer.heartbeat(queue.connection("ghost"), queue.keys, beat, 60_000)
 
 
 @pytest.fixture
 def text() -> str:
-    """An input that is nowhere else."""
-    return "a text that nobody may find in a trace"
+    """A text that occurs nowhere else."""
+    return "a text that must not occur in a trace"

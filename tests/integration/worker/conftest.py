@@ -1,4 +1,4 @@
-"""The house that every test of the worker lives in."""
+"""The cluster of a test: its queue, and the workers that it starts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.users import as_user
 async def cluster(
     redis_url: str, queue: QueueConnections, raw: redis.asyncio.Redis, tmp_path: Path, leaves_nothing: None
 ) -> AsyncIterator[WorkerCluster]:
-    """A queue with its group; workers are started by the test, and all of them end with it."""
+    """A queue with its group; the test starts workers, which end with it."""
     connection = queue.connection("look")
-    asking = QueueConnections(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
+    gateway_queue = QueueConnections(QueueSettings(redis_url=as_user(redis_url, "gateway")), queue.keys.queue, "test")
     await consumer.join(connection, queue.keys)
     async with Processes(tmp_path) as processes:
         yield WorkerCluster(
-            redis_url, processes, queue, raw, connection, Gateway(asking.connection("submit"), queue.keys)
+            redis_url, processes, queue, raw, connection, Gateway(gateway_queue.connection("submit"), queue.keys)
         )
-    await asking.close()
+    await gateway_queue.close()

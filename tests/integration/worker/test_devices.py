@@ -1,4 +1,4 @@
-"""Several engines under one worker process: consumers of their own, each started again alone."""
+"""Several engines under one worker process: each has its own consumer and is restarted independently."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def engines(cluster: WorkerCluster) -> dict[int, psutil.Process]:
     }
 
 
-async def test_each_device_has_a_consumer_of_its_own(cluster: WorkerCluster) -> None:
-    """Both serve under one admin port; when one engine is killed, the other stays, and every answer comes."""
-    worker = await cluster.start_worker(MODEL, devices="cpu,cpu", worker_id="crew", max_batch_size=4)
+async def test_each_device_has_its_own_consumer(cluster: WorkerCluster) -> None:
+    """Two devices share one admin port; if one engine is killed, the other stays, and all entries are answered."""
+    worker = await cluster.start_worker(MODEL, devices="cpu,cpu", worker_id="group", max_batch_size=4)
     await wait_until(lambda: len(worker.log_records("engine ready")) == 2, "both engines are ready")
-    assert await cluster.live_workers() == {"crew-0", "crew-1"}
+    assert await cluster.live_workers() == {"group-0", "group-1"}
     await submit_and_check(cluster, [[[f"{call} {i}"] for i in range(40)] for call in range(5)])
-    assert await cluster.consumers() == {"crew-0", "crew-1"}
+    assert await cluster.consumers() == {"group-0", "group-1"}
     assert await metric(worker, "redbatch_inputs_total") == 200
     before = engines(cluster)
     assert len(before) == 2
     victim = next(iter(before.values()))
-    asked = [await cluster.submit(f"later {i}") for i in range(20)]
+    requests = [await cluster.submit(f"later {i}") for i in range(20)]
     victim.send_signal(signal.SIGKILL)
-    await cluster.check_replies(asked)
-    await wait_until(lambda: len(engines(cluster)) == 2, "another engine is started")
+    await cluster.check_replies(requests)
+    await wait_until(lambda: len(engines(cluster)) == 2, "a new engine has started")
     assert set(before) - set(engines(cluster)) == {victim.pid}
     assert len(worker.log_records("engine died")) == 1
     assert (await get_admin(worker, "/readyz")).status_code == 200
@@ -48,8 +48,8 @@ async def test_each_device_has_a_consumer_of_its_own(cluster: WorkerCluster) -> 
 
 
 @pytest.mark.long
-async def test_a_process_ends_when_none_of_its_devices_serves(cluster: WorkerCluster, tmp_path: Path) -> None:
-    """With the exit code of a model that cannot be loaded; and all GPUs are none where there is no driver."""
+async def test_a_process_without_a_serving_device_ends(cluster: WorkerCluster, tmp_path: Path) -> None:
+    """If no device can load the model, the process ends with exit code 2, as for one device."""
     broken = await cluster.start_worker("./nowhere", devices="cpu,cpu", ready=False)
     assert await broken.wait_until_ended(timeout_s=20) == 2
     (tmp_path / "config.json").write_text("{}")
@@ -59,7 +59,7 @@ async def test_a_process_ends_when_none_of_its_devices_serves(cluster: WorkerClu
 
 
 async def test_all_gpus_need_a_driver(cluster: WorkerCluster) -> None:
-    """In one line that says what to do."""
+    """Without an NVIDIA driver, `--devices all` ends the worker with exit code 2 and a line with the cause."""
     if Path("/dev/nvidia0").exists():
         pytest.skip("this host has a GPU")
     worker = await cluster.start_worker(devices="all", ready=False)

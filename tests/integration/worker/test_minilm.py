@@ -1,4 +1,4 @@
-"""The real model through the whole worker: its vectors are those of the library, and torch stays in the engine."""
+"""The real model in a worker: its vectors equal the library's, and only the engine loads torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuworker.models import parse_model
-from tests.integration.worker.test_deaths import engines, heartbeats_go_on, new_engine
+from tests.integration.worker.test_deaths import engines, heartbeats_continue, replace_engine
 from tests.integration.worker.worker_cluster import WorkerCluster, vectors_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ WORDS = [
     "device",
     "claim",
 ]
-STRANGE = [
+UNUSUAL_TEXTS = [
     "",
     " ",
     "\u200d\u0301",
@@ -48,9 +48,9 @@ STRANGE = [
 
 
 def mixed_texts(number: int) -> list[str]:
-    """Returns short, long, strange and over-long texts, each its own; lengths are log-normal, as traffic has them."""
+    """Returns distinct texts: short, long, unusual and too long; their lengths are log-normal, as in real traffic."""
     rng = random.Random(5)
-    texts = [f"{strange}{i}" for i, strange in enumerate(STRANGE)]
+    texts = [f"{text}{i}" for i, text in enumerate(UNUSUAL_TEXTS)]
     texts += [" ".join(rng.choices(WORDS, k=900)) + f" {i}" for i in range(3)]
     while len(texts) < number:
         words = min(200, max(1, round(rng.lognormvariate(2.3, 0.9))))
@@ -69,10 +69,10 @@ def entries_of(texts: list[str]) -> list[list[str]]:
     return entries
 
 
-def encoded(texts: list[str]) -> NDArray[np.float32]:
-    """Returns what the library itself gives, text by text in its own batches.
+def encode_with_library(texts: list[str]) -> NDArray[np.float32]:
+    """Returns the library's vectors of texts.
 
-    On one thread: several that wait for each other take twice as long where another test has the cores.
+    It runs on one thread: several that wait for each other take twice as long if another test uses the cores.
     """
     import torch  # noqa: PLC0415 - takes seconds
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - takes seconds
@@ -87,18 +87,18 @@ def encoded(texts: list[str]) -> NDArray[np.float32]:
 
 
 def maps(pid: int) -> str:
-    """Returns what a process has mapped into its memory."""
+    """Returns the memory mappings of a process."""
     return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
 
 
-async def served(cluster: WorkerCluster, texts: list[str]) -> NDArray[np.float32]:
-    """Returns the vectors that come of texts in entries of all sizes, in flight together."""
-    asked = await cluster.submit_many(entries_of(texts), timeout_ms=120_000)
-    return np.concatenate([vectors_of(await cluster.wait_for_reply(each.request_id, 90)) for each in asked])
+async def encode_with_worker(cluster: WorkerCluster, texts: list[str]) -> NDArray[np.float32]:
+    """Returns the vectors of texts that are submitted in concurrent entries of all sizes."""
+    requests = await cluster.submit_many(entries_of(texts), timeout_ms=120_000)
+    return np.concatenate([vectors_of(await cluster.wait_for_reply(each.request_id, 90)) for each in requests])
 
 
-def made_in(folder: Path) -> dict[Path, int]:
-    """Returns the graphs that were made there, and when."""
+def exported_graphs(folder: Path) -> dict[Path, int]:
+    """Returns the graphs in a cache folder, with their modification times in nanoseconds."""
     return {path: path.stat().st_mtime_ns for path in folder.glob("redbatch/onnx/*/model.onnx")}
 
 
@@ -106,43 +106,43 @@ def made_in(folder: Path) -> dict[Path, int]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("backend", ["onnx", "openvino"])
 async def test_other_runtimes_serve_the_same_vectors(cluster: WorkerCluster, graphs: Path, backend: str) -> None:
-    """And an engine that dies is replaced by one that finds the graph where the first has put it."""
+    """Other runtimes give the library's vectors, and an engine that replaces a dead one reuses the exported graph."""
     worker = await cluster.start_worker("minilm", backend=backend)
     texts = mixed_texts(40)
-    expected = encoded(texts)
-    assert np.abs(await served(cluster, texts) - expected).max() <= 1e-5
-    made = made_in(graphs)
-    assert made
-    await new_engine(worker, engines(worker), 1)
-    assert np.abs(await served(cluster, texts) - expected).max() <= 1e-5
-    assert made_in(graphs) == made
+    expected = encode_with_library(texts)
+    assert np.abs(await encode_with_worker(cluster, texts) - expected).max() <= 1e-5
+    graphs_before = exported_graphs(graphs)
+    assert graphs_before
+    await replace_engine(worker, engines(worker), 1)
+    assert np.abs(await encode_with_worker(cluster, texts) - expected).max() <= 1e-5
+    assert exported_graphs(graphs) == graphs_before
     assert "onnx" not in maps(worker.pid)
     assert "openvino" not in maps(worker.pid)
 
 
 @pytest.mark.timeout(180)
-async def test_vectors_equal_those_of_the_library(cluster: WorkerCluster) -> None:
-    """Mixed texts in entries of all sizes, in flight together: each has the vector of its own text."""
+async def test_vectors_equal_the_library(cluster: WorkerCluster) -> None:
+    """Each of 300 mixed texts, in concurrent entries of all sizes, gets the library's vector."""
     await cluster.start_worker("minilm")
     texts = mixed_texts(300)
-    found, expected = await served(cluster, texts), encoded(texts)
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    cosines = (found * expected).sum(axis=1, dtype=np.float64) / norms
-    print(f"\nleast cosine {cosines.min():.8f}, largest difference {np.abs(found - expected).max():.2e}")  # noqa: T201
-    assert found.shape == (300, 384)
+    actual, expected = await encode_with_worker(cluster, texts), encode_with_library(texts)
+    norms = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)
+    cosines = (actual * expected).sum(axis=1, dtype=np.float64) / norms
+    print(f"\nleast cosine {cosines.min():.8f}, largest difference {np.abs(actual - expected).max():.2e}")  # noqa: T201
+    assert actual.shape == (300, 384)
     assert cosines.min() >= 0.99999
-    assert np.abs(found - expected).max() <= 1e-5
+    assert np.abs(actual - expected).max() <= 1e-5
     assert await cluster.is_empty()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
-async def test_torch_is_in_the_engine_alone_and_a_new_one_is_soon_ready(cluster: WorkerCluster) -> None:
-    """The worker never loads it, the fork server has it, and so an engine that dies is replaced in seconds."""
+async def test_only_the_engine_and_its_fork_server_load_torch(cluster: WorkerCluster) -> None:
+    """The worker never loads torch; the fork server has loaded it, so a dead engine is replaced in seconds."""
     worker = await cluster.start_worker("minilm")
     before = vectors_of(await cluster.wait_for_reply((await cluster.submit("a text")).request_id))
     assert "libtorch" not in maps(worker.pid)
     assert all("libtorch" in maps(each.pid) for each in worker.session() if each.pid != worker.pid)
-    async with heartbeats_go_on(cluster):
-        await new_engine(worker, engines(worker), 1)
+    async with heartbeats_continue(cluster):
+        await replace_engine(worker, engines(worker), 1)
     after = vectors_of(await cluster.wait_for_reply((await cluster.submit("a text")).request_id))
-    assert np.abs(before - after).max() <= 1e-6, "how each engine lays out its weights may differ"
+    assert np.abs(before - after).max() <= 1e-6, "engines may lay out their weights differently"

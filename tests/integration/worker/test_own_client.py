@@ -1,4 +1,4 @@
-"""The client of a reader's own, as docs/architecture.md shows it."""
+"""The example of a minimal client in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = [pytest.mark.redis]
 PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 
-async def test_the_client_on_the_page_works(cluster: WorkerCluster) -> None:
-    """The code on the page, with another port, user and queue and nothing else changed, gets the vector of its text."""
+async def test_the_documented_client_works(cluster: WorkerCluster) -> None:
+    """The documented code, with only port, user and queue changed, gets the vector of its text."""
     await cluster.start_worker()
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    where = urlsplit(as_user(cluster.url, "gateway"))
-    # Nor may a user tell Redis which library it is (CLIENT SETINFO, Redis 7.2).
-    user = f", username='{where.username}', password='{where.password}', driver_info=None" if where.username else ""
-    code = code.replace("port=6379", f"port={where.port}{user}").replace("minilm", cluster.queue.keys.queue)
+    url = urlsplit(as_user(cluster.url, "gateway"))
+    # The user may not send the name of its library either (CLIENT SETINFO, Redis 7.2).
+    user = f", username='{url.username}', password='{url.password}', driver_info=None" if url.username else ""
+    code = code.replace("port=6379", f"port={url.port}{user}").replace("minilm", cluster.queue.keys.queue)
     names: dict[str, Any] = {}
     await asyncio.to_thread(exec, code, names)
     assert np.array_equal(names["vectors"], hash_vectors(["Hello, world"]))

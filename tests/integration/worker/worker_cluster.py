@@ -1,4 +1,4 @@
-"""A queue, the workers that a test starts on it, and a gateway that asks them and looks at every answer."""
+"""A queue, the workers that a test starts on it, and requests whose replies are checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TIMEOUT_MS = 30_000
-ANSWER_S = 20.0
+REPLY_TIMEOUT_S = 20.0
 
 
 def hash_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -39,27 +39,37 @@ def hash_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def vectors_of(reply: Reply) -> NDArray[np.float32]:
-    """Returns the vectors of a reply, which must not be an error."""
+    """Returns the vectors of a reply. Raises AssertionError if it is an error."""
     assert isinstance(reply, Vectors), reply
     return np.frombuffer(reply.data, dtype="<f4").reshape(reply.n, reply.dim)
 
 
 @dataclass(frozen=True)
 class PendingRequest:
-    """A request of one entry that is on its way: its texts, and the id under which the reply comes."""
+    """A submitted request of one entry: its texts and its id."""
 
     request_id: str
     texts: tuple[str, ...]
 
     def check(self, reply: Reply) -> None:
-        """Sees that a reply is the answer of a hashing model to exactly these texts."""
+        """Checks that a reply belongs to this request and contains a hashing model's vectors of exactly its texts."""
         assert reply.request_id == self.request_id
         assert np.array_equal(vectors_of(reply), hash_vectors(self.texts))
 
 
 @dataclass
 class WorkerCluster:
-    """Everything around a worker that is under test."""
+    """The surroundings of a worker under test.
+
+    Attributes:
+        url: URL of Redis for the workers.
+        processes: starts the workers.
+        queue: the connections of the queue.
+        raw: a plain Redis client.
+        connection: a connection of the queue, to inspect it.
+        gateway: submits entries.
+        workers: the programs that were started.
+    """
 
     url: str
     processes: Processes
@@ -76,11 +86,11 @@ class WorkerCluster:
 
     @property
     def lane(self) -> str:
-        """The stream."""
+        """The stream of the interactive lane."""
         return self.keys.lanes[0]
 
     async def start_worker(self, model: str = "null", *, ready: bool = True, **settings: object) -> Program:
-        """Starts a worker; settings are given by their names: `reclaim_idle_ms=500`."""
+        """Starts a worker, with settings by their names: `reclaim_idle_ms=500`; waits until it is ready if `ready`."""
         env = {f"REDBATCH_{name.upper()}": str(value) for name, value in settings.items()}
         env |= {"REDBATCH_REDIS_URL": self.url, "REDBATCH_QUEUE": self.keys.queue, "REDBATCH_MODEL": model}
         env.setdefault("REDBATCH_ADMIN_PORT", "0")
@@ -90,51 +100,51 @@ class WorkerCluster:
         return program
 
     async def submit(self, *texts: str, timeout_ms: int = TIMEOUT_MS) -> PendingRequest:
-        """Submits one entry with these texts."""
+        """Submits a request of one entry with these texts."""
         return (await self.submit_many([texts], timeout_ms=timeout_ms))[0]
 
     async def submit_many(
         self, entries: Iterable[Sequence[str]], *, timeout_ms: int = TIMEOUT_MS
     ) -> list[PendingRequest]:
-        """Submits entries in one call, each the only one of a request of its own."""
-        lots = [tuple(texts) for texts in entries]
-        submissions = [self.submission(Body(EMBED, texts), timeout_ms) for texts in lots]
+        """Submits entries in one call, each as the only entry of its request."""
+        inputs = [tuple(texts) for texts in entries]
+        submissions = [self.submission(Body(EMBED, texts), timeout_ms) for texts in inputs]
         await self.gateway.add(*submissions)
-        return [PendingRequest(each.request_id, texts) for each, texts in zip(submissions, lots, strict=True)]
+        return [PendingRequest(each.request_id, texts) for each, texts in zip(submissions, inputs, strict=True)]
 
     def submission(self, body: Body, timeout_ms: int = TIMEOUT_MS) -> Submission:
         """Returns a request of one entry with this body."""
         return Submission(uuid.uuid4().hex, (_new_entry(body, len(body.inputs)),), timeout_ms)
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
-        """Takes entries back; returns how many were there."""
+        """Cancels entries and returns the number of those that were in the queue."""
         return await cancel(self.connection, self.keys, refs, ())
 
-    async def wait_for_reply(self, request_id: str, timeout_s: float = ANSWER_S) -> Reply:
-        """Waits for the answer to a request."""
-        key, found = self.keys.reply(request_id), []
+    async def wait_for_reply(self, request_id: str, timeout_s: float = REPLY_TIMEOUT_S) -> Reply:
+        """Waits until a request has a reply, removes it from Redis, and returns it."""
+        key, replies = self.keys.reply(request_id), []
 
-        async def there() -> bool:
+        async def has_reply() -> bool:
             value: Any = await self.raw.execute_command("LPOP", key)
-            found.extend([] if value is None else [value])
-            return bool(found)
+            replies.extend([] if value is None else [value])
+            return bool(replies)
 
-        await wait_until(there, "the request is answered", timeout_s=timeout_s)
-        return decode_reply(found[0])
+        await wait_until(has_reply, "the request has a reply", timeout_s=timeout_s)
+        return decode_reply(replies[0])
 
-    async def check_replies(self, asked: Iterable[PendingRequest], timeout_s: float = ANSWER_S) -> None:
-        """Waits for the answers and sees that each is right."""
-        for each in asked:
+    async def check_replies(self, requests: Iterable[PendingRequest], timeout_s: float = REPLY_TIMEOUT_S) -> None:
+        """Waits for the replies and checks each."""
+        for each in requests:
             each.check(await self.wait_for_reply(each.request_id, timeout_s))
 
-    async def wait_for_error_code(self, request_id: str, timeout_s: float = ANSWER_S) -> str:
-        """Waits for the error that answers a request, and returns its code."""
+    async def wait_for_error_code(self, request_id: str, timeout_s: float = REPLY_TIMEOUT_S) -> str:
+        """Waits for the reply to a request, which must be an error, and returns its code."""
         reply = await self.wait_for_reply(request_id, timeout_s)
         assert isinstance(reply, Failure), reply
         return reply.code
 
     async def entries_in_progress(self) -> set[str]:
-        """The entries whose run some worker has begun, as lane/id."""
+        """Returns the entries that workers have marked as running, as lane/id."""
         names: set[str] = set()
         async for key in self.raw.scan_iter(match=self.keys.begun("*")):
             value: Any = await self.raw.get(key)
@@ -142,51 +152,51 @@ class WorkerCluster:
         return names
 
     async def has_entry_in_progress(self) -> bool:
-        """Whether some worker has begun to run an entry."""
+        """Whether a worker has marked an entry as running."""
         return bool(await self.entries_in_progress())
 
     async def is_idle(self, worker: Program) -> bool:
-        """Whether a worker says that it holds nothing."""
+        """Whether a worker's heartbeat reports that it holds no entries."""
         beat = await heartbeat_of(worker, self.connection, self.keys)
         return beat is not None and (beat.holds, beat.begun) == (0, 0)
 
     async def released_is_gone(self) -> bool:
-        """Whether the name that keeps what was handed back has left the group."""
+        """Whether the consumer of entries that were handed back has left the group."""
         return RELEASED not in await self.consumers()
 
     async def live_workers(self) -> set[str]:
-        """The workers that live."""
+        """Returns the names of the workers that have a heartbeat."""
         return {beat.worker for beat in (await queue_stats(self.connection, self.keys)).workers}
 
     async def has_only_live_consumers(self) -> bool:
-        """Whether the group names workers that live, and nobody else."""
+        """Whether the consumers of the group are exactly the live workers."""
         return await self.consumers() == await self.live_workers()
 
     async def worker_connections(self) -> list[dict[str, str]]:
-        """What CLIENT LIST shows of workers' connections."""
+        """Returns the rows of CLIENT LIST for connections of workers."""
         rows: Any = await self.raw.client_list()
         return [row for row in rows if row["name"].startswith("worker:")]
 
     async def has_blocked_read(self) -> bool:
-        """Whether some worker waits in a blocking read."""
+        """Whether a connection of a worker waits in a blocking read."""
         return any("b" in row["flags"] for row in await self.worker_connections())
 
     async def kill_worker_connections(self) -> None:
-        """Closes all connections that workers have."""
+        """Closes all connections of workers."""
         for row in await self.worker_connections():
             await self.raw.execute_command("CLIENT", "KILL", "ID", row["id"])
 
     async def pending_entries(self) -> list[dict[str, Any]]:
-        """What is claimed: message_id, consumer, times_delivered (one more than the attempts)."""
+        """Returns the claimed entries: message_id, consumer, times_delivered (one more than the attempts)."""
         return list(await self.raw.xpending_range(self.lane, GROUP, "-", "+", 10_000))
 
     async def consumers(self) -> set[str]:
-        """The names in the group."""
+        """Returns the names of the consumers in the group."""
         rows: Any = await self.raw.xinfo_consumers(self.lane, GROUP)
         return {row["name"].decode() for row in rows}
 
     async def is_empty(self) -> bool:
-        """Whether nothing waits, is claimed, or lies ready."""
+        """Whether the lane has no entries, waiting or claimed, and there are no replies."""
         replies = [key async for key in self.raw.scan_iter(match=self.keys.reply("*"))]
         return not replies and await self.raw.xlen(self.lane) == 0 and await self.pending_entries() == []
 
@@ -196,20 +206,20 @@ def _new_entry(body: Body, n: int) -> NewEntry:
 
 
 async def get_admin(program: Program, path: str) -> httpx.Response:
-    """Asks a worker's admin port, which it has told in its first log line."""
+    """Sends a GET request to a worker's admin port, which is in its first log line."""
     port = program.log_records("worker starts")[0]["admin_port"]
     async with plain_http.client(base_url=f"http://127.0.0.1:{port}") as client:
         return await client.get(path)
 
 
 async def metric(program: Program, name: str) -> float:
-    """Returns the value of a metric, the sum over its labels if it is named without; 0 when it was never set."""
+    """Returns the value of a metric, or 0 if it has none; if the name has no labels, the sum over them."""
     lines = (await get_admin(program, "/metrics")).text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
 async def num_reclaimed(program: Program) -> tuple[float, float]:
-    """Returns how many entries a worker has taken over of what others had released, and of those that fell silent."""
+    """Returns how many entries a worker has reclaimed: those released by others, and those of silent workers."""
     released, silent = [
         await metric(program, f'redbatch_reclaimed_total{{origin="{each}"}}') for each in ("released", "silent")
     ]
@@ -217,7 +227,7 @@ async def num_reclaimed(program: Program) -> tuple[float, float]:
 
 
 async def submit_and_check(cluster: WorkerCluster, batches: Iterable[Sequence[Sequence[str]]]) -> None:
-    """Submits several lots of entries at once and checks every answer."""
+    """Submits batches of entries concurrently and checks every reply."""
 
     async def one(entries: Sequence[Sequence[str]]) -> None:
         await cluster.check_replies(await cluster.submit_many(entries))

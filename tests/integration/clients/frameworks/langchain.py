@@ -1,4 +1,4 @@
-"""Embeds through LangChain what stdin lists: {"url", "model", "texts"}; prints the vectors as JSON."""
+"""Reads {"url", "model", "texts"} from stdin, embeds the texts with LangChain, and prints the vectors as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 from langchain_openai import OpenAIEmbeddings
 
-asked = json.load(sys.stdin)
+job = json.load(sys.stdin)
 embeddings = OpenAIEmbeddings(
-    model=asked["model"], base_url=asked["url"], api_key="any", check_embedding_ctx_length=False, chunk_size=100
+    model=job["model"], base_url=job["url"], api_key="any", check_embedding_ctx_length=False, chunk_size=100
 )
-json.dump(embeddings.embed_documents(asked["texts"]), sys.stdout)
+json.dump(embeddings.embed_documents(job["texts"]), sys.stdout)

@@ -1,4 +1,4 @@
-"""Embeds through LlamaIndex what stdin lists: {"url", "model", "texts"}; prints the vectors as JSON."""
+"""Reads {"url", "model", "texts"} from stdin, embeds the texts with LlamaIndex, and prints the vectors as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import sys
 
 from llama_index.embeddings.openai import OpenAIEmbedding
 
-asked = json.load(sys.stdin)
-embedding = OpenAIEmbedding(model_name=asked["model"], api_base=asked["url"], api_key="any", embed_batch_size=100)
-json.dump(embedding.get_text_embedding_batch(asked["texts"]), sys.stdout)
+job = json.load(sys.stdin)
+embedding = OpenAIEmbedding(model_name=job["model"], api_base=job["url"], api_key="any", embed_batch_size=100)
+json.dump(embedding.get_text_embedding_batch(job["texts"]), sys.stdout)

@@ -1,6 +1,6 @@
-"""Run by every Python whose path this folder is on: writes down which modules it looks for, of those that make traces.
+"""Records imports of tracing modules; Python runs this file at its start if the folder is on its path.
 
-Where WATCH_MISSING is set, they are not there either.
+The names are appended to the file IMPORT_RECORD. If OPENTELEMETRY_MISSING is set, imports of opentelemetry fail.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-WATCHED = (
+RECORDED = (
     "api.tracing",
     "gpuworker.tracing",
     "opentelemetry.exporter",
@@ -21,19 +21,19 @@ WATCHED = (
 )
 
 
-class Watch:
-    """Looks on as modules are looked for."""
+class ImportRecorder:
+    """Records the names of modules that are imported for the first time."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Finds nothing itself."""
-        if name.startswith(WATCHED):
-            with Path(os.environ["WATCH_INTO"]).open("a", encoding="utf-8") as file:
+        """Records a name and returns None, so that the other finders look for the module."""
+        if name.startswith(RECORDED):
+            with Path(os.environ["IMPORT_RECORD"]).open("a", encoding="utf-8") as file:
                 file.write(f"{name}\n")
-            if "WATCH_MISSING" in os.environ and name.startswith("opentelemetry"):
+            if "OPENTELEMETRY_MISSING" in os.environ and name.startswith("opentelemetry"):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return None
 
 
-sys.meta_path.insert(0, Watch())
+sys.meta_path.insert(0, ImportRecorder())
