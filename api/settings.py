@@ -185,7 +185,7 @@ class GatewaySettings(QueueSettings):
         default=60.0,
         ge=0,
         le=3600,
-        description="How long requests are accepted after the last live worker disappeared.",
+        description="How long requests are accepted after a live worker was last seen.",
     )
     redis_grace_s: float = Field(
         default=5.0, ge=0, le=300, description="How long new requests are accepted while Redis is unreachable."

@@ -55,7 +55,8 @@ class State:
         """
         if self.authenticator is None:
             return tenant_from_header(headers, self.tenants)
-        return tenant_from_key(await self.authenticator.admit(headers, address, scope), self.tenants)
+        key = await self.authenticator.admit(headers, address, scope)
+        return tenant_from_key(key.key_id, key.tenant, key.quota, self.tenants)
 
     def missing(self) -> list[str]:
         """Returns the reasons why this gateway cannot serve: draining, redis, worker; an empty list if it can."""

@@ -15,7 +15,6 @@ from shared.tenants import NO_QUOTA, TENANT, ActiveTenants, Limits, Quota
 
 if TYPE_CHECKING:
     from api.settings import TenantSettings
-    from shared.api_keys import ApiKey
 
 TENANT_HEADER = "x-tenant"
 INTERACTIVE_SHARE = 0.8
@@ -49,9 +48,9 @@ def tenant_from_header(headers: Mapping[str, str], defaults: TenantSettings) -> 
     return Tenant(name, _with_defaults(NO_QUOTA, defaults))
 
 
-def tenant_from_key(key: ApiKey, defaults: TenantSettings) -> Tenant:
-    """Returns the tenant of an API key. A key that names no tenant is a tenant itself."""
-    return Tenant(key.tenant or key.key_id, _with_defaults(key.quota, defaults))
+def tenant_from_key(key_id: str, name: str, quota: Quota, defaults: TenantSettings) -> Tenant:
+    """Returns the tenant of an API key that names this tenant. A key that names none ("") is a tenant itself."""
+    return Tenant(name or key_id, _with_defaults(quota, defaults))
 
 
 def limits_of(tenant: Tenant, active: ActiveTenants, fleet_tokens_per_s: float, max_bulk_tokens: int) -> Limits | None:

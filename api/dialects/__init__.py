@@ -1,4 +1,4 @@
-"""The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. No I/O.
+"""The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
 - native: Redbatch's own API.

@@ -1,4 +1,4 @@
-"""The base class of all dialects: a client API as the gateway sees it."""
+"""The base class of all dialects: a client API as the gateway sees it. Pure."""
 
 from __future__ import annotations
 

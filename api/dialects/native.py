@@ -1,4 +1,4 @@
-"""Redbatch's own dialect: POST /embed with `text` or `texts`, and POST /batch_embed."""
+"""Redbatch's own dialect: POST /embed with `text` or `texts`, and POST /batch_embed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's dialect: POST /v1/embeddings, as OpenAI's clients send the request and read the answer.
+"""OpenAI's dialect: POST /v1/embeddings, as OpenAI's clients send the request and read the answer. Pure.
 
 The contract is OpenAI's OpenAPI description (2.0.0) and what openai-python does with it: a client that sets no
 `encoding_format` gets base64, because the library requests it by default; an error has all four keys; and an invalid

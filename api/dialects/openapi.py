@@ -1,4 +1,4 @@
-"""The OpenAPI descriptions of the routes whose bodies are parsed by hand: FastAPI cannot see their models."""
+"""The OpenAPI descriptions of the routes whose bodies are parsed by hand: FastAPI cannot see their models. Pure."""
 
 from __future__ import annotations
 

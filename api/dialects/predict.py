@@ -1,4 +1,4 @@
-"""The dialect for user-defined functions: POST /predict with `input` or `inputs`, each any JSON value."""
+"""The dialect for user-defined functions: POST /predict with `input` or `inputs`, each any JSON value. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers of the dialects as pydantic models. They only document: answers are encoded without them, for speed."""
+"""The answers of the dialects as pydantic models, for OpenAPI only: for speed, they are encoded without these. Pure."""
 
 from __future__ import annotations
 

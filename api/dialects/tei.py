@@ -1,4 +1,4 @@
-"""The dialect of Hugging Face's Text Embeddings Inference (TEI), version 1.9: its routes for embedding models.
+"""The dialect of Hugging Face's Text Embeddings Inference (TEI), version 1.9: its routes for embedding models. Pure.
 
 The contract is what TEI's code does, where its OpenAPI page differs: a body that is valid JSON with invalid fields is a
 422, an error is `{"error", "error_type"}` with the type in PascalCase, and even one text gives a list of vectors.

@@ -1,4 +1,4 @@
-"""Results as JSON and headers. Numbers are float32 in the shortest decimal form that reads back the same."""
+"""Results as JSON and headers. Numbers are float32 in the shortest decimal form that reads back the same. Pure."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Exchange:
         request: the framework's request.
         state: of the gateway.
         headers: of the request, by names in lower case: a look-up in the framework's headers takes longer.
-        dialect: of the route, and after parsing of the body.
+        dialect: of the route; once the body is read, of the body.
         request_id: the client's, for logs and for the answer's header.
         redis_id: the request's id in Redis.
         start: when the request arrived, monotonic (s).
