@@ -37,7 +37,7 @@ class ConstantDispatcher:
     async def stop(self) -> None:
         """Does nothing."""
 
-    def named(self, _model: str | None) -> ConstantDispatcher:
+    def of_model(self, _model: str | None) -> ConstantDispatcher:
         """Returns this dispatcher for any model."""
         return self
 
