@@ -213,7 +213,6 @@ async def commit(
     reply_prefix = keys.reply("")
     for answer in answers:
         entry = answer.entry
-        lane, entry_id, n, cost = entry.ref
         names.append(reply_prefix + entry.request_id)
         reply_key = len(names)
         if entry.bell and entry.bell not in bells and entry.bell.startswith(keys.bell("")):
@@ -222,10 +221,7 @@ async def commit(
         bell_key = bells.get(entry.bell, 0)
         job_position = entry.position if entry.job else ""
         args += CommitRow(  # by position, which takes half of the time of keywords: a commit has hundreds of rows
-            lane,
-            entry_id,
-            n,
-            cost,
+            *entry.ref,
             entry.deadline_ms,
             entry.request_id,
             reply_key,
@@ -234,7 +230,7 @@ async def commit(
             entry.attempts,
             answer.died_of,
             job_position,
-            n if answer.failed else 0,
+            entry.ref.n if answer.failed else 0,
         )
     _, won = await connection.run(scripts.COMMIT, names, args)
     return [bool(flag) for flag in won]
@@ -325,8 +321,7 @@ async def hand_back(
     args: list[Argument] = [*HandBackArguments(GROUP, worker, RELEASED, idle_ms, len(entries))]
     for entry in entries:
         args += HeldRow(entry.ref.lane, entry.ref.entry_id, entry.attempts)
-    num_released: int = await connection.run(scripts.HAND_BACK, keys.lanes, args)
-    return num_released
+    return int(await connection.run(scripts.HAND_BACK, keys.lanes, args))
 
 
 async def mark_begun(connection: RedisConnection, keys: Keys, worker: str, entries: Sequence[Entry]) -> None:
@@ -351,5 +346,4 @@ async def announce(connection: RedisConnection, keys: Keys) -> None:
 async def leave(connection: RedisConnection, keys: Keys, worker: str) -> int:
     """Removes the worker's name from the group where it owes nothing; returns how many entries it still owes."""
     names = [keys.worker(worker), keys.begun(worker), *keys.lanes]
-    owed: int = await connection.run(scripts.LEAVE, names, [GROUP, worker])
-    return owed
+    return int(await connection.run(scripts.LEAVE, names, [GROUP, worker]))

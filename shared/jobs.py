@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, cast, get_args
 from shared import scripts
 from shared.codec import CodecError, decode_reply, encode_reply
 from shared.connection import Argument, RedisConnection
+from shared.feed_window import MIN_WINDOW, FeedWindow
 from shared.keys import BULK, GROUP, LANES, Keys
 from shared.messages import Entry, Failure, NewEntry, Reply
 from shared.script_rows import (
@@ -41,33 +42,6 @@ RESULT_TTL_MS = 3_600_000
 """The results stream keeps the last jobs that ended, for an hour: a reader may be away for this time."""
 
 CHECK_INTERVAL_MS = 1_000
-MAX_ENTRIES = 1_024
-MIN_TOKENS = 8_192
-WINDOW_S = 2.0
-"""The lanes hold about the work of this time from jobs: a worker claims at most one second of work."""
-
-
-class FeedWindow(NamedTuple):
-    """Maximum content of the lanes from all jobs together."""
-
-    entries: int
-    tokens: int
-
-
-def feed_window(tokens_per_s: float, batch_tokens: int = 0, workers: int = 1) -> FeedWindow:
-    """Returns the maximum content of the lanes from jobs. Pure.
-
-    Args:
-        tokens_per_s: the fleet's throughput; 0 while unknown.
-        batch_tokens: the token limit of a batch: a few batches have to wait, or the fleet's speed could not be
-            measured.
-        workers: number of workers of the fleet.
-    """
-    return FeedWindow(MAX_ENTRIES, max(MIN_TOKENS, 4 * batch_tokens * workers, int(WINDOW_S * tokens_per_s)))
-
-
-MIN_WINDOW = feed_window(0.0)
-"""A new job feeds up to this window into the lanes itself; workers feed the rest."""
 
 
 @dataclass(frozen=True, slots=True)

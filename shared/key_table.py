@@ -1,4 +1,4 @@
-"""The tables of Redis keys in docs/architecture.md and docs/jobs.md, as Markdown. Pure."""
+"""The tables of Redis keys in docs/architecture.md and docs/jobs.md, as Markdown."""
 
 from __future__ import annotations
 

@@ -187,19 +187,13 @@ async def submit(
     Raises:
         RedisUnreachableError: whether the submissions were added is unknown; repeat the call.
     """
+    num = len(submissions)
     args: list[Argument] = [
-        *SubmitArguments(
-            sequence_number=sequence,
-            max_queue_inputs=bound.inputs,
-            max_queue_tokens=bound.tokens,
-            bulk_share=MAX_BULK_SHARE,
-            record_ttl_ms=SUBMITTED_TTL_MS,
-            num_requests=len(submissions),
-        )
+        *SubmitArguments(sequence, bound.inputs, bound.tokens, MAX_BULK_SHARE, SUBMITTED_TTL_MS, num)
     ]
     for each in submissions:
         limits = encode_limits(each.limits)
-        args += SubmitRequestRow(
+        args += SubmitRequestRow(  # by position, which takes half of the time of keywords
             each.lane,
             each.request_id,
             each.budget_ms,

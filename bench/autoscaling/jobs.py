@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.autoscaling.hpa import replicas_for_average_value
 from bench.autoscaling.keda import ScaledObject
-from shared.jobs import feed_window
+from shared.feed_window import feed_window
 
 WORKER_COUNTS = (1, 2, 4, 8)
 

@@ -11,7 +11,7 @@ from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
 from shared import jobs
 from shared.errors import RedisUnreachableError
-from shared.jobs import FeedWindow, feed_window
+from shared.feed_window import FeedWindow, feed_window
 from shared.process.tasks import wait_for_event
 
 log = structlog.get_logger()

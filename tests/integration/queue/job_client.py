@@ -11,7 +11,8 @@ import numpy as np
 from shared import jobs
 from shared.codec import encode_body
 from shared.connection import RedisConnection
-from shared.jobs import CreateResult, FeedResult, FeedWindow, Job, JobCapacity, JobSpec
+from shared.feed_window import FeedWindow
+from shared.jobs import CreateResult, FeedResult, Job, JobCapacity, JobSpec
 from shared.keys import Keys
 from shared.messages import EMBED, Body, NewEntry, Vectors
 

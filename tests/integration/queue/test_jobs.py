@@ -18,7 +18,8 @@ from shared.codec import decode_body, encode_body, encode_reply
 from shared.connection import QueueConnections
 from shared.consumer import ClaimBudget, CommitOptions, EntryAnswer, ReclaimQuery
 from shared.errors import RedisUnreachableError
-from shared.jobs import CreateResult, FeedWindow, JobCapacity, JobSpec
+from shared.feed_window import FeedWindow
+from shared.jobs import CreateResult, JobCapacity, JobSpec
 from shared.keys import BULK, INTERACTIVE
 from shared.messages import EMBED, Body, Entry, Failure, Vectors
 from tests.integration.queue.actors import GRACE_MS, Gateway, Worker, request

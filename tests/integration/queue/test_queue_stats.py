@@ -12,7 +12,8 @@ import redis.asyncio
 from redbatch.up.local_redis import LocalRedis
 from shared import consumer, jobs, producer
 from shared.connection import QueueConnections
-from shared.jobs import FeedWindow, JobCapacity, JobSpec
+from shared.feed_window import FeedWindow
+from shared.jobs import JobCapacity, JobSpec
 from shared.keys import BULK, Keys
 from shared.messages import NewEntry
 from shared.settings import QueueSettings

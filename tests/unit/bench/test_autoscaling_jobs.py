@@ -15,7 +15,7 @@ from bench.autoscaling.keda import ScaledObject
 from bench.autoscaling.manifests import from_manifests, on_cpus
 from bench.autoscaling.scenarios import CPU, GPU, Measurements, job_texts, with_large_requests
 from bench.autoscaling.worker_profile import WorkerProfile
-from shared.jobs import MAX_ENTRIES
+from shared.feed_window import MAX_ENTRIES
 
 INPUTS_PER_ENTRY: int = GatewaySettings.model_fields["inputs_per_entry"].default
 MEASURED = Measurements(229.0, 623.0, 0.00025, 1.0, 7.0)
