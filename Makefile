@@ -1,5 +1,5 @@
-# Redbatch: the steps of a developer's day. `make` alone lists them; .ci/run calls the same ones.
-# Every target makes the environment in .venv on first use, and again when a lock file has changed.
+# Redbatch: targets for development. `make` without a target lists them; .ci/run calls the same ones.
+# Most targets create the environment in .venv on first use, and update it when a lock file has changed.
 
 PYTHON ?= python3.11
 BIN := .venv/bin
@@ -8,55 +8,55 @@ MAKING := .venv/.making
 LOCKED := requirements/dev.lock requirements/torch.txt
 PIP_TOOLS := pip-tools==7.6.2
 
-# A PYTHON that was given is the only one tried; the default has a second choice.
+# If PYTHON is given, only that one is tried; the default has an alternative.
 CANDIDATES := $(if $(filter file,$(origin PYTHON)),$(PYTHON) python3,$(PYTHON))
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
-# The tests run in one process more than there are cores, since they wait for others a third of their time; four at most.
-# JOBS=0 is one, in which -s and --pdb work.
+# The tests run in one process more than there are cores, at most four, because they wait for other processes for a third
+# of their time. JOBS=0 runs them in a single process, in which -s and --pdb work.
 JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST = $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run docs manifests test test-long test-images stress chaos soak bench bench-peers bench-overload bench-cache bench-jobs bench-embed bench-gpu bench-simulation bench-autoscaling bench-sweep test-redis7 test-frameworks check fmt lock clean FORCE
 
-help: ## List what can be made (this page)
+help: ## List the targets (this page)
 	@printf 'Redbatch: a dynamic-batching cluster for embedding models, on Redis.\n\n'
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
-	@printf '\nThe first use makes the environment in .venv, which takes a few minutes; after that it is there.\n'
-	@printf 'More words for a command go into ARGS:    make run ARGS="--workers 2"    make test ARGS="-k batching -x"\n'
+	@printf '\nThe first use creates the environment in .venv, which takes a few minutes; later uses reuse it.\n'
+	@printf 'ARGS passes arguments to the command:     make run ARGS="--workers 2"    make test ARGS="-k batching -x"\n'
 	@printf 'Another Python (3.11 or newer):           make setup PYTHON=/path/to/python3\n'
 
-setup: $(READY) ## Make the environment, and nothing else
+setup: $(READY) ## Create the environment, and nothing else
 	@echo 'The environment in .venv is ready.'
 
-run: $(READY) ## Start a whole cluster in this terminal (Ctrl-C stops it)
+run: $(READY) ## Start a complete cluster in this terminal (Ctrl-C stops it)
 	@exec $(BIN)/redbatch up $(ARGS)
 
-test: $(READY) ## Run all tests, on the Redis 6.2 that comes with the environment
+test: $(READY) ## Run all tests, with the Redis 6.2 of the environment
 	@echo 'Running the tests ...'
 	@$(PYTEST) $(ARGS)
 
 docs: $(READY) ## Write the generated parts of the documents: tables of keys, settings and pure modules, OpenAPI
 	@$(BIN)/python -m tools.documents
 
-manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, and no cluster
+manifests: ## Render k8s/redbatch.yaml from k8s/overlays/gpu; needs kubectl, but no cluster
 	@{ printf '# Rendered by `make manifests` from k8s/overlays/gpu: change it there.\n'; \
 	    kubectl kustomize k8s/overlays/gpu; } >k8s/.redbatch.yaml && mv k8s/.redbatch.yaml k8s/redbatch.yaml
 
-test-long: $(READY) ## Run the tests that take too long for each change, but for those of chaos and images (five minutes)
+test-long: $(READY) ## Run the tests that are too slow for each change, except chaos and images (five minutes)
 	@$(BIN)/pytest -m long --ignore tests/chaos --ignore tests/deploy/test_images.py $(ARGS)
 
-test-images: $(READY) ## Install what the images install, in fresh environments, and serve with it (five minutes, 3 GB)
+test-images: $(READY) ## Install the packages of the images in fresh environments and serve requests (five minutes, 3 GB)
 	@$(BIN)/pytest -m slow tests/deploy/test_images.py $(ARGS)
 
-stress: $(READY) ## Run the stress tests at length: 100,000 requests under faults (two minutes)
+stress: $(READY) ## Run the long stress tests: 100,000 requests under faults (two minutes)
 	@$(BIN)/pytest -m slow tests/integration/cluster/test_stress.py $(ARGS)
 
-chaos: $(READY) ## Kill, hang and cut at length, each call judged (16 minutes), into docs/reliability.md
+chaos: $(READY) ## Kill, hang and disconnect processes, check every request, and write docs/reliability.md (16 minutes)
 	@$(PYTEST) --dist load --maxschedchunk 1 -m slow tests/chaos -o timeout=900 -v $(or $(ARGS),--document)
 
-soak: $(READY) ## Faults at random for MINUTES (30), and what has grown meanwhile, as a plot
+soak: $(READY) ## Inject random faults for MINUTES (30), and plot what grows over time
 	@exec $(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30) $(ARGS)
 
 bench: $(READY) ## Benchmark this machine, and write docs/performance.md (30 minutes)
@@ -89,19 +89,19 @@ bench-autoscaling: $(READY) ## Simulate a day with a tenfold peak under the auto
 bench-sweep: $(READY) ## Compare batch sizes and waits with the maximum of a simulated model (five minutes)
 	@exec $(BIN)/python -m bench.sweep $(ARGS)
 
-# An activated environment has its own redis-server (6.2) first on the PATH: it is left out of the search.
-test-redis7: $(READY) ## Run the tests that talk to Redis, on the redis-server (7 or newer) of the PATH
+# The redis-server (6.2) of an activated environment comes first on the PATH: the search skips it.
+test-redis7: $(READY) ## Run the tests that use Redis with the redis-server (7 or newer) on the PATH
 	@set -eu; \
 	server=$$(PATH=$$(printf '%s' "$$PATH" | tr ':' '\n' | grep -vxF '$(CURDIR)/$(BIN)' | paste -sd: -) && \
 	    command -v redis-server) || { \
-	    echo 'make test-redis7 needs a redis-server (7 or newer) on the PATH, and there is none.' >&2; exit 1; }; \
+	    echo 'make test-redis7 needs a redis-server (7 or newer) on the PATH, and found none.' >&2; exit 1; }; \
 	version=$$("$$server" --version | sed -n 's/.* v=\([0-9][0-9.]*\).*/\1/p'); \
 	if [ "0$${version%%.*}" -lt 7 ]; then \
 	    echo "make test-redis7 needs Redis 7 or newer; $$server is $${version:-of an unknown version}." >&2; exit 1; fi; \
-	echo "Running the tests that talk to Redis, on $$server ($$version) ..."; \
+	echo "Running the tests that use Redis with $$server ($$version) ..."; \
 	REDBATCH_TEST_REDIS_SERVER="$$server" REDBATCH_TEST_USERS="$${REDBATCH_TEST_USERS-1}" exec $(PYTEST) -m redis $(ARGS)
 
-test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in an environment of their own
+test-frameworks: $(READY) ## Run LangChain and LlamaIndex against a gateway, in a separate environment
 	@$(BIN)/pytest -m frameworks tests/integration/clients $(ARGS)
 
 check: $(READY) ## Check format, lint, types, import rules and language
@@ -116,40 +116,40 @@ check: $(READY) ## Check format, lint, types, import rules and language
 	@echo 'Language (tools/plain_language.py) ...'
 	@$(BIN)/python -m tools.plain_language
 
-fmt: $(READY) ## Format the code and mend what the linter can mend by itself
+fmt: $(READY) ## Format the code and apply the automatic fixes of the linter
 	@$(BIN)/ruff check --fix-only
 	@$(BIN)/ruff format
 
-lock: $(READY) ## Write the lock files anew from pyproject.toml (pins that still fit stay)
+lock: $(READY) ## Update the lock files from pyproject.toml (pins that still fit stay)
 	@if [ "$$($(BIN)/python -m pip freeze | grep '^pip-tools==')" != '$(PIP_TOOLS)' ]; then \
 	    echo 'Installing $(PIP_TOOLS) ...'; $(PIP) install '$(PIP_TOOLS)'; fi
 	@PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
 
-clean: ## Remove the environment and everything that tools have left
+clean: ## Remove the environment and the files that tools create
 	@echo 'Removing .venv, .bench, caches and reports ...'
 	@rm -rf .venv .bench .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .infinity_cache .coverage .coverage.* htmlcov dist
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamp holds the folder it was made for: the scripts in .venv/bin name it, so a moved copy is made anew,
-# and so is an environment whose Python has gone.
+# The stamp contains the folder of the environment. The scripts in .venv/bin contain it too, so a moved copy is created
+# again, and so is an environment whose Python no longer exists.
 ifneq ($(shell test -x $(BIN)/python && cat $(READY) 2>/dev/null),$(CURDIR))
 $(READY): FORCE
 endif
 
-# $(MAKING) stands while the steps run. Whoever finds it there without a running make (the lock says so) finds an
-# environment that was cut off half-way, and throws it away. A step that fails by itself takes it down: pip undoes
-# what it could not finish, so the next make goes on from there.
+# $(MAKING) exists while the steps run. If it exists without a running make (which holds the lock), the environment is
+# incomplete and is removed. A step that fails by itself removes $(MAKING): pip undoes an unfinished installation, so the
+# next make continues from there.
 $(READY): $(LOCKED)
 	@set -eu; interrupted=; trap 'interrupted=yes' INT TERM HUP; \
 	exec 9<Makefile; \
 	if command -v flock >/dev/null && ! flock -n 9; then \
-	    echo 'Waiting for another make that is at the environment ...'; flock 9; fi; \
+	    echo 'Waiting for another make that creates or updates the environment ...'; flock 9; fi; \
 	if [ -x $(BIN)/python ] && [ "$$(cat $@ 2>/dev/null)" = '$(CURDIR)' ]; then \
 	    stale=$$(find $(LOCKED) -newer $@); [ -n "$$stale" ] || exit 0; \
-	    echo "Bringing the environment in .venv up to date ($$(echo $$stale)) ..."; \
+	    echo "Updating the environment in .venv ($$(echo $$stale) changed) ..."; \
 	else \
 	    if [ -e $@ ] || [ -e $(MAKING) ]; then echo 'Removing the unusable environment in .venv ...'; rm -rf .venv; fi; \
-	    echo 'Making the environment in .venv (first time: a few minutes) ...'; \
+	    echo 'Creating the environment in .venv (first time: a few minutes) ...'; \
 	fi; \
 	mkdir -p .venv; : >$(MAKING); rm -f $@; \
 	export PIP_ROOT_USER_ACTION=ignore; \
@@ -160,20 +160,20 @@ $(READY): $(LOCKED)
 	        done && \
 	        if [ -z "$$python" ]; then \
 	            echo 'Redbatch needs Python 3.11 or newer; tried: $(CANDIDATES).' >&2; \
-	            echo 'Name one with: make setup PYTHON=/path/to/python3' >&2; false; \
+	            echo 'Choose one with: make setup PYTHON=/path/to/python3' >&2; false; \
 	        fi && \
 	        echo "  Python: $$python ($$("$$python" -c 'import platform; print(platform.python_version())'))" && \
 	        rm -rf .venv && mkdir .venv && : >$(MAKING) && "$$python" -m venv .venv; \
 	    fi && \
 	    echo "  PyTorch: $$(cat requirements/torch.txt) (the largest download)" && \
 	    $(PIP) install -r requirements/torch.txt && \
-	    echo '  Everything else, as locked in requirements/dev.lock' && \
+	    echo '  All other packages, as locked in requirements/dev.lock' && \
 	    $(PIP) install --no-deps --require-hashes -r requirements/dev.lock && \
 	    echo '  Redbatch itself, in place' && \
 	    $(PIP) install --no-deps -e . && \
 	    [ -z "$$interrupted" ]; \
 	} || { \
-	    if [ -z "$$interrupted" ]; then rm -f $(MAKING); echo 'The environment is not whole yet: see above.' >&2; fi; \
+	    if [ -z "$$interrupted" ]; then rm -f $(MAKING); echo 'The environment is incomplete: see the error above.' >&2; fi; \
 	    exit 1; \
 	}; \
 	printf '%s\n' '$(CURDIR)' >$@; rm -f $(MAKING)

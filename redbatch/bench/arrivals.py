@@ -1,4 +1,4 @@
-"""Arrival times of the requests of an open loop: endless increasing sequences of seconds since the start. Pure."""
+"""Arrival times of the requests of an open loop: increasing seconds since the start, without end. No I/O, no clock."""
 
 from __future__ import annotations
 

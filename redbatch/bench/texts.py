@@ -19,10 +19,13 @@ much before go good new write our used me man too any day same right look think 
 three word must because does part even place well such here take why things help put years different away again
 off went old number great tell men say small every found still between name should home big give air line set own
 under read last never us left end along while might next sound below saw something thought both few those always
-looked show large often together asked house world going want school important until form food keep children feet
+looked show large often together
+"""
+_MORE_WORDS = """
+house world going want school important until form food keep children feet
 land side without boy once animals life enough took sometimes four head above kind began almost live page got
 """
-WORDS = tuple(_WORDS.split())
+WORDS = (*_WORDS.split(), "asked", *_MORE_WORDS.split())
 SPECIAL_TOKENS = 2  # the model's tokenizer adds one before and one after a text
 
 SHORT_WORDS = (9, 17)

@@ -170,7 +170,7 @@ async def test_a_request_that_gets_no_answer_is_an_error(loop: dict[str, Any], r
 async def test_a_server_that_never_answers_does_not_block_the_run(
     loop: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests without an answer fail after the timeout and grace, and are late; so do requests that wait behind them."""
+    """Requests without an answer fail after the timeout and grace, and are late; so do those that wait behind them."""
     monkeypatch.setattr(load_generator, "NO_ANSWER_GRACE_S", 0.0)
     async with serving(lambda _: None) as server:
         result = await run(server.url, requests=4, timeout_ms=50, **loop)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hypothesis import strategies as st
 from hypothesis import given
+from hypothesis import strategies as st
 
 from redbatch.tune.coordinate_descent import Trial, coordinate_descent, find_challengers, min_trials
 from redbatch.tune.measurement import TrialResult, is_better

@@ -1,4 +1,4 @@
-"""The order in which loads are tried_clients."""
+"""The order in which loads are tried."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def search(generator: LoadSearch, serve: Callable[[int], Measurement]) -> TrialR
 
 
 def tried_clients(outcome: TrialResult) -> list[int]:
-    """Returns the numbers of clients in the order in which they were tried_clients."""
+    """Returns the numbers of clients in the order in which they were tried."""
     return [each.clients for each in outcome.measurements]
 
 
@@ -52,7 +52,7 @@ def test_the_full_search_goes_down_too() -> None:
 
 
 def test_if_one_client_exceeds_the_budget_nothing_keeps_it() -> None:
-    """The lowest load is tried_clients before the search reports that nothing keeps the budget."""
+    """The lowest load is tried before the search reports that nothing keeps the budget."""
     outcome = search(full_search(1), lambda clients: measurement(clients, clients * 10, clients * 2))
     assert (tried_clients(outcome)[-1], outcome.best) == (1, None)
 
@@ -92,7 +92,7 @@ def test_failed_requests_do_not_drop_a_candidate() -> None:
 def test_no_load_is_tried_twice_and_the_best_is_found(
     budget_ms: float, base_ms: float, item_ms: float, size: int
 ) -> None:
-    """The best load keeps the budget, and no other tried_clients load that keeps it has more answers."""
+    """The best load keeps the budget, and no other tried load that keeps it has more answers."""
     outcome = search(full_search(budget_ms), lambda clients: batching_server(clients, base_ms, item_ms, size))
     assert len(set(tried_clients(outcome))) == len(tried_clients(outcome)) <= len(client_counts(1_024))
     within_budget = [each for each in outcome.measurements if each.p95_ms <= budget_ms]
