@@ -1,4 +1,4 @@
-"""What a gateway does without a worker, and without Redis."""
+"""A gateway without workers, and without Redis."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ pytestmark = pytest.mark.redis
 
 
 def refusal(gateway: GatewayProcess) -> tuple[int, str, bool]:
-    """Returns the status and code of a request that should not be taken, and whether it may be tried again."""
+    """Sends a request; returns the status, the error code ("" for 200), and whether it has a Retry-After header."""
     answer = gateway.embed({"text": "a"}, x_timeout_ms="400")
     code = error_of(answer)["code"] if answer.status_code != 200 else ""
     return answer.status_code, code, "retry-after" in answer.headers
 
 
-async def test_a_queue_that_never_had_a_worker_is_refused(cluster: GatewayCluster) -> None:
-    """At once and with words, instead of a wait for nobody; /readyz names what is missing, /livez is well."""
+async def test_requests_to_a_queue_without_workers_are_refused(cluster: GatewayCluster) -> None:
+    """Requests to a queue that never had a worker get a 503 at once; /readyz names the worker, and /livez is 200."""
     gateway = await cluster.start_gateway()
-    assert await asyncio.to_thread(refusal, gateway) == (503, "no_worker", True), "not at its deadline: a 504"
+    assert await asyncio.to_thread(refusal, gateway) == (503, "no_worker", True), "a 504 at the deadline instead"
     assert gateway.missing() == ["worker"]
     for base in (gateway.url, gateway.admin):
         assert plain_http.get(f"{base}/livez").status_code == 200
@@ -47,49 +47,51 @@ async def test_a_queue_that_never_had_a_worker_is_refused(cluster: GatewayCluste
         assert plain_http.get(f"{base}/readyz?exclude=worker").json() == {"status": "ok"}
 
 
-async def test_the_restart_of_the_last_worker_fails_nobody(cluster: GatewayCluster) -> None:
-    """When it has left, requests are still taken, and the next worker serves them."""
+async def test_the_restart_of_the_last_worker_fails_no_request(cluster: GatewayCluster) -> None:
+    """After the last worker has stopped, requests are still accepted, and the next worker serves them."""
     gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     assert await worker.stop() == 0
-    await wait_until(lambda: gateway.missing() == ["worker"], "the gateway sees that it has left")
+    await wait_until(lambda: gateway.missing() == ["worker"], "the gateway sees that the worker has stopped")
     sent = asyncio.create_task(asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": 50_000}))
     await cluster.start_worker()
     answer = await sent
     assert vector_bytes(answer.json()["embedding"]) == null_vector("a")
 
 
-async def test_past_the_grace_of_a_worker_requests_are_refused(cluster: GatewayCluster) -> None:
-    """Nobody has come in its place for worker_grace_s."""
+async def test_requests_are_refused_after_the_worker_grace(cluster: GatewayCluster) -> None:
+    """If no worker replaces the last one within worker_grace_s, requests are refused."""
     gateway, worker = await asyncio.gather(cluster.start_gateway(worker_grace_s=1), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     await worker.stop()
     await wait_until(lambda: refusal(gateway) == (503, "no_worker", True), "requests are refused", poll_s=0.1)
 
 
-async def test_without_redis_requests_are_refused_past_a_grace(
+async def test_requests_are_refused_after_the_redis_grace(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
 ) -> None:
-    """Within the grace they wait for Redis; then new ones hear at once that it is away. Those that wait are served."""
+    """Within redis_grace_s requests wait for Redis; later ones get a 503 at once. The waiting ones are served."""
     grace_s = 3.0
     gateway, _ = await asyncio.gather(
         isolated_cluster.start_gateway(redis_grace_s=grace_s), isolated_cluster.start_worker()
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     own_redis.stop()
-    began = time.monotonic()
+    start = time.monotonic()
     patient = asyncio.create_task(gateway.send(client, "patient", x_timeout_ms="60000"))
     assert await asyncio.to_thread(refusal, gateway) == (503, "redis_unreachable", True)
-    await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is gone")
-    await wait_until(lambda: time.monotonic() - began > grace_s + 0.5, "the grace is over")
-    took = []
+    await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is unreachable")
+    await wait_until(lambda: time.monotonic() - start > grace_s + 0.5, "the grace is over")
+    times_s = []
     for _ in range(20):
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         answer = await gateway.send(client, "a", x_timeout_ms="60000")
-        took.append(time.monotonic() - asked)
+        times_s.append(time.monotonic() - sent_at)
         assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
-    sys.stdout.write(f"refused after {statistics.median(took) * 1000:.1f} ms, at most {max(took) * 1000:.1f} ms\n")
-    assert statistics.median(took) < 0.05
+    sys.stdout.write(
+        f"refused after {statistics.median(times_s) * 1000:.1f} ms, at most {max(times_s) * 1000:.1f} ms\n"
+    )
+    assert statistics.median(times_s) < 0.05
     assert plain_http.get(f"{gateway.url}/livez").status_code == 200
     assert not patient.done()
     own_redis.start()
@@ -97,10 +99,10 @@ async def test_without_redis_requests_are_refused_past_a_grace(
     await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
 
 
-async def test_a_gateway_without_redis_tells_nothing_of_it(
+async def test_metrics_of_redis_expire_while_it_is_unreachable(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis
 ) -> None:
-    """For some seconds it shows what it saw last; then neither workers nor memory, until Redis is back."""
+    """For some seconds the metrics show the last state; then no workers and no memory, until Redis is back."""
     gateway, _ = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker())
     memory = "redbatch_redis_memory_bytes"
 
@@ -110,7 +112,7 @@ async def test_a_gateway_without_redis_tells_nothing_of_it(
     await wait_until(lambda: gateway.ready_workers(isolated_cluster.queue) == 1, "it shows the worker")
     assert gateway.metric(memory) > 0
     own_redis.stop()
-    await wait_until(lambda: gateway.metric("redbatch_redis_up") == 0, "it shows that Redis is away")
+    await wait_until(lambda: gateway.metric("redbatch_redis_up") == 0, "it shows that Redis is unreachable")
     assert shows_the_fleet()
     await wait_until(lambda: not shows_the_fleet(), "it shows no workers", poll_s=0.1)
     assert math.isnan(gateway.metric(memory))
@@ -119,29 +121,29 @@ async def test_a_gateway_without_redis_tells_nothing_of_it(
     assert gateway.metric(memory) > 0
 
 
-async def test_nobody_waits_longer_for_redis_than_it_has_been_away(
+async def test_a_request_shorter_than_the_outage_is_refused_at_once(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
 ) -> None:
-    """Within the grace too: a request with less time than the outage has lasted hears so at once."""
+    """Even within the grace, a request whose timeout is shorter than the outage so far gets a 503 at once."""
     gateway, _ = await asyncio.gather(isolated_cluster.start_gateway(redis_grace_s=60), isolated_cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     own_redis.stop()
-    await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is gone")
-    gone = time.monotonic()
-    await wait_until(lambda: time.monotonic() - gone > 0.8, "it has been away for a while")
-    asked = time.monotonic()
+    await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is unreachable")
+    outage_start = time.monotonic()
+    await wait_until(lambda: time.monotonic() - outage_start > 0.8, "the outage has lasted 0.8 s")
+    sent_at = time.monotonic()
     answer = await gateway.send(client, "a", x_timeout_ms="750")
     assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
-    assert time.monotonic() - asked < 0.7
+    assert time.monotonic() - sent_at < 0.7
     patient = asyncio.create_task(gateway.send(client, "patient", x_timeout_ms="60000"))
     own_redis.start()
     assert vector_bytes((await patient).json()["embedding"]) == null_vector("patient")
 
 
-async def test_what_a_silent_redis_has_not_taken_is_a_503(
+async def test_a_request_that_redis_did_not_accept_is_a_503(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
 ) -> None:
-    """It takes connections and answers nobody: what it never took may be sent again. /livez is well meanwhile."""
+    """If Redis hangs (it accepts connections and answers nothing), a request that it never accepted may be repeated."""
     gateway, _ = await asyncio.gather(
         isolated_cluster.start_gateway(redis_timeout_s=30), isolated_cluster.start_worker()
     )
@@ -157,16 +159,16 @@ async def test_what_a_silent_redis_has_not_taken_is_a_503(
     await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
 
 
-async def test_an_outage_that_ends_in_a_refusal_is_over(
+async def test_an_outage_that_ends_with_a_refusal_is_over(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
 ) -> None:
-    """Redis is back, without the rights that scripts need. That request fails; once that is mended, the next do not."""
+    """If Redis is back but forbids scripts, that request fails; once they are allowed again, later ones succeed."""
     grace_s = 0.5
     gateway, worker = await asyncio.gather(
         isolated_cluster.start_gateway(redis_grace_s=grace_s), isolated_cluster.start_worker()
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
-    worker.signal(signal.SIGSTOP)  # it would end, and say why
+    worker.signal(signal.SIGSTOP)  # otherwise it would end with an error
     async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
         await raw.replicaof("127.0.0.1", "1")
         sent = asyncio.create_task(gateway.send(client, "a"))
@@ -182,10 +184,8 @@ async def test_an_outage_that_ends_in_a_refusal_is_over(
     await wait_until(lambda: refusal(gateway)[0] == 200, "requests are served again", poll_s=0.05, timeout_s=10)
 
 
-async def test_a_gateway_that_starts_without_redis_serves_when_it_comes(
-    isolated_cluster: GatewayCluster, own_redis: LocalRedis
-) -> None:
-    """It does not end; it says what is missing."""
+async def test_a_gateway_starts_without_redis(isolated_cluster: GatewayCluster, own_redis: LocalRedis) -> None:
+    """A gateway that starts without Redis reports it in /readyz, and serves once Redis is there."""
     own_redis.stop()
     gateway = await isolated_cluster.start_gateway()
     assert gateway.missing() == ["redis"]
@@ -197,10 +197,10 @@ async def test_a_gateway_that_starts_without_redis_serves_when_it_comes(
     assert gateway.embed({"text": "a"}).status_code == 200
 
 
-async def test_requests_survive_a_restart_of_redis_with_the_loss_of_its_data(
+async def test_requests_survive_a_restart_of_redis_without_its_data(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, client: httpx.AsyncClient
 ) -> None:
-    """Requests in the model, in the queue and just arriving are all answered with their own vectors, in one go."""
+    """Requests that are running, waiting or arriving while Redis restarts empty all get their own vectors."""
     model = "simulated:base_ms=300,item_ms=0"
     gateway, _ = await asyncio.gather(
         isolated_cluster.start_gateway(), isolated_cluster.start_worker(model, max_batch_size=4)
@@ -210,10 +210,10 @@ async def test_requests_survive_a_restart_of_redis_with_the_loss_of_its_data(
     sent = [asyncio.create_task(gateway.send(client, text, x_timeout_ms="20000")) for text in texts[:16]]
     async with redis.asyncio.Redis.from_url(own_redis.url, protocol=2) as raw:
 
-        async def claimed() -> bool:
+        async def has_claimed() -> bool:
             return int((await raw.xpending(isolated_cluster.keys.lanes[0], "workers"))["pending"]) >= 4
 
-        await wait_until(claimed, "the worker has begun")
+        await wait_until(has_claimed, "the worker has claimed a batch")
     own_redis.stop()
     sent += [asyncio.create_task(gateway.send(client, text, x_timeout_ms="20000")) for text in texts[16:]]
     own_redis.start()
@@ -222,10 +222,10 @@ async def test_requests_survive_a_restart_of_redis_with_the_loss_of_its_data(
     assert [vector_bytes(each.json()["embedding"]) for each in answers] == [null_vector(text) for text in texts]
 
 
-async def test_after_the_loss_of_all_data_a_worker_is_not_taken_for_dead(
+async def test_workers_do_not_count_as_gone_after_a_loss_of_data(
     cluster: GatewayCluster, client: httpx.AsyncClient, raw: redis.asyncio.Redis
 ) -> None:
-    """What the gateway knew of the fleet does not vanish with Redis' data: no request is refused meanwhile."""
+    """After FLUSHALL the gateway keeps its knowledge of the workers, so it refuses no request meanwhile."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     until = time.monotonic() + 2.5

@@ -1,4 +1,4 @@
-"""A gateway that remembers: what was computed once is answered without a worker."""
+"""The cache of a gateway: vectors that were computed before are answered without a worker."""
 
 from __future__ import annotations
 
@@ -30,81 +30,81 @@ CACHE = {"cache_bytes": 10_000_000}
 async def start(cluster: GatewayCluster, gateways: int = 1, **settings: Any) -> tuple[list[GatewayProcess], Program]:  # noqa: ANN401
     """Starts gateways with a cache, and a worker."""
     worker = await cluster.start_worker()
-    served = await asyncio.gather(*(cluster.start_gateway(**CACHE, **settings) for _ in range(gateways)))
-    for each in served:
+    processes = await asyncio.gather(*(cluster.start_gateway(**CACHE, **settings) for _ in range(gateways)))
+    for each in processes:
         await wait_until(lambda each=each: each.missing() == [], "a gateway sees the worker")  # type: ignore[misc]
-    return served, worker
+    return processes, worker
 
 
-def ran(worker: Program) -> float:
-    """Returns how many inputs the model has run."""
+def num_inputs_run(worker: Program) -> float:
+    """Returns the number of inputs that the model has run."""
     return metric(worker, "redbatch_inputs_total")
 
 
-def openai(gateway: GatewayProcess, texts: Sequence[str], **more: Any) -> httpx.Response:  # noqa: ANN401
-    """Asks as OpenAI's clients do."""
+def post_openai(gateway: GatewayProcess, texts: Sequence[str], **more: Any) -> httpx.Response:  # noqa: ANN401
+    """Sends a request to /v1/embeddings, as OpenAI's clients do."""
     model = plain_http.get(f"{gateway.url}/v1/models").json()["data"][0]["id"]
     body = {"model": model, "input": list(texts), **more}
     return plain_http.post(f"{gateway.url}/v1/embeddings", json=body, timeout=30)
 
 
-async def kept(gateway: GatewayProcess, texts: Sequence[str]) -> None:
-    """Waits until all of these come from the cache: it is written behind the answer."""
+async def wait_until_cached(gateway: GatewayProcess, texts: Sequence[str]) -> None:
+    """Waits until all of these texts are answered from the cache, which is written after the answer."""
 
     def all_hit() -> bool:
         before = gateway.metric("redbatch_cache_hits_total")
         gateway.embed({"texts": list(texts)})
         return gateway.metric("redbatch_cache_hits_total") == before + len(texts)
 
-    await wait_until(all_hit, "it is kept")
+    await wait_until(all_hit, "the vectors are cached")
 
 
 @pytest.mark.timeout(60)
-async def test_what_was_computed_is_not_computed_again(isolated_cluster: GatewayCluster) -> None:
-    """By any gateway, to the last bit; beside what was not, at its place; with the same usage."""
+async def test_cached_vectors_are_not_computed_again(isolated_cluster: GatewayCluster) -> None:
+    """Cached vectors serve all gateways, bit for bit, in their place among new ones, and with the same usage."""
     (one, other), worker = await start(isolated_cluster, gateways=2)
     assert has_vectors(one.embed({"texts": ["a", "b"]}), ["a", "b"])
-    await kept(one, ["a", "b"])
-    before = ran(worker)
+    await wait_until_cached(one, ["a", "b"])
+    before = num_inputs_run(worker)
     assert has_vectors(other.embed({"texts": ["b", "a", "b"]}), ["b", "a", "b"])
-    assert ran(worker) == before
+    assert num_inputs_run(worker) == before
     mixed = ["c", "a", "d", "b", "e"]
     answer = other.embed({"texts": mixed})
     assert has_vectors(answer, mixed)
-    assert ran(worker) == before + 3
+    assert num_inputs_run(worker) == before + 3
     assert vector_bytes(one.embed({"text": "a"}).json()["embedding"]) == null_vector("a")
-    await kept(other, mixed)
-    assert openai(other, mixed).json()["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
+    await wait_until_cached(other, mixed)
+    assert post_openai(other, mixed).json()["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
 
 
 @pytest.mark.timeout(60)
 async def test_other_options_are_other_vectors(isolated_cluster: GatewayCluster) -> None:
-    """Of the same text, and so are token ids of the same bytes."""
+    """The same text with other options, and token ids with the same bytes, are cached separately."""
     (gateway,), worker = await start(isolated_cluster)
     for round_ in range(2):
-        before = ran(worker)
+        before = num_inputs_run(worker)
         lengths = {
-            len(openai(gateway, ["a"], **more).json()["data"][0]["embedding"])
+            len(post_openai(gateway, ["a"], **more).json()["data"][0]["embedding"])
             for more in ({}, {"dimensions": 8}, {"dimensions": 16})
         }
         assert lengths == {384, 8, 16}
-        openai(gateway, ["abcd"])
+        post_openai(gateway, ["abcd"])
         answer = plain_http.post(f"{gateway.url}/embed", json={"inputs": [0x64636261], "normalize": True})
         assert answer.status_code == 200
         if round_ == 0:
-            assert ran(worker) == before + 5
+            assert num_inputs_run(worker) == before + 5
             await asyncio.sleep(0.5)
         else:
-            assert ran(worker) == before
+            assert num_inputs_run(worker) == before
 
 
 @pytest.mark.timeout(60)
-async def test_a_request_with_inputs_that_fail_is_answered_beside_what_is_known(
+async def test_failing_inputs_do_not_affect_cached_ones(
     isolated_cluster: GatewayCluster,
 ) -> None:
-    """The rest is computed, and keeps its place."""
+    """If an input of a request fails, the cached and the computed vectors of the others are in their places."""
     (gateway,), _ = await start(isolated_cluster)
-    await kept(gateway, ["a", "b"])
+    await wait_until_cached(gateway, ["a", "b"])
     answer = gateway.embed({"texts": ["a", "", "c", "b"], "on_error": "null"}).json()
     assert [each and vector_bytes(each) for each in answer["embeddings"]] == [
         null_vector("a"),
@@ -115,24 +115,24 @@ async def test_a_request_with_inputs_that_fail_is_answered_beside_what_is_known(
 
 
 @pytest.mark.timeout(90)
-async def test_without_its_data_it_computes(isolated_cluster: GatewayCluster, own_redis: LocalRedis) -> None:
-    """A restart of Redis loses the cache, and nothing else."""
+async def test_a_lost_cache_is_computed_again(isolated_cluster: GatewayCluster, own_redis: LocalRedis) -> None:
+    """After a restart of Redis, which empties the cache, requests are computed again."""
     (gateway,), worker = await start(isolated_cluster)
-    await kept(gateway, ["a"])
+    await wait_until_cached(gateway, ["a"])
     own_redis.stop()
     own_redis.start()
-    before = ran(worker)
-    await wait_until(lambda: gateway.missing() == [], "all is well again", timeout_s=20)
+    before = num_inputs_run(worker)
+    await wait_until(lambda: gateway.missing() == [], "the gateway is ready again", timeout_s=20)
     assert has_vectors(gateway.embed({"texts": ["a"]}), ["a"])
-    assert ran(worker) > before
+    assert num_inputs_run(worker) > before
 
 
 @pytest.mark.timeout(60)
-async def test_it_is_off_by_default(cluster: GatewayCluster) -> None:
-    """Nothing is kept, nothing is counted."""
+async def test_the_cache_is_off_by_default(cluster: GatewayCluster) -> None:
+    """By default each request is computed, and no cache misses are counted."""
     gateway, worker = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     for _ in range(2):
         assert has_vectors(gateway.embed({"texts": ["a"]}), ["a"])
-    assert ran(worker) == 2
+    assert num_inputs_run(worker) == 2
     assert gateway.metric("redbatch_cache_misses_total") == 0

@@ -1,4 +1,4 @@
-"""Errors as they are counted: by their code, and by the queue that they were about."""
+"""The metrics of errors: by code and by queue."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LARGE = b" " * 100_000
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n"
 
 
-def counted(gateway: GatewayProcess) -> float:
-    """Returns the number of all errors."""
+def num_errors(gateway: GatewayProcess) -> float:
+    """Returns the total number of errors in the metrics."""
     return gateway.metric("redbatch_errors_total")
 
 
 async def test_errors_are_counted_by_code_and_queue(cluster: GatewayCluster) -> None:
-    """Once each, whatever the route and its words; what is wrong before a queue is found is of none."""
+    """Each error is counted once, for any route and dialect; errors before a queue is found have an empty queue."""
     gateway = await cluster.start_gateway(max_owed_inputs=10)
     assert gateway.embed({"text": "a"}).status_code == 503
     tei = plain_http.post(f"{gateway.url}/embed", json={"inputs": "a"})
@@ -37,30 +37,30 @@ async def test_errors_are_counted_by_code_and_queue(cluster: GatewayCluster) -> 
     assert gateway.errors("jobs_full", cluster.queue) == 1
     assert plain_http.get(f"{gateway.url}/jobs/none").status_code == 404
     assert gateway.errors("job_not_found") == 1
-    assert counted(gateway) == 6
-    refused = [f'redbatch_requests_total{{route="{route}",status="503"}}' for route in ("/embed", "/jobs")]
-    assert [gateway.metric(each) for each in refused] == [2, 1]
+    assert num_errors(gateway) == 6
+    names = [f'redbatch_requests_total{{route="{route}",status="503"}}' for route in ("/embed", "/jobs")]
+    assert [gateway.metric(each) for each in names] == [2, 1]
 
 
-async def test_what_is_no_request_for_work_is_no_error(cluster: GatewayCluster) -> None:
-    """A probe, a look at what is served, or a path that does not exist: nothing of it is among the requests either."""
+async def test_probes_and_unknown_paths_are_not_counted(cluster: GatewayCluster) -> None:
+    """Probes, requests for information and unknown paths are counted neither as errors nor as requests."""
     gateway = await cluster.start_gateway()
     for path, status in (("/ping", 503), ("/readyz", 503), ("/info", 503), ("/v1/models/none", 404), ("/none", 404)):
         assert plain_http.get(f"{gateway.url}{path}").status_code == status
-    assert counted(gateway) == 0
+    assert num_errors(gateway) == 0
     assert gateway.metric("redbatch_requests_total") == 0
 
 
-async def test_a_gateway_that_reads_much_is_not_overloaded(cluster: GatewayCluster, fake_heartbeat: None) -> None:
-    """A body that has no room beside others gets a code of its own: more workers would not help."""
+async def test_the_limit_of_body_bytes_has_its_own_error_code(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """A body beyond the limit of all bodies gets too_many_bodies, not overloaded, because workers would not help."""
     gateway = await cluster.start_gateway(max_bodies_bytes=1)
     with socket.create_connection(("127.0.0.1", gateway.port)) as first:
         first.sendall(HEAD + LARGE)
 
-        async def refused() -> bool:
+        async def is_refused() -> bool:
             answer = await asyncio.to_thread(plain_http.post, f"{gateway.url}/embed", content=b'{"text": 1' + LARGE)
             return answer.status_code == 429 and error_of(answer)["code"] == "too_many_bodies"
 
-        await wait_until(refused, "there is no room for another")
+        await wait_until(is_refused, "a second body is refused")
     assert gateway.errors("too_many_bodies") == 1
     assert gateway.errors("overloaded") == 0

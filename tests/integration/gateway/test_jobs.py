@@ -1,4 +1,4 @@
-"""Jobs over HTTP: asked for now, answered later."""
+"""Jobs over HTTP: accepted now, answered later."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ NDJSON = {"content-type": "application/x-ndjson"}
 NPY = {"accept": "application/x-npy"}
 
 
-class Client:
-    """Asks one gateway for jobs."""
+class JobClient:
+    """A client of one gateway's jobs."""
 
     def __init__(self, gateway: GatewayProcess, **headers: str) -> None:
         self.url = gateway.url
@@ -50,7 +50,7 @@ class Client:
         return plain_http.post(f"{self.url}/jobs", json=body, headers=named, timeout=30)
 
     def post_lines(self, lines: Sequence[object] | Iterator[bytes], **headers: str) -> httpx.Response:
-        """Posts a job as lines."""
+        """Posts a job as NDJSON, from values or from chunks of bytes."""
         named = self._headers | NDJSON | {name.replace("_", "-"): value for name, value in headers.items()}
         content = (
             lines if isinstance(lines, Iterator) else b"".join(json.dumps(each).encode() + b"\n" for each in lines)
@@ -58,96 +58,96 @@ class Client:
         return plain_http.post(f"{self.url}/jobs", content=content, headers=named, timeout=60)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        """Gets a path."""
+        """Sends a GET request."""
         return plain_http.get(f"{self.url}{path}", headers=self._headers | headers, timeout=90)
 
     def delete(self, path: str) -> httpx.Response:
-        """Deletes a path."""
+        """Sends a DELETE request."""
         return httpx.delete(
             f"{self.url}{path}", headers=self._headers, verify=plain_http.NO_TLS, trust_env=False, timeout=30
         )
 
-    def taken(self, answer: httpx.Response) -> dict[str, Any]:
-        """Returns what is told of a job that was taken."""
+    def job_of(self, answer: httpx.Response) -> dict[str, Any]:
+        """Returns the job in an answer, which must be a 202."""
         assert answer.status_code == 202, answer.text
-        told: dict[str, Any] = answer.json()
-        assert told["status_url"] == f"/jobs/{told['id']}"
-        assert told["result_url"] == f"/jobs/{told['id']}/result"
-        return told
+        job: dict[str, Any] = answer.json()
+        assert job["status_url"] == f"/jobs/{job['id']}"
+        assert job["result_url"] == f"/jobs/{job['id']}/result"
+        return job
 
-    def ended(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Waits until a job has ended; returns what is told of it then."""
+    def wait_until_ended(self, new_job: dict[str, Any]) -> dict[str, Any]:
+        """Waits until a job has ended, and returns it."""
         for _ in range(10):
-            job: dict[str, Any] = self.get(told["status_url"] + "?wait=10").json()
+            job: dict[str, Any] = self.get(new_job["status_url"] + "?wait=10").json()
             if job["status"] not in ("queued", "running"):
                 return job
         pytest.fail(f"the job has not ended: {job}")
 
-    def vectors(self, told: dict[str, Any]) -> list[bytes]:
-        """Returns all vectors of a job, page by page, each as raw float32."""
-        found: list[bytes] = []
-        url: str | None = told["result_url"]
+    def vectors(self, new_job: dict[str, Any]) -> list[bytes]:
+        """Returns all vectors of a job, from all pages, each as raw float32."""
+        vectors: list[bytes] = []
+        url: str | None = new_job["result_url"]
         while url is not None:
             page = self.get(url).json()
-            assert page["offset"] == len(found)
-            found += map(vector_bytes, page["embeddings"])
+            assert page["offset"] == len(vectors)
+            vectors += map(vector_bytes, page["embeddings"])
             url = page["next_url"]
-        return found
+        return vectors
 
 
-def test_a_job_from_end_to_end(served: GatewayProcess) -> None:
-    """202 at once, its status while it runs, its vectors in order."""
-    client, texts = Client(served), [f"job {i}" for i in range(100)]
+def test_a_job_runs_to_its_end(served: GatewayProcess) -> None:
+    """A job gets a 202 at once, its counts and times when it has ended, and its vectors in order."""
+    client, texts = JobClient(served), [f"job {i}" for i in range(100)]
     answer = client.post({"texts": texts})
-    told = client.taken(answer)
-    assert len(told["id"].rpartition(".")[2]) == 32
-    job = client.ended(told)
+    new_job = client.job_of(answer)
+    assert len(new_job["id"].rpartition(".")[2]) == 32
+    job = client.wait_until_ended(new_job)
     assert (job["status"], job["n"], job["done"], job["failed"], job["errors"]) == ("done", 100, 100, 0, [])
     assert job["created_at"] <= job["started_at"] <= job["finished_at"] < job["kept_until"]
     assert abs(job["created_at"] - time.time()) < 60
-    assert client.vectors(told) == list(map(null_vector, texts))
+    assert client.vectors(new_job) == list(map(null_vector, texts))
 
 
-def test_one_text(served: GatewayProcess) -> None:
-    """Is a job as well."""
-    client = Client(served)
-    told = client.taken(client.post({"text": "alone"}))
-    assert client.ended(told)["n"] == 1
-    assert client.vectors(told) == [null_vector("alone")]
+def test_one_text_is_a_job(served: GatewayProcess) -> None:
+    """A single text may be a job."""
+    client = JobClient(served)
+    new_job = client.job_of(client.post({"text": "alone"}))
+    assert client.wait_until_ended(new_job)["n"] == 1
+    assert client.vectors(new_job) == [null_vector("alone")]
 
 
-def test_a_job_that_comes_as_lines(served: GatewayProcess) -> None:
-    """Its parts are put together as they come, however they are cut."""
-    client, texts = Client(served), [f"line {i} \u00e9\u4e16" for i in range(3_000)]
+def test_a_job_may_be_sent_as_lines(served: GatewayProcess) -> None:
+    """A job may be sent as NDJSON, in chunks that are cut anywhere; pages of its results can be selected."""
+    client, texts = JobClient(served), [f"line {i} \u00e9\u4e16" for i in range(3_000)]
     body = b"".join(
         json.dumps(text if i % 2 else {"text": text, "id": i}).encode() + b"\n" for i, text in enumerate(texts)
     )
-    told = client.taken(client.post_lines(body[at : at + 777] for at in range(0, len(body), 777)))
-    assert client.ended(told)["done"] == 3_000
-    assert client.vectors(told) == list(map(null_vector, texts))
-    page = client.get(told["result_url"] + "?offset=2990&limit=5").json()
-    assert (page["offset"], page["next_url"]) == (2_990, f"{told['result_url']}?offset=2995&limit=5")
+    new_job = client.job_of(client.post_lines(body[at : at + 777] for at in range(0, len(body), 777)))
+    assert client.wait_until_ended(new_job)["done"] == 3_000
+    assert client.vectors(new_job) == list(map(null_vector, texts))
+    page = client.get(new_job["result_url"] + "?offset=2990&limit=5").json()
+    assert (page["offset"], page["next_url"]) == (2_990, f"{new_job['result_url']}?offset=2995&limit=5")
     assert list(map(vector_bytes, page["embeddings"])) == list(map(null_vector, texts[2_990:2_995]))
-    assert client.get(told["result_url"] + "?offset=3000").json()["embeddings"] == []
+    assert client.get(new_job["result_url"] + "?offset=3000").json()["embeddings"] == []
 
 
-def test_the_vectors_as_a_file(served: GatewayProcess) -> None:
-    """NumPy reads it; a part of it has its own head."""
-    client, texts = Client(served), [f"file {i}" for i in range(2_500)]
-    told = client.taken(client.post({"texts": texts}))
-    client.ended(told)
-    answer = client.get(told["result_url"], **NPY)
+def test_results_may_be_read_as_a_numpy_file(served: GatewayProcess) -> None:
+    """The results, or a part of them, are available as a valid .npy file."""
+    client, texts = JobClient(served), [f"file {i}" for i in range(2_500)]
+    new_job = client.job_of(client.post({"texts": texts}))
+    client.wait_until_ended(new_job)
+    answer = client.get(new_job["result_url"], **NPY)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-npy")
     assert int(answer.headers["content-length"]) == len(answer.content)
     whole = np.load(io.BytesIO(answer.content))
     assert (whole.shape, whole.dtype) == ((2_500, 384), np.dtype("<f4"))
     assert [row.tobytes() for row in whole] == list(map(null_vector, texts))
-    part = np.load(io.BytesIO(client.get(told["result_url"] + "?offset=2400&limit=50", **NPY).content))
+    part = np.load(io.BytesIO(client.get(new_job["result_url"] + "?offset=2400&limit=50", **NPY).content))
     assert [row.tobytes() for row in part] == list(map(null_vector, texts[2_400:2_450]))
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         ({}, 400, "either"),
         ({"texts": []}, 400, "empty"),
@@ -157,16 +157,16 @@ def test_the_vectors_as_a_file(served: GatewayProcess) -> None:
         ({"text": "a", "model": "none"}, 404, "no such model"),
     ],
 )
-def test_what_is_no_job(served: GatewayProcess, body: object, status: int, said: str) -> None:
-    """Is told as on /embed."""
-    answer = Client(served).post(body)
+def test_an_invalid_job_is_refused(served: GatewayProcess, body: object, status: int, message: str) -> None:
+    """An invalid body gets the same errors as on /embed."""
+    answer = JobClient(served).post(body)
     assert answer.status_code == status
-    assert said in error_of(answer)["message"]
+    assert message in error_of(answer)["message"]
 
 
-def test_lines_that_are_no_job(served: GatewayProcess) -> None:
-    """The line is named, though others came before it, and nothing is left of them."""
-    client = Client(served)
+def test_invalid_lines_are_refused(served: GatewayProcess) -> None:
+    """The error names the invalid line, even after 5,000 valid ones; no lines and wrong headers are refused as well."""
+    client = JobClient(served)
     answer = client.post_lines([*(f"text {i}" for i in range(5_000)), 12, "a"])
     assert answer.status_code == 400
     assert "Line 5001" in error_of(answer)["message"]
@@ -176,12 +176,12 @@ def test_lines_that_are_no_job(served: GatewayProcess) -> None:
     assert client.post_lines(["a"], idempotency_key="a b").status_code == 400
 
 
-async def test_lines_that_are_too_many_or_too_long(cluster: GatewayCluster, raw: redis.asyncio.Redis) -> None:
-    """A body of lines has bounds of its own, announced or not; beyond them nothing is left of what had come."""
+async def test_too_many_or_too_long_lines_are_refused(cluster: GatewayCluster, raw: redis.asyncio.Redis) -> None:
+    """Bodies of lines have their own limits, whether their length is announced or not; refused ones leave no keys."""
     gateway = await cluster.start_gateway(max_job_inputs=1_000, max_job_body_bytes=200_000)
-    client = Client(gateway)
+    client = JobClient(gateway)
     line = json.dumps("x" * 1_000).encode() + b"\n"
-    for lines, said in (
+    for lines, message in (
         (["a"] * 1_001, "1000"),
         (iter([b'"a"\n' * 500] * 3), "1000"),
         (["x" * 1_000] * 250, "200000 bytes"),
@@ -189,159 +189,162 @@ async def test_lines_that_are_too_many_or_too_long(cluster: GatewayCluster, raw:
     ):
         refused = client.post_lines(lines)
         assert (refused.status_code, error_of(refused)["code"]) == (413, "too_large")
-        assert said in error_of(refused)["message"]
+        assert message in error_of(refused)["message"]
     assert [key async for key in raw.scan_iter(match=cluster.keys.job("*"))] == []
-    told = client.taken(client.post_lines(["a"] * 1_000))
-    assert client.delete(told["status_url"]).json()["status"] == "cancelled"
+    new_job = client.job_of(client.post_lines(["a"] * 1_000))
+    assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"
 
 
-def test_texts_that_cannot_be_run_fail_alone(served: GatewayProcess) -> None:
-    """The others have their vectors, and the job says which have none, and why."""
-    client, texts = Client(served), [f"t{i}" for i in range(50)]
+def test_only_invalid_texts_of_a_job_fail(served: GatewayProcess) -> None:
+    """Valid texts of a job have vectors; the job, its pages and its file report the invalid ones, with their errors."""
+    client, texts = JobClient(served), [f"t{i}" for i in range(50)]
     texts[0], texts[17], texts[49] = "", "x" * 200_000, ""
-    for told in (client.taken(client.post({"texts": texts})), client.taken(client.post_lines(texts))):
-        job = client.ended(told)
+    for new_job in (client.job_of(client.post({"texts": texts})), client.job_of(client.post_lines(texts))):
+        job = client.wait_until_ended(new_job)
         assert (job["status"], job["done"], job["failed"]) == ("done", 47, 3)
         expected = [(0, "invalid_request"), (17, "too_large"), (49, "invalid_request")]
         assert [(each["index"], each["code"]) for each in job["errors"]] == expected
-        page = client.get(told["result_url"]).json()
+        page = client.get(new_job["result_url"]).json()
         assert [(each["index"], each["code"]) for each in page["errors"]] == expected
         for index, vector in enumerate(page["embeddings"]):
             assert (vector is None) == (index in (0, 17, 49))
             assert vector is None or vector_bytes(vector) == null_vector(texts[index])
-        whole = np.load(io.BytesIO(client.get(told["result_url"], **NPY).content))
+        whole = np.load(io.BytesIO(client.get(new_job["result_url"], **NPY).content))
         assert sorted(np.flatnonzero(np.isnan(whole).any(axis=1))) == [0, 17, 49]
-    nothing = client.ended(client.taken(client.post({"text": ""})))
-    assert (nothing["status"], nothing["failed"]) == ("failed", 1)
+    empty = client.wait_until_ended(client.job_of(client.post({"text": ""})))
+    assert (empty["status"], empty["failed"]) == ("failed", 1)
 
 
-def test_an_idempotency_key(served: GatewayProcess) -> None:
-    """The same job, also as lines; something else under the key is refused."""
-    client = Client(served)
-    first = client.taken(client.post({"texts": ["a", "b"]}, idempotency_key="key-1"))
-    assert client.taken(client.post({"texts": ["a", "b"]}, idempotency_key="key-1"))["id"] == first["id"]
-    assert client.taken(client.post_lines(["a", {"text": "b"}], idempotency_key="key-1"))["id"] == first["id"]
-    assert client.taken(client.post({"texts": ["a", "b"]}, idempotency_key="key-2"))["id"] != first["id"]
+def test_an_idempotency_key_returns_the_same_job(served: GatewayProcess) -> None:
+    """The same texts with the same key return the same job, also as lines; other texts with the key are refused."""
+    client = JobClient(served)
+    first = client.job_of(client.post({"texts": ["a", "b"]}, idempotency_key="key-1"))
+    assert client.job_of(client.post({"texts": ["a", "b"]}, idempotency_key="key-1"))["id"] == first["id"]
+    assert client.job_of(client.post_lines(["a", {"text": "b"}], idempotency_key="key-1"))["id"] == first["id"]
+    assert client.job_of(client.post({"texts": ["a", "b"]}, idempotency_key="key-2"))["id"] != first["id"]
     other = client.post({"texts": ["a", "c"]}, idempotency_key="key-1")
     assert (other.status_code, error_of(other)["code"]) == (422, "idempotency_key_reused")
-    ended = client.ended(first)
-    again = client.taken(client.post({"texts": ["a", "b"]}, idempotency_key="key-1"))
-    assert (again["id"], again["status"]) == (first["id"], ended["status"])
+    job = client.wait_until_ended(first)
+    again = client.job_of(client.post({"texts": ["a", "b"]}, idempotency_key="key-1"))
+    assert (again["id"], again["status"]) == (first["id"], job["status"])
 
 
 @pytest.mark.parametrize(
     "path", ["/jobs/none", "/jobs/none.0", "/jobs/{queue}." + "0" * 32, "/jobs/..%2f", "/jobs/x/result"]
 )
-def test_no_such_job(served: GatewayProcess, path: str) -> None:
-    """404, whatever was asked."""
-    queue = Client(served).taken(Client(served).post({"text": "a"}))["id"].rpartition(".")[0]
-    for answer in (Client(served).get(path.format(queue=queue)), Client(served).delete(path.format(queue=queue))):
+def test_an_unknown_job_is_not_found(served: GatewayProcess, path: str) -> None:
+    """An unknown or malformed job id, and an unknown path, get a 404 or 405."""
+    queue = JobClient(served).job_of(JobClient(served).post({"text": "a"}))["id"].rpartition(".")[0]
+    for answer in (JobClient(served).get(path.format(queue=queue)), JobClient(served).delete(path.format(queue=queue))):
         assert answer.status_code in (404, 405)
-    answer = Client(served).get(f"/jobs/{queue}.{'0' * 32}")
+    answer = JobClient(served).get(f"/jobs/{queue}.{'0' * 32}")
     assert error_of(answer)["code"] == "job_not_found"
 
 
-def test_a_job_is_its_owners(served: GatewayProcess) -> None:
-    """Others are told that there is none."""
-    ann, bob = Client(served, x_tenant="ann"), Client(served, x_tenant="bob")
-    told = ann.taken(ann.post({"text": "mine"}))
-    ann.ended(told)
-    for path in (told["status_url"], told["result_url"]):
+def test_a_job_belongs_to_its_tenant(served: GatewayProcess) -> None:
+    """Other tenants get a 404 for a job, and the same idempotency key creates another job."""
+    ann, bob = JobClient(served, x_tenant="ann"), JobClient(served, x_tenant="bob")
+    new_job = ann.job_of(ann.post({"text": "mine"}))
+    ann.wait_until_ended(new_job)
+    for path in (new_job["status_url"], new_job["result_url"]):
         assert ann.get(path).status_code == 200
         assert bob.get(path).status_code == 404
-        assert Client(served).get(path).status_code == 404
-    assert bob.delete(told["status_url"]).status_code == 404
-    mine = ann.taken(ann.post({"text": "mine"}, idempotency_key="one"))
-    assert bob.taken(bob.post({"text": "mine"}, idempotency_key="one"))["id"] != mine["id"]
+        assert JobClient(served).get(path).status_code == 404
+    assert bob.delete(new_job["status_url"]).status_code == 404
+    mine = ann.job_of(ann.post({"text": "mine"}, idempotency_key="one"))
+    assert bob.job_of(bob.post({"text": "mine"}, idempotency_key="one"))["id"] != mine["id"]
 
 
-async def test_unfinished_cancelled_and_waited_for(cluster: GatewayCluster) -> None:
-    """Without a worker it is queued: no result yet; who waits is told when it is cancelled, at once."""
+async def test_waiting_clients_learn_of_a_cancel(cluster: GatewayCluster) -> None:
+    """Without a worker a job stays queued without a result; clients that wait for it get the cancel at once.
+
+    50 waiting clients use two connections of the gateway to Redis.
+    """
     gateway = await cluster.start_gateway()
-    client = Client(gateway)
-    told = client.taken(client.post({"texts": ["a"] * 40}))
-    assert client.get(told["status_url"]).json()["status"] == "queued"
-    early = client.get(told["result_url"])
+    client = JobClient(gateway)
+    new_job = client.job_of(client.post({"texts": ["a"] * 40}))
+    assert client.get(new_job["status_url"]).json()["status"] == "queued"
+    early = client.get(new_job["result_url"])
     assert (early.status_code, error_of(early)["code"], early.headers["retry-after"]) == (409, "job_unfinished", "1")
-    began = time.monotonic()
-    assert client.get(told["status_url"] + "?wait=1").json()["status"] == "queued"
-    assert 0.9 < time.monotonic() - began < 5
-    async with plain_http.client(timeout=30) as many:
-        waiting = [asyncio.create_task(many.get(f"{gateway.url}{told['status_url']}?wait=20")) for _ in range(50)]
+    start = time.monotonic()
+    assert client.get(new_job["status_url"] + "?wait=1").json()["status"] == "queued"
+    assert 0.9 < time.monotonic() - start < 5
+    async with plain_http.client(timeout=30) as waiter:
+        waiting = [asyncio.create_task(waiter.get(f"{gateway.url}{new_job['status_url']}?wait=20")) for _ in range(50)]
         await asyncio.sleep(0.5)
         with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
             names = [each["name"].rpartition(":") for each in raw.client_list()]
-        held = Counter(gateway for gateway, _, purpose in names if purpose in ("jobs", "upload"))
-        assert max(held.values()) == 2
-        began = time.monotonic()
-        assert (await many.delete(f"{gateway.url}{told['status_url']}")).json()["status"] == "cancelled"
+        num_connections = Counter(gateway for gateway, _, purpose in names if purpose in ("jobs", "upload"))
+        assert max(num_connections.values()) == 2
+        start = time.monotonic()
+        assert (await waiter.delete(f"{gateway.url}{new_job['status_url']}")).json()["status"] == "cancelled"
         answers = await asyncio.gather(*waiting)
         assert {answer.json()["status"] for answer in answers} == {"cancelled"}
-        assert time.monotonic() - began < 5
-    gone = client.get(told["result_url"])
-    assert (gone.status_code, error_of(gone)["code"]) == (410, "job_gone")
-    assert client.delete(told["status_url"]).json()["status"] == "cancelled"
+        assert time.monotonic() - start < 5
+    cancelled = client.get(new_job["result_url"])
+    assert (cancelled.status_code, error_of(cancelled)["code"]) == (410, "job_gone")
+    assert client.delete(new_job["status_url"]).json()["status"] == "cancelled"
 
 
-async def test_who_waits_does_not_hold_up_a_drain(cluster: GatewayCluster) -> None:
-    """It is told how far the job is, and may ask another gateway."""
+async def test_waiting_clients_do_not_delay_a_drain(cluster: GatewayCluster) -> None:
+    """At a drain, clients that wait for a job get its current status at once, and may use another gateway."""
     gateway = await cluster.start_gateway()
-    client = Client(gateway)
-    told = client.taken(client.post({"text": "a"}))
+    client = JobClient(gateway)
+    new_job = client.job_of(client.post({"text": "a"}))
     async with plain_http.client(timeout=30) as waiter:
-        waiting = asyncio.create_task(waiter.get(f"{gateway.url}{told['status_url']}?wait=60"))
+        waiting = asyncio.create_task(waiter.get(f"{gateway.url}{new_job['status_url']}?wait=60"))
         await asyncio.sleep(0.3)
-        began = time.monotonic()
+        start = time.monotonic()
         assert await gateway.program.stop() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - start < 5
         assert (await waiting).json()["status"] == "queued"
     with redis.Redis.from_url(cluster.redis_url, protocol=2) as raw:
         raw.delete(*raw.scan_iter(match=f"{cluster.keys.prefix}*"))
 
 
-async def test_another_gateway_knows_it(cluster: GatewayCluster) -> None:
-    """A job is in Redis: the gateway that took it may die, and one asked with the same key finds it."""
+async def test_a_job_survives_its_gateway(cluster: GatewayCluster) -> None:
+    """If the gateway that accepted a job is killed, another one returns it for the same idempotency key."""
     first, second, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_gateway(), cluster.start_worker())
-    told = Client(first).taken(Client(first).post({"texts": ["a", "b"]}, idempotency_key="k"))
+    new_job = JobClient(first).job_of(JobClient(first).post({"texts": ["a", "b"]}, idempotency_key="k"))
     first.program.kill()
-    client = Client(second)
-    assert client.taken(client.post({"texts": ["a", "b"]}, idempotency_key="k"))["id"] == told["id"]
-    assert client.ended(told)["status"] == "done"
-    assert client.vectors(told) == [null_vector("a"), null_vector("b")]
+    client = JobClient(second)
+    assert client.job_of(client.post({"texts": ["a", "b"]}, idempotency_key="k"))["id"] == new_job["id"]
+    assert client.wait_until_ended(new_job)["status"] == "done"
+    assert client.vectors(new_job) == [null_vector("a"), null_vector("b")]
 
 
-async def test_results_are_kept_for_their_time(cluster: GatewayCluster) -> None:
-    """And then there is no such job."""
+async def test_results_expire(cluster: GatewayCluster) -> None:
+    """After job_ttl_s the job is not found."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(job_ttl_s=1), cluster.start_worker())
-    client = Client(gateway)
-    told = client.taken(client.post({"text": "a"}))
-    assert client.ended(told)["status"] == "done"
-    await wait_until(lambda: client.get(told["status_url"]).status_code == 404, "it is forgotten")
+    client = JobClient(gateway)
+    new_job = client.job_of(client.post({"text": "a"}))
+    assert client.wait_until_ended(new_job)["status"] == "done"
+    await wait_until(lambda: client.get(new_job["status_url"]).status_code == 404, "the job has expired")
 
 
 async def test_a_job_expires(cluster: GatewayCluster) -> None:
-    """What had run is there, the rest is told as late."""
+    """An expired job has the vectors of the texts that ran, and deadline_exceeded for the others."""
     gateway, _ = await asyncio.gather(
         cluster.start_gateway(job_timeout_s=2), cluster.start_worker("simulated:base_ms=0,item_ms=50", max_batch_size=8)
     )
-    client = Client(gateway)
-    told = client.taken(client.post({"texts": [f"t{i}" for i in range(400)]}))
-    job = client.ended(told)
+    client = JobClient(gateway)
+    new_job = client.job_of(client.post({"texts": [f"t{i}" for i in range(400)]}))
+    job = client.wait_until_ended(new_job)
     assert job["status"] == "expired"
     assert 0 < job["done"] < 400
-    page = client.get(told["result_url"]).json()
+    page = client.get(new_job["result_url"]).json()
     late = [error["index"] for error in page["errors"]]
     assert {error["code"] for error in page["errors"]} == {"deadline_exceeded"}
     assert len(late) == 400 - job["done"]
     for index, vector in enumerate(page["embeddings"]):
         assert (vector is None) == (index in late)
         assert vector is None or vector_bytes(vector) == null_vector(f"t{index}")
-    whole = np.load(io.BytesIO(client.get(told["result_url"], **NPY).content))
+    whole = np.load(io.BytesIO(client.get(new_job["result_url"], **NPY).content))
     assert sorted(np.flatnonzero(np.isnan(whole).any(axis=1))) == late
 
 
-def says_when_it_has_written(server: Server) -> bool:
-    """Whether a Redis has WAITAOF."""
+def has_waitaof(server: Server) -> bool:
+    """Whether a Redis has the command WAITAOF (7.2)."""
     with redis.Redis.from_url(server.url, protocol=2) as raw:
         return parse_version(str(raw.info("server")["redis_version"])) >= (7, 2)
 
@@ -352,132 +355,139 @@ ALWAYS, EVERYSEC = ("--appendonly", "yes", "--appendfsync", "always"), ("--appen
 @pytest.mark.parametrize(
     ("options", "level"), [((), "aof"), (ALWAYS, "aof"), (EVERYSEC, "aof"), ((), "replicas")], ids=str
 )
-async def test_durability(
+async def test_a_job_is_accepted_once_it_is_durable(
     cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...], level: str
 ) -> None:
-    """A job is only taken once it is as durable as it has to be: without a file or a replica, never."""
+    """A job is accepted only once it is as durable as configured: without a file or a replica it is refused."""
     with Server(options=options) as server:
-        # Before WAITAOF a gateway asks for Redis' settings, which its user may not.
-        taken = options in (ALWAYS, EVERYSEC) and says_when_it_has_written(server)
-        taken = taken or (options == ALWAYS and not users_are_on())
+        # Without WAITAOF a gateway reads Redis' settings, which its user is not allowed to do.
+        durable = options in (ALWAYS, EVERYSEC) and has_waitaof(server)
+        durable = durable or (options == ALWAYS and not users_are_on())
         async with Processes(tmp_path_factory.mktemp("durable")) as processes:
-            there = GatewayCluster(processes, server.url, cluster.queue)
-            gateway = await there.start_gateway(job_durability=level, job_durable_s=3)
-            answer = await asyncio.to_thread(Client(gateway).post, {"text": "a"})
-            if taken:
-                told = Client(gateway).taken(answer)
-                assert Client(gateway).get(told["status_url"]).json()["status"] == "queued"
+            separate = GatewayCluster(processes, server.url, cluster.queue)
+            gateway = await separate.start_gateway(job_durability=level, job_durable_s=3)
+            answer = await asyncio.to_thread(JobClient(gateway).post, {"text": "a"})
+            if durable:
+                new_job = JobClient(gateway).job_of(answer)
+                assert JobClient(gateway).get(new_job["status_url"]).json()["status"] == "queued"
             else:
                 assert (answer.status_code, error_of(answer)["code"]) == (503, "not_durable")
             with redis.Redis.from_url(server.url, protocol=2) as raw:
-                assert raw.xlen(there.keys.lanes[1]) == int(taken)
+                assert raw.xlen(separate.keys.lanes[1]) == int(durable)
                 if users_are_on():
                     raw.acl_log_reset()
 
 
-def is_followed(raw: redis.Redis) -> bool:
-    """Whether a replica has come as far as it takes in what is written from now on."""
+def has_replica(raw: redis.Redis) -> bool:
+    """Whether a replica is synchronized, so that it receives all writes from now on."""
     replicas = raw.info("replication")
     return bool(replicas["connected_slaves"] == 1 and replicas["slave0"]["state"] == "online")
 
 
 async def test_a_job_waits_for_a_replica(cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All jobs that come at a time ask once; and over a new connection too, what the replica has not is not there."""
+    """Concurrent jobs share a WAIT for the replica; a job that it lacks is refused, also after a reconnect."""
     with Server() as server, redis.Redis.from_url(server.url, protocol=2) as raw:
         follow = ["--replicaof", "127.0.0.1", str(server.port)]
         if users_are_on():
             follow += ["--masteruser", REPLICA, "--masterauth", password_of(REPLICA)]
         with Server(options=follow) as replica:
             async with Processes(tmp_path_factory.mktemp("replica")) as processes:
-                await wait_until(lambda: is_followed(raw), "the replica has what there is", timeout_s=20)
-                there = GatewayCluster(processes, server.url, cluster.queue)
-                gateway = await there.start_gateway(job_durability="replicas", job_durable_s=2)
-                client = Client(gateway)
+                await wait_until(lambda: has_replica(raw), "the replica is synchronized", timeout_s=20)
+                separate = GatewayCluster(processes, server.url, cluster.queue)
+                gateway = await separate.start_gateway(job_durability="replicas", job_durable_s=2)
+                client = JobClient(gateway)
                 os.kill(replica.pid, signal.SIGSTOP)
                 try:
-                    asked = [asyncio.create_task(asyncio.to_thread(client.post, {"text": f"{i}"})) for i in range(5)]
-                    await wait_until(lambda: raw.zcard(there.keys.all_jobs) == len(asked), "all are made")
-                    assert [each.result().text for each in asked if each.done()] == []
+                    posts = [asyncio.create_task(asyncio.to_thread(client.post, {"text": f"{i}"})) for i in range(5)]
+                    await wait_until(lambda: raw.zcard(separate.keys.all_jobs) == len(posts), "all jobs are created")
+                    assert [each.result().text for each in posts if each.done()] == []
                 finally:
                     os.kill(replica.pid, signal.SIGCONT)
-                assert [answer.status_code for answer in await asyncio.gather(*asked)] == [202] * len(asked)
+                assert [answer.status_code for answer in await asyncio.gather(*posts)] == [202] * len(posts)
                 assert raw.info("commandstats")["cmdstat_wait"]["calls"] <= 2
                 os.kill(replica.pid, signal.SIGSTOP)
                 try:
-                    for _ in range(2):  # the second finds the job made
+                    for _ in range(2):  # the second finds that the job exists
                         raw.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
                         late = await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late")
                         assert (late.status_code, error_of(late)["code"]) == (503, "not_durable")
                 finally:
                     os.kill(replica.pid, signal.SIGCONT)
-                told = client.taken(await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late"))
-                assert client.get(told["status_url"]).json()["n"] == 1
+                new_job = client.job_of(await asyncio.to_thread(client.post, {"text": "late"}, idempotency_key="late"))
+                assert client.get(new_job["status_url"]).json()["n"] == 1
 
 
 async def test_a_job_counts_for_its_tenant(cluster: GatewayCluster) -> None:
-    """All its texts at once, whoever of the gateways takes it; and once, however often it is sent."""
+    """All texts of a job count at once at every gateway, and only once if it is sent again."""
     gateways = await asyncio.gather(
         *(cluster.start_gateway(tenant_tokens_per_s=1, tenant_burst_tokens=100) for _ in range(2))
     )
     await cluster.start_worker()
-    await wait_until(lambda: not any(each.missing() for each in gateways), "the gateways see it")
-    ann, bob = (Client(gateways[0], x_tenant=name) for name in ("ann", "bob"))
-    also_ann = Client(gateways[1], x_tenant="ann")
+    await wait_until(lambda: not any(each.missing() for each in gateways), "the gateways see the worker")
+    ann, bob = (JobClient(gateways[0], x_tenant=name) for name in ("ann", "bob"))
+    also_ann = JobClient(gateways[1], x_tenant="ann")
     few = {"texts": ["a few words"] * 10}
-    told = ann.taken(ann.post(few, idempotency_key="k"))
-    assert ann.ended(told)["done"] == 10
-    assert ann.taken(also_ann.post(few, idempotency_key="k"))["id"] == told["id"]
-    many = {"texts": ["a few words"] * 1_000}  # more than the bucket holds: it goes when that is full
+    new_job = ann.job_of(ann.post(few, idempotency_key="k"))
+    assert ann.wait_until_ended(new_job)["done"] == 10
+    assert ann.job_of(also_ann.post(few, idempotency_key="k"))["id"] == new_job["id"]
+    many = {"texts": ["a few words"] * 1_000}  # more than the bucket holds: accepted if the bucket is full
     refused = also_ann.post(many)
     assert (refused.status_code, error_of(refused)["code"]) == (429, "rate_limited")
     assert int(refused.headers["retry-after"]) > 10
-    assert bob.ended(bob.taken(bob.post(many)))["done"] == 1_000
+    assert bob.wait_until_ended(bob.job_of(bob.post(many)))["done"] == 1_000
     after = plain_http.post(f"{gateways[0].url}/embed", json={"text": "a"}, headers={"x-tenant": "bob"}, timeout=30)
     assert (after.status_code, error_of(after)["code"]) == (429, "rate_limited")
     assert [each.errors("rate_limited", cluster.queue) for each in gateways] == [1, 1]
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-async def test_a_job_survives_a_redis_that_is_killed(
+async def test_a_job_survives_a_killed_redis(
     cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory, fsync: str
 ) -> None:
-    """With an append-only file: what had been answered stays, the rest runs, and each input counts once."""
+    """With an append-only file, finished results stay, the rest of the job runs, and each input is counted once."""
     texts = [f"text {i}" for i in range(2_000)]
     with Server(options=("--appendonly", "yes", "--appendfsync", fsync)) as server:
         async with Processes(tmp_path_factory.mktemp("killed")) as processes:
-            there = GatewayCluster(processes, server.url, cluster.queue)
+            separate = GatewayCluster(processes, server.url, cluster.queue)
             gateway, _ = await asyncio.gather(
-                there.start_gateway(),
-                there.start_worker("simulated:base_ms=20,item_ms=0", reclaim_idle_ms=500, renew_ms=100),
+                separate.start_gateway(),
+                separate.start_worker("simulated:base_ms=20,item_ms=0", reclaim_idle_ms=500, renew_ms=100),
             )
-            client = Client(gateway)
-            told = client.taken(client.post({"texts": texts}))
+            client = JobClient(gateway)
+            new_job = client.job_of(client.post({"texts": texts}))
+
+            def status() -> dict[str, Any]:
+                job: dict[str, Any] = client.get(new_job["status_url"]).json()
+                return job
+
             for done in (200, 900):
-                await wait_until(lambda done=done: client.get(told["status_url"]).json()["done"] > done, "it runs")  # type: ignore[misc]
+                await wait_until(lambda done=done: status()["done"] > done, "the job advances")  # type: ignore[misc]
                 os.kill(server.pid, signal.SIGKILL)
                 await asyncio.sleep(0.2)
                 server.start()
-                await wait_until(lambda: client.get(told["status_url"]).status_code == 200, "Redis is back")
-            job = client.ended(told)
+                await wait_until(lambda: client.get(new_job["status_url"]).status_code == 200, "Redis is back")
+            job = client.wait_until_ended(new_job)
             assert (job["status"], job["done"], job["failed"]) == ("done", 2_000, 0)
-            assert client.vectors(told) == list(map(null_vector, texts))
+            assert client.vectors(new_job) == list(map(null_vector, texts))
 
 
-async def test_redis_full_or_down(cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """503 and no job."""
+async def test_jobs_are_refused_if_redis_is_full_or_stopped(
+    cluster: GatewayCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """If Redis is full or stopped, jobs get a 503 and none is stored."""
     with Server() as server:
         async with Processes(tmp_path_factory.mktemp("full")) as processes:
-            there = GatewayCluster(processes, server.url, cluster.queue)
-            gateway = await there.start_gateway(redis_timeout_s=0.5)
-            client = Client(gateway)
+            separate = GatewayCluster(processes, server.url, cluster.queue)
+            gateway = await separate.start_gateway(redis_timeout_s=0.5)
+            client = JobClient(gateway)
             with redis.Redis.from_url(server.url, protocol=2) as raw:
                 raw.config_set("maxmemory", raw.info("memory")["used_memory"] + 4_000_000)
                 full = client.post_lines([f"text {i} " + "x" * 1_000 for i in range(8_000)])
                 assert full.status_code == 503, full.text
                 more = client.post_lines(["x" * 10] * 40_000)
                 assert (more.status_code, error_of(more)["code"]) == (503, "jobs_full")
-                assert gateway.errors("jobs_full", there.queue) >= 1
-                assert raw.zcard(there.keys.jobs) == 0
+                assert gateway.errors("jobs_full", separate.queue) >= 1
+                assert raw.zcard(separate.keys.jobs) == 0
             server.stop()
-            away = client.post({"text": "a"})
-            assert (away.status_code, error_of(away)["code"]) == (503, "redis_unreachable")
+            refused = client.post({"text": "a"})
+            assert (refused.status_code, error_of(refused)["code"]) == (503, "redis_unreachable")

@@ -1,4 +1,4 @@
-"""A gateway that asks for keys: who gets in, who does not, and what each is told."""
+"""A gateway with authentication by API keys: which clients are accepted, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -40,57 +40,59 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-CLOSED = ["/v1/models", "/v1/models/a", "/info", "/docs", "/openapi.json", "/nothing"]
-OPEN = ["/health", "/livez", "/readyz", "/ping", "/"]
+PROTECTED_PATHS = ["/v1/models", "/v1/models/a", "/info", "/docs", "/openapi.json", "/nothing"]
+OPEN_PATHS = ["/health", "/livez", "/readyz", "/ping", "/"]
 
 
 @pytest_asyncio.fixture
 async def connection(own_redis: LocalRedis) -> AsyncIterator[RedisConnection]:
-    """A connection to the test's own Redis."""
+    """A connection to `own_redis`."""
     queue = QueueConnections(QueueSettings(redis_url=own_redis.url), "any", "test")
     yield queue.connection("keys")
     await queue.close()
 
 
-async def make(connection: RedisConnection, *scopes: Scope, expires_ms: int | None = None) -> str:
-    """Makes a key and returns it."""
+async def create_key(connection: RedisConnection, *scopes: Scope, expires_ms: int | None = None) -> str:
+    """Creates an API key and returns it."""
     secret = new_secret()
     key = ApiKey(new_id(), digest_of(secret), scopes or ("embed",), "", "", 0, expires_ms)
     await api_keys.add(connection, key)
     return f"{key.key_id}.{secret}"
 
 
-def embed(gateway: GatewayProcess, key: str | None, path: str = "/embed", body: object = None) -> httpx.Response:
-    """Asks for a vector, with a key or without."""
+def post(gateway: GatewayProcess, key: str | None, path: str = "/embed", body: object = None) -> httpx.Response:
+    """Posts a body, with an API key or without."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     return plain_http.post(f"{gateway.url}{path}", json=body or {"text": "a"}, headers=headers, timeout=30)
 
 
 async def start(cluster: GatewayCluster, **settings: object) -> GatewayProcess:
-    """Starts a gateway that asks for keys, and a worker."""
+    """Starts a gateway with authentication, and a worker."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(auth="on", **settings), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway
 
 
 @pytest.mark.timeout(60)
-async def test_who_has_no_key_learns_nothing(isolated_cluster: GatewayCluster, connection: RedisConnection) -> None:
-    """On every route but those of probes, in the words of whoever asks; a right key opens them all."""
-    key = await make(connection)
+async def test_without_a_valid_key_only_probes_are_answered(
+    isolated_cluster: GatewayCluster, connection: RedisConnection
+) -> None:
+    """All routes but the probes need a valid key, and answer a 401 in the client's dialect without it."""
+    key = await create_key(connection)
     gateway = await start(isolated_cluster)
-    for path in OPEN:
+    for path in OPEN_PATHS:
         assert plain_http.get(f"{gateway.url}{path}").status_code == 200
-    for path in CLOSED:
+    for path in PROTECTED_PATHS:
         answer = plain_http.get(f"{gateway.url}{path}")
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        opened = plain_http.get(f"{gateway.url}{path}", headers={"x-api-key": key})
-        assert opened.status_code == (404 if path in ("/nothing", "/v1/models/a") else 200)
+        with_key = plain_http.get(f"{gateway.url}{path}", headers={"x-api-key": key})
+        assert with_key.status_code == (404 if path in ("/nothing", "/v1/models/a") else 200)
     wrong = [None, "a", f"{key}x", key.partition(".")[0], f".{key.partition('.')[2]}", "x" * 10_000]
-    for given in wrong:
-        answer = embed(gateway, given)
+    for api_key in wrong:
+        answer = post(gateway, api_key)
         assert (answer.status_code, error_of(answer)["code"]) == (401, "invalid_api_key")
         assert answer.headers["www-authenticate"] == "Bearer"
-    answer = embed(gateway, None, "/embed_all", {"inputs": "a"})
+    answer = post(gateway, None, "/embed_all", {"inputs": "a"})
     assert (answer.status_code, answer.json()["error_type"]) == (401, "Validation")
     with openai_at(gateway) as client, pytest.raises(openai.AuthenticationError) as caught:
         client.embeddings.create(model="a", input="a")
@@ -100,42 +102,42 @@ async def test_who_has_no_key_learns_nothing(isolated_cluster: GatewayCluster, c
 
 
 @pytest.mark.timeout(60)
-async def test_a_key_opens_what_it_is_for_as_long_as_it_is_there(
+async def test_scopes_expiry_and_revocation_of_a_key(
     isolated_cluster: GatewayCluster, connection: RedisConnection
 ) -> None:
-    """Another scope is a 403; one that is revoked, or has expired, opens nothing within two seconds."""
+    """A key without the scope gets a 403; a revoked key gets a 401 within 3 s, an expired one within seconds."""
     now_ms = int(time.time() * 1000)
     key, other, old = (
-        await make(connection),
-        await make(connection, "jobs", "admin"),
-        await make(connection, expires_ms=now_ms - 1),
+        await create_key(connection),
+        await create_key(connection, "jobs", "admin"),
+        await create_key(connection, expires_ms=now_ms - 1),
     )
-    short = await make(connection, expires_ms=now_ms + 8_000)
+    short = await create_key(connection, expires_ms=now_ms + 8_000)
     gateway = await start(isolated_cluster)
-    assert vector_bytes(embed(gateway, key).json()["embedding"]) == null_vector("a")
-    answer = embed(gateway, other)
+    assert vector_bytes(post(gateway, key).json()["embedding"]) == null_vector("a")
+    answer = post(gateway, other)
     assert (answer.status_code, error_of(answer)["code"]) == (403, "forbidden")
     assert "jobs, admin" in error_of(answer)["message"]
-    assert embed(gateway, old).status_code == 401
-    assert embed(gateway, short).status_code == 200
+    assert post(gateway, old).status_code == 401
+    assert post(gateway, short).status_code == 200
     await api_keys.remove(connection, key.partition(".")[0])
-    await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=3, poll_s=0.2)
-    await wait_until(lambda: embed(gateway, short).status_code == 401, "it expires", timeout_s=20, poll_s=0.5)
-    logged = gateway.program.output
-    assert not any(each.partition(".")[2] in logged for each in (key, other, old, short))
+    await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=3, poll_s=0.2)
+    await wait_until(lambda: post(gateway, short).status_code == 401, "the key has expired", timeout_s=20, poll_s=0.5)
+    output = gateway.program.output
+    assert not any(each.partition(".")[2] in output for each in (key, other, old, short))
 
 
 @pytest.mark.timeout(60)
-async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
+async def test_guesses_of_keys_are_limited_and_valid_keys_are_not(
     isolated_cluster: GatewayCluster, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:
-    """From the same address: also after what is known of the right key was looked up again, and with one that is new.
+    """Guesses get a 429; a valid key of the same address does not, also after its cache entry expired, or if it is new.
 
-    Behind a load balancer all clients have one address.
+    Behind a load balancer all clients have the same address.
     """
-    key, *others = [await make(connection) for _ in range(4)]
+    key, *others = [await create_key(connection) for _ in range(4)]
     gateway = await start(isolated_cluster)
-    assert embed(gateway, key).status_code == 200
+    assert post(gateway, key).status_code == 200
 
     async def guess() -> int:
         wrong = f"{new_id()}.{new_secret()}"
@@ -146,30 +148,30 @@ async def test_who_guesses_is_told_to_wait_and_who_knows_is_not(
     statuses = await asyncio.gather(*(guess() for _ in range(10 * MAX_FAILURES)))
     assert set(statuses) == {401, 429}
     await asyncio.sleep(CACHE_TTL_S)
-    ends = time.monotonic() + 3
-    while time.monotonic() < ends:
-        assert (await guess(), embed(gateway, key).status_code)[1] == 200
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        assert (await guess(), post(gateway, key).status_code)[1] == 200
     for other in others:
         await asyncio.gather(*(guess() for _ in range(MAX_FAILURES)))
-        assert embed(gateway, other).status_code == 200
-    answer = embed(gateway, f"{key.partition('.')[0]}.{new_secret()}")
+        assert post(gateway, other).status_code == 200
+    answer = post(gateway, f"{key.partition('.')[0]}.{new_secret()}")
     assert answer.status_code in (401, 429)
 
 
 @pytest.mark.timeout(60)
-async def test_a_client_with_one_wrong_key_is_in_nobodys_way(
+async def test_a_client_that_repeats_a_wrong_key_delays_no_other(
     isolated_cluster: GatewayCluster, connection: RedisConnection
 ) -> None:
-    """It asks again and again; another key of the same address is looked at as ever."""
+    """If a client repeats a wrong key, another key of the same address is still accepted."""
     gateway = await start_with(isolated_cluster, connection)
     for _ in range(3 * MAX_FAILURES):
-        assert embed(gateway, "aa.bb").status_code in (401, 429)
-    assert embed(gateway, await make(connection)).status_code == 200
+        assert post(gateway, "aa.bb").status_code in (401, 429)
+    assert post(gateway, await create_key(connection)).status_code == 200
 
 
 async def start_with(cluster: GatewayCluster, connection: RedisConnection) -> GatewayProcess:
-    """Starts a gateway that asks for keys, of which there is one."""
-    await make(connection)
+    """Starts a gateway with authentication, after creating a key."""
+    await create_key(connection)
     return await start(cluster)
 
 
@@ -177,8 +179,8 @@ async def start_with(cluster: GatewayCluster, connection: RedisConnection) -> Ga
 async def test_a_large_body_without_a_key_is_not_read(
     isolated_cluster: GatewayCluster, connection: RedisConnection
 ) -> None:
-    """The answer comes before the body has."""
-    await make(connection)
+    """The 401 is sent before the body has arrived."""
+    await create_key(connection)
     gateway = await start(isolated_cluster)
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 30000000\r\n\r\n"
     answer = exchange_bytes(gateway.port, head + b" " * 100_000)
@@ -186,78 +188,81 @@ async def test_a_large_body_without_a_key_is_not_read(
 
 
 @pytest.mark.timeout(90)
-async def test_while_redis_is_away_a_known_key_is_told_so(
+async def test_without_redis_all_keys_get_redis_unreachable(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, connection: RedisConnection
 ) -> None:
-    """And one that is not known is neither let in nor called wrong."""
-    key = await make(connection)
+    """Without Redis a valid key gets redis_unreachable; an unknown key is neither accepted nor called invalid."""
+    key = await create_key(connection)
     gateway = await start(isolated_cluster, redis_grace_s=0, redis_timeout_s=1)
-    assert embed(gateway, key).status_code == 200
+    assert post(gateway, key).status_code == 200
     own_redis.stop()
     try:
-        await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is away")
-        for given in (key, f"{new_id()}.{new_secret()}"):
-            answer = embed(gateway, given)
+        await wait_until(lambda: gateway.missing() == ["redis"], "the gateway sees that Redis is unreachable")
+        for api_key in (key, f"{new_id()}.{new_secret()}"):
+            answer = post(gateway, api_key)
             assert (answer.status_code, error_of(answer)["code"]) == (503, "redis_unreachable")
     finally:
         own_redis.start()
 
 
 @pytest.mark.timeout(90)
-async def test_while_redis_hangs_everybody_has_an_answer_in_time(
+async def test_while_redis_hangs_all_requests_are_answered_in_time(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, connection: RedisConnection, client: httpx.AsyncClient
 ) -> None:
-    """However many ask at once: nobody waits behind another for what Redis does not say."""
-    key = await make(connection)
+    """While Redis hangs, concurrent requests do not wait for each other's look-ups of keys."""
+    key = await create_key(connection)
     gateway = await start(isolated_cluster)
-    assert embed(gateway, key).status_code == 200
+    assert post(gateway, key).status_code == 200
     process = psutil.Process(own_redis.pid)
     process.suspend()
     try:
         await asyncio.sleep(CACHE_TTL_S)
-        began = time.monotonic()
+        sent_at = time.monotonic()
 
-        async def ask(given: str) -> int:
-            headers = {"x-api-key": given, "x-timeout-ms": "2000"}
+        async def send(api_key: str) -> int:
+            headers = {"x-api-key": api_key, "x-timeout-ms": "2000"}
             answer = await client.post(f"{gateway.url}/embed", json={"text": "a"}, headers=headers)
             return answer.status_code
 
         unknown = [f"{new_id()}.{new_secret()}" for _ in range(MAX_FAILURES // 2)]
-        statuses = await asyncio.gather(*(ask(each) for each in [key] * 30 + unknown))
-        took_s = time.monotonic() - began
+        statuses = await asyncio.gather(*(send(each) for each in [key] * 30 + unknown))
+        took_s = time.monotonic() - sent_at
     finally:
         process.resume()
     assert set(statuses[:30]) <= {503, 504}
     assert set(statuses[30:]) == {503}
     assert took_s < 2 + 2 * LOOKUP_TIMEOUT_S
-    await wait_until(lambda: embed(gateway, key).status_code == 200, "Redis is back", timeout_s=20, poll_s=0.2)
+    await wait_until(lambda: post(gateway, key).status_code == 200, "Redis is back", timeout_s=20, poll_s=0.2)
 
 
 @pytest.mark.timeout(60)
 async def test_a_known_key_survives_the_loss_of_redis_data(
     isolated_cluster: GatewayCluster, own_redis: LocalRedis, connection: RedisConnection
 ) -> None:
-    """But not its being revoked as the last one."""
-    key = await make(connection)
+    """A known key stays valid after a loss of all data, but not after the revocation of the last key."""
+    key = await create_key(connection)
     gateway = await start(isolated_cluster)
-    assert embed(gateway, key).status_code == 200
+    assert post(gateway, key).status_code == 200
     await connection.call("FLUSHALL")
-    ends = time.monotonic() + 2 * CACHE_TTL_S
-    while time.monotonic() < ends:
-        assert embed(gateway, key).status_code == 200
+    until = time.monotonic() + 2 * CACHE_TTL_S
+    while time.monotonic() < until:
+        assert post(gateway, key).status_code == 200
         await asyncio.sleep(0.1)
-    assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
+    assert post(gateway, f"{new_id()}.{new_secret()}").status_code == 401
     assert gateway.program.log_records("all API keys are gone from Redis: cached keys stay valid for some minutes")
-    again = await make(connection)
-    await api_keys.remove(connection, again.partition(".")[0])
-    await wait_until(lambda: embed(gateway, key).status_code == 401, "it is revoked", timeout_s=5, poll_s=0.2)
+    new_key = await create_key(connection)
+    await api_keys.remove(connection, new_key.partition(".")[0])
+    await wait_until(lambda: post(gateway, key).status_code == 401, "the key is revoked", timeout_s=5, poll_s=0.2)
 
 
 @pytest.mark.timeout(60)
-async def test_a_gateway_that_would_let_nobody_in_does_not_start(
+async def test_a_public_gateway_without_keys_does_not_start(
     isolated_cluster: GatewayCluster, connection: RedisConnection
 ) -> None:
-    """Unless told so: it says what to do, and ends with the code for what starting again will not mend."""
+    """With auth=auto a public gateway without keys ends with exit code 2 (a restart does not help) and says what to do.
+
+    With auth=on it starts.
+    """
     env = isolated_cluster.env(auth="auto", host="0.0.0.0")  # noqa: S104 - not a loopback address
     program = await isolated_cluster.processes.start("gateway", "api", env)
     assert await program.wait_until_ended() == 2
@@ -265,28 +270,28 @@ async def test_a_gateway_that_would_let_nobody_in_does_not_start(
     gateway = await isolated_cluster.start_gateway(auth="on")
     assert gateway.missing() == ["worker"]
     assert gateway.program.log_records("no API key exists, so no client can connect: run redbatch keys create")
-    assert embed(gateway, f"{new_id()}.{new_secret()}").status_code == 401
-    assert embed(gateway, await make(connection)).status_code == 503, "the key opens, and there is no worker"
+    assert post(gateway, f"{new_id()}.{new_secret()}").status_code == 401
+    assert post(gateway, await create_key(connection)).status_code == 503, "the new key is not accepted"
 
 
-async def test_who_is_asked_for_a_key(connection: RedisConnection) -> None:
-    """By default whoever could come from elsewhere; an expired key is none."""
-    elsewhere, told = GatewaySettings(host="10.1.2.3"), GatewaySettings(auth="on")
+async def test_when_authentication_is_on(connection: RedisConnection) -> None:
+    """By default a gateway that listens on another address than loopback needs keys; expired keys do not count."""
+    public, always = GatewaySettings(host="10.1.2.3"), GatewaySettings(auth="on")
     assert await create_authenticator(GatewaySettings(), connection) is None
     assert await create_authenticator(GatewaySettings(host="10.1.2.3", auth="off"), connection) is None
-    await make(connection, expires_ms=1)
+    await create_key(connection, expires_ms=1)
     with pytest.raises(NoKeysError, match=r"listens on 10\.1\.2\.3"):
-        await create_authenticator(elsewhere, connection)
-    assert isinstance(await create_authenticator(told, connection), ApiKeyAuthenticator)
-    await make(connection)
-    assert isinstance(await create_authenticator(elsewhere, connection), ApiKeyAuthenticator)
-    assert isinstance(await create_authenticator(told, connection), ApiKeyAuthenticator)
+        await create_authenticator(public, connection)
+    assert isinstance(await create_authenticator(always, connection), ApiKeyAuthenticator)
+    await create_key(connection)
+    assert isinstance(await create_authenticator(public, connection), ApiKeyAuthenticator)
+    assert isinstance(await create_authenticator(always, connection), ApiKeyAuthenticator)
 
 
-async def test_a_gateway_starts_while_redis_is_away_and_asks_for_keys(
+async def test_authentication_is_on_if_redis_is_unreachable_at_the_start(
     own_redis: LocalRedis, connection: RedisConnection
 ) -> None:
-    """Nobody is let in for that."""
+    """A public gateway that starts without Redis has authentication, so it accepts no request without a key."""
     own_redis.stop()
     try:
         assert isinstance(await create_authenticator(GatewaySettings(host="10.1.2.3"), connection), ApiKeyAuthenticator)
