@@ -1,4 +1,4 @@
-"""OpenAI's own client, unmodified, pointed at a gateway."""
+"""OpenAI's client, unmodified, with a gateway as its server."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ RAW = {"normalize": False}
 
 
 def model_of(gateway: GatewayProcess) -> str:
-    """Returns the one model that a gateway serves."""
+    """Returns the id of the only model that a gateway serves."""
     with openai_at(gateway) as client:
         return client.models.list().data[0].id
 
 
 def openai_at(gateway: GatewayProcess) -> openai.OpenAI:
-    """Returns a client of a gateway."""
-    http: Any = plain_http.blocking_client(timeout=60)  # by its type the library wants one of a fork of httpx
+    """Returns OpenAI's client for a gateway."""
+    http: Any = plain_http.blocking_client(timeout=60)  # the library's type is a fork of httpx
     return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http, max_retries=0)
 
 
 def async_openai_at(gateway: GatewayProcess, http: Any = None, max_retries: int = 0) -> openai.AsyncOpenAI:  # noqa: ANN401
-    """Returns an asynchronous client of a gateway."""
+    """Returns OpenAI's asynchronous client for a gateway."""
     http = http or plain_http.client(timeout=60)
     return openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", http_client=http, max_retries=max_retries)
 
 
-def unit(text: str) -> NDArray[np.float32]:
-    """Returns the null model's vector of a text with length 1."""
+def unit_vector(text: str) -> NDArray[np.float32]:
+    """Returns the null model's vector of a text, scaled to length 1."""
     vector: NDArray[np.float32] = np.frombuffer(null_vector(text), dtype="<f4")
     return np.asarray(vector / np.linalg.norm(vector))
 
 
 def test_a_thousand_documents(served: GatewayProcess) -> None:
-    """As the client asks by itself, which is in base64: in order, of length 1, with the usage."""
+    """With the client's default format, base64, vectors come in order, with length 1, and with the usage."""
     with openai_at(served) as client:
         answer = client.embeddings.create(model=model_of(served), input=DOCUMENTS)
     assert [each.index for each in answer.data] == list(range(1_000))
-    found = np.asarray([each.embedding for each in answer.data])
-    assert np.abs(found - [unit(text) for text in DOCUMENTS]).max() <= 1e-6
-    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 1_000  # the null model reads one of each
+    actual = np.asarray([each.embedding for each in answer.data])
+    assert np.abs(actual - [unit_vector(text) for text in DOCUMENTS]).max() <= 1e-6
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 1_000  # the null model counts one token per text
     assert answer.model == model_of(served)
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
-def test_both_forms_are_the_models_numbers(served: GatewayProcess, form: Literal["float", "base64"]) -> None:
-    """To the last bit."""
+def test_both_formats_contain_the_exact_vectors(served: GatewayProcess, form: Literal["float", "base64"]) -> None:
+    """Both encoding formats contain the model's vectors, bit for bit."""
     with openai_at(served) as client:
         answer = client.embeddings.create(
             model=model_of(served),
@@ -70,39 +70,39 @@ def test_both_forms_are_the_models_numbers(served: GatewayProcess, form: Literal
             extra_body=RAW,
         )
     for each, text in zip(answer.data, ["a", "b"], strict=True):
-        # A client that asks for base64 gets that; one that leaves it to the library gets numbers.
-        vector = np.asarray(each.embedding, dtype="<f4").tobytes() if form == "float" else decoded(each.embedding)
+        # A client that requests base64 gets it; if the library chooses the format, it returns numbers.
+        vector = np.asarray(each.embedding, dtype="<f4").tobytes() if form == "float" else decode_vector(each.embedding)
         assert vector == null_vector(text)
 
 
-def decoded(embedding: object) -> bytes:
-    """Returns the bytes of a vector in base64."""
+def decode_vector(embedding: object) -> bytes:
+    """Returns the bytes of a base64 vector."""
     assert isinstance(embedding, str)
     return base64.b64decode(embedding)
 
 
-def test_a_text_and_dimensions(served: GatewayProcess) -> None:
-    """One text gives one vector; cut, it has length 1 again."""
+def test_dimensions_truncate_a_vector(served: GatewayProcess) -> None:
+    """A vector that `dimensions` truncates has length 1 again."""
     with openai_at(served) as client:
-        answer = client.embeddings.create(model=model_of(served), input="a", dimensions=8, user="somebody")
+        answer = client.embeddings.create(model=model_of(served), input="a", dimensions=8, user="any")
     [vector] = [np.asarray(each.embedding) for each in answer.data]
-    first = unit("a")[:8]
+    first = unit_vector("a")[:8]
     assert np.abs(vector - first / np.linalg.norm(first)).max() <= 1e-6
 
 
-async def test_many_at_once(served: GatewayProcess) -> None:
-    """The asynchronous client, a thousand documents in a hundred requests."""
+async def test_concurrent_requests(served: GatewayProcess) -> None:
+    """With the asynchronous client, 100 concurrent requests with 1,000 documents get their vectors."""
     model = model_of(served)
-    lots = [DOCUMENTS[start : start + 10] for start in range(0, 1_000, 10)]
+    parts = [DOCUMENTS[start : start + 10] for start in range(0, 1_000, 10)]
     async with async_openai_at(served) as client:
-        answers = await asyncio.gather(*(client.embeddings.create(model=model, input=lot) for lot in lots))
-    for lot, answer in zip(lots, answers, strict=True):
-        found = np.asarray([each.embedding for each in answer.data])
-        assert np.abs(found - [unit(text) for text in lot]).max() <= 1e-6
+        answers = await asyncio.gather(*(client.embeddings.create(model=model, input=part) for part in parts))
+    for part, answer in zip(parts, answers, strict=True):
+        actual = np.asarray([each.embedding for each in answer.data])
+        assert np.abs(actual - [unit_vector(text) for text in part]).max() <= 1e-6
 
 
-def test_the_models_are_those_of_live_workers(served: GatewayProcess) -> None:
-    """One, under the name of its queue; another is a 404 with a list."""
+def test_the_list_of_models_contains_live_workers(served: GatewayProcess) -> None:
+    """A live worker's model is listed under the name of its queue; an unknown model gets a 404 with the list."""
     with openai_at(served) as client:
         [model] = client.models.list().data
         assert client.models.retrieve(model.id) == model
@@ -117,8 +117,8 @@ def test_the_models_are_those_of_live_workers(served: GatewayProcess) -> None:
         assert caught.value.request_id
 
 
-def test_a_worker_may_be_called_by_its_models_name(served: GatewayProcess) -> None:
-    """A queue has a slug of it."""
+def test_a_request_may_use_the_models_name(served: GatewayProcess) -> None:
+    """A request may use the model's name, of which the queue's name is a slug."""
     with openai_at(served) as client:
         assert client.embeddings.create(model="null", input="a").model == "null"
 
@@ -134,18 +134,18 @@ def test_a_worker_may_be_called_by_its_models_name(served: GatewayProcess) -> No
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_a_bad_request(
+def test_unsupported_options_are_a_bad_request(
     served: GatewayProcess, fields: dict[str, Any], param: str | None, message: str
 ) -> None:
-    """Said by the gateway or by the model, it is the client's own class of errors."""
-    asked: dict[str, Any] = {"model": "null", "input": "a"} | fields
+    """An error of the gateway or of the model is a BadRequestError of the client, with type and parameter."""
+    arguments: dict[str, Any] = {"model": "null", "input": "a"} | fields
     with openai_at(served) as client, pytest.raises(openai.BadRequestError, match=message) as caught:
-        client.embeddings.create(**asked)
+        client.embeddings.create(**arguments)
     assert (caught.value.type, caught.value.param) == ("invalid_request_error", param)
 
 
-async def test_before_a_worker_was_seen_any_model_may_be_right(cluster: GatewayCluster) -> None:
-    """The client is told to come again, not that there is no such model; once one was seen, that is known."""
+async def test_before_a_worker_is_known_any_model_may_exist(cluster: GatewayCluster) -> None:
+    """Before the first worker is known, an unknown model gets no_worker, to be retried; afterwards, a NotFoundError."""
     gateway = await cluster.start_gateway(worker_grace_s=0)
     async with async_openai_at(gateway) as client:
         assert (await client.models.list()).data == []
@@ -160,7 +160,7 @@ async def test_before_a_worker_was_seen_any_model_may_be_right(cluster: GatewayC
 
 
 def test_token_ids_are_inputs(served: GatewayProcess) -> None:
-    """One list, or several; to the null model they are their bytes."""
+    """One list of token ids or several are inputs; the null model hashes their bytes."""
     ids = [101, 7592, 102]
     with openai_at(served) as client:
         one = client.embeddings.create(model="null", input=ids)
@@ -170,34 +170,34 @@ def test_token_ids_are_inputs(served: GatewayProcess) -> None:
     assert two.data[1].embedding != one.data[0].embedding
 
 
-def test_an_unknown_path_is_told_in_the_same_words(served: GatewayProcess) -> None:
-    """The client understands it."""
+def test_an_unknown_path_is_a_not_found_error(served: GatewayProcess) -> None:
+    """An unknown path raises the client's NotFoundError with a code."""
     with openai_at(served) as client, pytest.raises(openai.NotFoundError) as caught:
         client.completions.create(model="null", prompt="a")
     assert caught.value.code == "not_found"
 
 
-async def test_the_client_comes_again_when_it_is_told_to(cluster: GatewayCluster, fake_heartbeat: None) -> None:
-    """While the queue is full it gets 429 with `retry-after-ms`, and waits as long; then it has its answer."""
+async def test_the_client_retries_after_the_requested_time(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """While the queue is full the client gets 429s with `retry-after-ms`, waits at least that time, and succeeds."""
     gateway = await cluster.start_gateway(max_queue_inputs=1)
-    seen: list[tuple[float, int, float]] = []
+    responses: list[tuple[float, int, float]] = []
 
-    async def note(response: httpx.Response) -> None:
+    async def record(response: httpx.Response) -> None:
         after_s = float(response.headers.get("retry-after-ms", 0)) / 1000
-        seen.append((time.monotonic(), response.status_code, after_s))
+        responses.append((time.monotonic(), response.status_code, after_s))
 
     async with plain_http.client(timeout=60) as first, plain_http.client(timeout=60) as http:
-        holder = asyncio.create_task(gateway.send(first, "takes the place", x_timeout_ms="60000"))
+        holder = asyncio.create_task(gateway.send(first, "fills the queue", x_timeout_ms="60000"))
         await wait_until(lambda: gateway.metric("redbatch_queue_inputs") == 1, "the queue is full")
-        http.event_hooks["response"].append(note)
+        http.event_hooks["response"].append(record)
         client = async_openai_at(gateway, http, max_retries=20)
-        asked = asyncio.create_task(client.embeddings.create(model=cluster.queue, input="a", extra_body=RAW))
-        await wait_until(lambda: len(seen) >= 2, "it was refused twice")
+        request = asyncio.create_task(client.embeddings.create(model=cluster.queue, input="a", extra_body=RAW))
+        await wait_until(lambda: len(responses) >= 2, "the request was refused twice")
         await cluster.start_worker()
-        answer = await asked
+        answer = await request
         assert (await holder).status_code == 200
     assert np.asarray(answer.data[0].embedding, dtype="<f4").tobytes() == null_vector("a")
-    assert {status for _, status, _ in seen[:-1]} == {429}
-    assert seen[-1][1] == 200
-    waits = [(after_s, later - at) for (at, _, after_s), (later, _, _) in pairwise(seen)]
+    assert {status for _, status, _ in responses[:-1]} == {429}
+    assert responses[-1][1] == 200
+    waits = [(after_s, later - at) for (at, _, after_s), (later, _, _) in pairwise(responses)]
     assert all(waited >= after_s > 0 for after_s, waited in waits)

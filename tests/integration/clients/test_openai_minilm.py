@@ -1,4 +1,4 @@
-"""OpenAI's own client in front of the real model: its vectors, and the tokens that it has read."""
+"""OpenAI's client with the real model: vectors and token counts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TEXTS = ["a fox", "two dogs and a cat", "word " * 400]
 
 
 @pytest.mark.timeout(120)
-async def test_vectors_and_usage_are_the_models(cluster: GatewayCluster) -> None:
-    """Of texts and of token ids: what the library gives for the same, and as many tokens as its tokenizer makes."""
+async def test_vectors_and_usage_equal_the_library(cluster: GatewayCluster) -> None:
+    """Texts and token ids get the library's vectors, and the usage is the tokenizer's number of tokens."""
     gateway = await cluster.start_gateway()
     await cluster.start_worker("minilm")
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
     ids = [model.tokenizer(text, truncation=True)["input_ids"] for text in TEXTS]
     expected = model.encode(TEXTS)
     async with async_openai_at(gateway) as client:
-        for given in (TEXTS, ids):
-            answer = await client.embeddings.create(model="minilm", input=given)
-            found = np.asarray([each.embedding for each in answer.data])
-            assert np.abs(found - expected).max() <= 1e-5
+        for inputs in (TEXTS, ids):
+            answer = await client.embeddings.create(model="minilm", input=inputs)
+            actual = np.asarray([each.embedding for each in answer.data])
+            assert np.abs(actual - expected).max() <= 1e-5
             assert answer.usage.prompt_tokens == sum(map(len, ids))
         with pytest.raises(openai.BadRequestError, match="402 tokens, and this model takes 256"):
             await client.embeddings.create(model="minilm", input=TEXTS, extra_body={"truncate": False})

@@ -1,4 +1,4 @@
-"""TEI's routes in front of the real model."""
+"""TEI's routes with the real model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TEXTS = ["a fox", "Two dögs and a cat", "word " * 400]
 
 
 @pytest.mark.timeout(180)
-async def test_what_clients_see_is_the_models(cluster: GatewayCluster) -> None:
-    """In front of one worker, which takes seconds to load."""
+async def test_teis_routes_equal_the_library(cluster: GatewayCluster) -> None:
+    """Vectors, tokens and partial batches equal the library's; one test, as a worker takes seconds to load."""
     gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("minilm"))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=60)
     model = SentenceTransformer(parse_model("minilm").path, device="cpu")
@@ -36,17 +36,17 @@ async def test_what_clients_see_is_the_models(cluster: GatewayCluster) -> None:
 
 
 def check_vectors(gateway: GatewayProcess, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
-    """Those of texts and of tokens, how like they are, and whose they are."""
+    """Checks the vectors of texts and of tokens, the similarity, and the description of the model."""
     client = InferenceClient(model=gateway.url, token="none")
     assert np.abs(client.feature_extraction(TEXTS) - expected).max() <= 1e-5
-    likeness = InferenceClient(model=f"{gateway.url}/similarity", token="none")
-    found = likeness.sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
-    assert found == pytest.approx((expected[1:] @ expected[0]).tolist(), abs=1e-5)
+    similarity = InferenceClient(model=f"{gateway.url}/similarity", token="none")
+    actual = similarity.sentence_similarity(TEXTS[0], other_sentences=TEXTS[1:])
+    assert actual == pytest.approx((expected[1:] @ expected[0]).tolist(), abs=1e-5)
 
     all_tokens = model.encode(TEXTS, output_value="token_embeddings")
-    told = post(gateway, "/embed_all", {"inputs": TEXTS}).json()
-    for rows, own in zip(told, all_tokens, strict=True):
-        assert np.abs(np.asarray(rows) - np.asarray(own)).max() <= 1e-4
+    embed_all = post(gateway, "/embed_all", {"inputs": TEXTS}).json()
+    for rows, expected_rows in zip(embed_all, all_tokens, strict=True):
+        assert np.abs(np.asarray(rows) - np.asarray(expected_rows)).max() <= 1e-4
 
     info = plain_http.get(f"{gateway.url}/info").json()
     assert (info["model_id"], info["max_input_length"]) == ("minilm", 256)
@@ -54,17 +54,17 @@ def check_vectors(gateway: GatewayProcess, model: SentenceTransformer, expected:
 
 
 def check_tokens(gateway: GatewayProcess, model: SentenceTransformer, expected: NDArray[np.float32]) -> None:
-    """As the model's tokenizer makes them; their text; and the vectors of token ids, among texts."""
-    told = post(gateway, "/tokenize", {"inputs": TEXTS}).json()
-    ids = [[each["id"] for each in tokens] for tokens in told]
+    """Checks the tokens, their decoded text, and the vectors of token ids among texts."""
+    tokenized = post(gateway, "/tokenize", {"inputs": TEXTS}).json()
+    ids = [[each["id"] for each in tokens] for tokens in tokenized]
     assert ids == [model.tokenizer(text)["input_ids"] for text in TEXTS]
-    assert told[0][1] == {"id": ids[0][1], "text": "a", "special": False, "start": 0, "stop": 1}
+    assert tokenized[0][1] == {"id": ids[0][1], "text": "a", "special": False, "start": 0, "stop": 1}
     assert post(gateway, "/decode", {"ids": ids}).json() == [
         model.tokenizer.decode(each, skip_special_tokens=True) for each in ids
     ]
 
-    cut = [each[:256] for each in ids]
-    answer = post(gateway, "/embed", {"inputs": [cut[0], TEXTS[1]]})
+    truncated = [each[:256] for each in ids]
+    answer = post(gateway, "/embed", {"inputs": [truncated[0], TEXTS[1]]})
     assert np.abs(np.asarray(answer.json()) - expected[:2]).max() <= 1e-5
     assert int(answer.headers["x-compute-tokens"]) == len(ids[0]) + len(ids[1])
 
@@ -72,7 +72,7 @@ def check_tokens(gateway: GatewayProcess, model: SentenceTransformer, expected: 
 
 
 def check_partial(gateway: GatewayProcess, expected: NDArray[np.float32]) -> None:
-    """A text that the model refuses spares the others, for OpenAI's client as well."""
+    """Checks that a text that the model refuses does not fail the others, for OpenAI's client as well."""
     with openai_at(gateway) as openai_client:
         partial = {"truncate": False, "on_error": "null"}
         some: Any = openai_client.embeddings.create(
@@ -80,5 +80,5 @@ def check_partial(gateway: GatewayProcess, expected: NDArray[np.float32]) -> Non
         )
     assert some.data[2].embedding is None
     assert np.abs(np.asarray([each.embedding for each in some.data[:2]]) - expected[:2]).max() <= 1e-5
-    [fault] = some.errors
-    assert (fault["index"], fault["code"]) == (2, "invalid_request")
+    [error] = some.errors
+    assert (error["index"], error["code"]) == (2, "invalid_request")

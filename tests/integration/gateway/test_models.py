@@ -1,4 +1,4 @@
-"""Several models behind one URL, and several revisions of one."""
+"""Several models behind one URL, and several revisions of one model."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ OTHER = "simulated:base_ms=1,item_ms=0,revision=other"
 OLD, NEW = (f"simulated:base_ms=20,item_ms=0.2,revision={each}" for each in ("old", "new"))
 
 
-def salted(revision: str, text: str) -> bytes:
-    """Returns the vector of a text that a simulated model of a revision makes, as raw float32."""
+def revision_vector(revision: str, text: str) -> bytes:
+    """Returns the vector of a text by a simulated model of a revision, as raw float32."""
     digest = np.frombuffer(sha256((revision + text).encode()).digest(), dtype=np.uint8)
     return np.tile(digest.astype("<f4") / np.float32(255), REPEATS).tobytes()
 
 
 def revision_of(answer: httpx.Response, texts: list[str]) -> set[str]:
-    """Returns the revisions that an answer's vectors are of."""
+    """Returns the revisions whose vectors an answer contains."""
     assert answer.status_code == 200, answer.text
-    names = {salted(name, text): name for text in texts for name in ("old", "new")}
+    names = {revision_vector(name, text): name for text in texts for name in ("old", "new")}
     return {names[vector_bytes(each)] for each in answer.json()["embeddings"]}
 
 
-def served(gateway: GatewayProcess) -> list[str]:
-    """Returns the models that a gateway lists."""
+def listed_models(gateway: GatewayProcess) -> list[str]:
+    """Returns the ids of the models that a gateway lists."""
     return [each["id"] for each in plain_http.get(f"{gateway.url}/v1/models").json()["data"]]
 
 
 async def two_models(cluster: GatewayCluster) -> tuple[GatewayProcess, Program]:
-    """Starts a gateway and workers of two models; returns it and the worker of the one that is not its own."""
+    """Starts a gateway and workers of two models; returns it and the worker of the model `other`."""
     gateway, _, other = await asyncio.gather(
         cluster.start_gateway(all_queues=True), cluster.start_worker(), cluster.start_worker(OTHER, queue="other")
     )
     for name in (cluster.queue, "other"):
         await wait_until(lambda name=name: gateway.ready_workers(name) == 1, f"{name} is ready")  # type: ignore[misc]
-    assert sorted(served(gateway)) == sorted([cluster.queue, "other"])
+    assert sorted(listed_models(gateway)) == sorted([cluster.queue, "other"])
     return gateway, other
 
 
-async def test_a_request_goes_to_the_model_that_it_names(isolated_cluster: GatewayCluster) -> None:
-    """In a field or a header, by the queue's name or by the model's own; without a name to the gateway's own."""
+async def test_a_request_selects_its_model(isolated_cluster: GatewayCluster) -> None:
+    """A field or a header selects the model by its queue's or its own name; the default is the gateway's own queue."""
     gateway, _ = await two_models(isolated_cluster)
     assert has_vectors(gateway.embed({"texts": ["a"]}), ["a"])
     assert has_vectors(gateway.embed({"texts": ["a"], "model": "null"}), ["a"])
@@ -68,20 +68,20 @@ async def test_a_request_goes_to_the_model_that_it_names(isolated_cluster: Gatew
         gateway.embed({"texts": ["a"], "model": OTHER}),
         gateway.embed({"texts": ["a"]}, x_model="other"),
     ):
-        assert [vector_bytes(each) for each in answer.json()["embeddings"]] == [salted("other", "a")]
+        assert [vector_bytes(each) for each in answer.json()["embeddings"]] == [revision_vector("other", "a")]
     body: dict[str, Any] = {"input": "a", "model": "other", "normalize": False}
-    told = plain_http.post(f"{gateway.url}/v1/embeddings", json=body).json()
-    assert (told["model"], vector_bytes(told["data"][0]["embedding"])) == ("other", salted("other", "a"))
+    content = plain_http.post(f"{gateway.url}/v1/embeddings", json=body).json()
+    assert (content["model"], vector_bytes(content["data"][0]["embedding"])) == ("other", revision_vector("other", "a"))
     inputs = {"inputs": "a", "normalize": False}
     answer = plain_http.post(f"{gateway.url}/embed", json=inputs, headers={"x-model": "other"})
-    assert vector_bytes(answer.json()[0]) == salted("other", "a")
+    assert vector_bytes(answer.json()[0]) == revision_vector("other", "a")
     info = plain_http.get(f"{gateway.url}/info", headers={"x-model": "other"}).json()
     assert (info["model_id"], info["served_model_name"]) == (OTHER, "other")
     assert plain_http.get(f"{gateway.url}/info").json()["model_id"] == "null"
 
 
-async def test_an_unknown_model_is_told_with_those_that_there_are(isolated_cluster: GatewayCluster) -> None:
-    """In the words of whoever asks."""
+async def test_an_unknown_model_is_an_error_that_lists_the_known_ones(isolated_cluster: GatewayCluster) -> None:
+    """An unknown model gets a 404 in the client's dialect; the message lists the served models."""
     gateway, _ = await two_models(isolated_cluster)
     answer = gateway.embed({"text": "a", "model": "none"})
     assert (answer.status_code, error_of(answer)["code"]) == (404, "model_not_found")
@@ -93,13 +93,13 @@ async def test_an_unknown_model_is_told_with_those_that_there_are(isolated_clust
     assert plain_http.get(f"{gateway.url}/info", headers={"x-model": "none"}).status_code == 404
 
 
-async def test_before_a_worker_was_seen_no_model_is_taken_for_another(isolated_cluster: GatewayCluster) -> None:
-    """By its name a request may be for this gateway's own queue; any other is told to come again."""
+async def test_before_a_worker_is_known_any_model_may_come(isolated_cluster: GatewayCluster) -> None:
+    """Before a worker is known, a request for any model gets a 503 with a retry time, as a worker may still serve it."""
     gateway = await isolated_cluster.start_gateway(all_queues=True)
     answer = gateway.embed({"text": "a", "model": "sentence-transformers/any"})
     assert (answer.status_code, error_of(answer)["code"]) == (503, "no_worker")
     assert int(answer.headers["retry-after-ms"]) > 0
-    assert gateway.errors("no_worker") == 1, "of no queue that is known"
+    assert gateway.errors("no_worker") == 1, "the error has a queue"
     assert plain_http.get(f"{gateway.url}/v1/models/any").status_code == 404
     assert plain_http.get(f"{gateway.url}/info", headers={"x-model": "any"}).status_code == 503
     slow = "simulated:base_ms=1,item_ms=0"
@@ -108,109 +108,111 @@ async def test_before_a_worker_was_seen_no_model_is_taken_for_another(isolated_c
     assert gateway.embed({"text": "a", "model": slow}).status_code == 200
 
 
-async def test_models_come_and_go(isolated_cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
-    """What nobody serves any more is not listed; requests for it wait for a worker, then hear that there is none.
+async def test_models_appear_and_disappear(isolated_cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
+    """A model without workers is not listed, and requests for it wait for a worker, which may start again.
 
-    A gateway is ready while any model is served, and knows them all again after Redis has lost everything.
+    The gateway is ready while any model is served, and knows all models again after Redis has lost all data.
     """
     gateway, other = await two_models(isolated_cluster)
     async with redis.asyncio.Redis.from_url(isolated_cluster.redis_url, protocol=2) as raw:
         await raw.flushall()
     for _ in range(20):
         answer = await gateway.send(client, "a", x_model="other")
-        assert (answer.status_code, vector_bytes(answer.json()["embedding"])) == (200, salted("other", "a"))
+        assert (answer.status_code, vector_bytes(answer.json()["embedding"])) == (200, revision_vector("other", "a"))
         await asyncio.sleep(0.1)
     assert await other.stop() == 0
-    await wait_until(lambda: served(gateway) == [isolated_cluster.queue], "it is not listed")
+    await wait_until(lambda: listed_models(gateway) == [isolated_cluster.queue], "the model is not listed")
     waiting = asyncio.create_task(gateway.send(client, "b", x_model="other", x_timeout_ms="60000"))
     await asyncio.sleep(0.2)
     await isolated_cluster.start_worker(OTHER, queue="other")
     answer = await waiting
-    assert (answer.status_code, vector_bytes(answer.json()["embedding"])) == (200, salted("other", "b"))
+    assert (answer.status_code, vector_bytes(answer.json()["embedding"])) == (200, revision_vector("other", "b"))
     assert gateway.missing() == []
 
 
-async def test_a_gateway_may_keep_to_its_own_queue(isolated_cluster: GatewayCluster) -> None:
-    """With all_queues off it knows of no other."""
+async def test_a_gateway_may_serve_only_its_own_queue(isolated_cluster: GatewayCluster) -> None:
+    """With all_queues off, a gateway lists no model of another queue, and refuses requests for it."""
     gateway, _, _ = await asyncio.gather(
         isolated_cluster.start_gateway(),
         isolated_cluster.start_worker(),
         isolated_cluster.start_worker(OTHER, queue="other"),
     )
-    await wait_until(lambda: gateway.missing() == [], "it sees its worker")
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees its worker")
     await asyncio.sleep(1.5)
-    assert served(gateway) == [isolated_cluster.queue]
+    assert listed_models(gateway) == [isolated_cluster.queue]
     assert gateway.embed({"text": "a", "model": "other"}).status_code == 404
 
 
 @pytest.mark.parametrize("texts", [1, 200])
-async def test_a_new_revision_comes_without_a_failed_request(
+async def test_a_new_revision_fails_no_request(
     isolated_cluster: GatewayCluster, client: httpx.AsyncClient, texts: int
 ) -> None:
-    """Workers of both live at once, then the old one leaves. No request fails, and none has vectors of both.
+    """While a worker of a new revision replaces an old one, no request fails or gets vectors of both revisions.
 
-    One of 200 texts has seven entries, which both may run.
+    A request with 200 texts has seven entries, which workers of both may run.
     """
     gateway, old = await asyncio.gather(isolated_cluster.start_gateway(), isolated_cluster.start_worker(OLD))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
-    seen: list[set[str]] = []
+    revisions: list[set[str]] = []
     done = asyncio.Event()
 
-    async def ask(name: int) -> None:
+    async def send_requests(name: int) -> None:
         number = 0
         while not done.is_set():
             number += 1
             sent = [f"{name} {number} {i}" for i in range(texts)]
             answer = await client.post(f"{gateway.url}/embed", json={"texts": sent}, headers={"x-timeout-ms": "30000"})
-            seen.append(revision_of(answer, sent))
+            revisions.append(revision_of(answer, sent))
 
-    asking = [asyncio.create_task(ask(name)) for name in range(4)]
-    await wait_until(lambda: len(seen) > 4, "requests are answered")
+    clients = [asyncio.create_task(send_requests(name)) for name in range(4)]
+    await wait_until(lambda: len(revisions) > 4, "requests are answered")
     await isolated_cluster.start_worker(NEW)
-    before = len(seen)
-    await wait_until(lambda: len(seen) > before + 20, "both serve", timeout_s=30)
+    before = len(revisions)
+    await wait_until(lambda: len(revisions) > before + 20, "both workers serve", timeout_s=30)
     assert await old.stop() == 0
-    before = len(seen)
-    await wait_until(lambda: len(seen) > before + 8, "the new one serves", timeout_s=30)
+    before = len(revisions)
+    await wait_until(lambda: len(revisions) > before + 8, "the new worker serves", timeout_s=30)
     done.set()
-    await asyncio.gather(*asking)
-    assert all(len(each) == 1 for each in seen)
-    assert (seen[0], seen[-1]) == ({"old"}, {"new"})
-    both = gateway.metric("redbatch_mixed_entries_total")
-    assert both == 0 if texts == 1 else both > 0
+    await asyncio.gather(*clients)
+    assert all(len(each) == 1 for each in revisions)
+    assert (revisions[0], revisions[-1]) == ({"old"}, {"new"})
+    mixed = gateway.metric("redbatch_mixed_entries_total")
+    assert mixed == 0 if texts == 1 else mixed > 0
 
 
-async def test_what_is_for_a_revision_that_is_gone_runs_again(
+async def test_a_mixed_request_whose_revision_is_gone_runs_again(
     isolated_cluster: GatewayCluster, client: httpx.AsyncClient
 ) -> None:
-    """A worker dies with part of a request while the rest of it is done by one of another revision."""
+    """If a worker dies with part of a request and another revision runs the rest, the answer is of one revision."""
     gateway, old, _ = await asyncio.gather(
         isolated_cluster.start_gateway(),
         isolated_cluster.start_worker(OLD, max_batch_size=16),
         isolated_cluster.start_worker(NEW, max_batch_size=16),
     )
-    await wait_until(lambda: gateway.ready_workers(isolated_cluster.queue) == 2, "the gateway sees both")
+    await wait_until(lambda: gateway.ready_workers(isolated_cluster.queue) == 2, "the gateway sees both workers")
     texts = [f"text {i}" for i in range(800)]
     body = {"texts": texts, "timeout_ms": 60_000}
-    asking = asyncio.create_task(client.post(f"{gateway.url}/embed", json=body))
-    await wait_until(lambda: gateway.metric("redbatch_mixed_entries_total") > 0, "both have run part of it")
+    request = asyncio.create_task(client.post(f"{gateway.url}/embed", json=body))
+    await wait_until(
+        lambda: gateway.metric("redbatch_mixed_entries_total") > 0, "both workers have run parts of the request"
+    )
     old.kill()
-    answer = await asking
+    answer = await request
     assert revision_of(answer, texts) in ({"old"}, {"new"})
 
 
-async def test_a_request_that_is_half_in_the_cache_is_not_mixed(isolated_cluster: GatewayCluster) -> None:
-    """Half of it was computed by a revision that is gone since."""
+async def test_a_partly_cached_request_is_not_mixed(isolated_cluster: GatewayCluster) -> None:
+    """If a revision that is gone computed the cached half of a request, all of it is computed by the new revision."""
     gateway, old = await asyncio.gather(
         isolated_cluster.start_gateway(cache_bytes=10_000_000), isolated_cluster.start_worker(OLD)
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
 
-    def kept() -> bool:
+    def is_cached() -> bool:
         gateway.embed({"texts": ["a"]})
         return gateway.metric("redbatch_cache_hits_total") > 0
 
-    await wait_until(kept, "it is kept")
+    await wait_until(is_cached, "the vector is cached")
     old.kill()
     await isolated_cluster.start_worker(NEW)
     assert revision_of(gateway.embed({"texts": ["a", "b"]}), ["a", "b"]) == {"new"}

@@ -1,4 +1,4 @@
-"""POST /embed over HTTP, where the client is at fault: always a status, always the one shape."""
+"""POST /embed over HTTP with faults of the client: each is answered, with the schema of all errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayPro
 pytestmark = pytest.mark.redis
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-LIMIT = 2_000_000
+MAX_BODY_BYTES = 2_000_000
 
 
 def post(served: GatewayProcess, content: bytes, kind: str = "application/json") -> httpx.Response:
@@ -24,7 +24,7 @@ def post(served: GatewayProcess, content: bytes, kind: str = "application/json")
 
 
 def raw_error(answer: bytes) -> tuple[int, str]:
-    """Returns the status and the code of an error that came over a raw socket, the last on its connection."""
+    """Returns the status and the code of an error read from a raw socket; it must close the connection."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"\r\nconnection: close" in head.lower()
     return int(head.split()[1]), json.loads(body)["error"]["code"]
@@ -66,40 +66,40 @@ def raw_error(answer: bytes) -> tuple[int, str]:
         b'{"text": "a", "timeout_ms": ' + b"9" * 10_000 + b"}",
     ],
 )
-def test_a_body_that_is_not_a_request_is_a_400(served: GatewayProcess, content: bytes) -> None:
-    """Malformed, empty, of the wrong type, or asking for nothing."""
+def test_an_invalid_body_is_a_400(served: GatewayProcess, content: bytes) -> None:
+    """A body that is malformed, empty, of a wrong type, or without input gets a 400."""
     answer = post(served, content)
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("value", ["", "0", "-5", "300001", "1.5", "ten", "1" * 5_000, "000000000123456789"])
 def test_a_bad_timeout_header_is_a_400(served: GatewayProcess, value: str) -> None:
-    """X-Timeout-Ms is a whole number from 1 to 300,000."""
+    """X-Timeout-Ms must be a whole number from 1 to 300,000."""
     answer = served.embed({"text": "a"}, x_timeout_ms=value)
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_request")
 
 
 def test_a_body_over_the_limit_is_a_413(served: GatewayProcess) -> None:
-    """At the limit it is read; one byte more, and the answer comes though the client is still sending."""
-    assert post(served, b" " * (LIMIT - 13) + b'{"text": "a"}').status_code == 200
-    answer = post(served, b" " * (LIMIT - 12) + b'{"text": "a"}')
+    """A body at the limit is accepted; with one byte more the answer comes although the client is still sending."""
+    assert post(served, b" " * (MAX_BODY_BYTES - 13) + b'{"text": "a"}').status_code == 200
+    answer = post(served, b" " * (MAX_BODY_BYTES - 12) + b'{"text": "a"}')
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
 
 
-def test_an_announced_body_over_the_limit_is_not_waited_for(served: GatewayProcess) -> None:
-    """The answer comes at once, before any of the body, and the connection closes."""
+def test_an_announced_body_over_the_limit_is_refused_at_once(served: GatewayProcess) -> None:
+    """If the announced length exceeds the limit, the answer comes before the body, and the connection is closed."""
     assert raw_error(exchange_bytes(served.port, HEAD + b"Content-Length: 2000001\r\n\r\n")) == (413, "too_large")
 
 
-def test_the_bound_holds_while_a_chunked_body_is_read(served: GatewayProcess) -> None:
-    """Nobody announced its length; the answer comes when the limit is passed, long before the end."""
+def test_the_limit_holds_for_a_chunked_body(served: GatewayProcess) -> None:
+    """A chunked body, whose length is not announced, is refused when it exceeds the limit, before its end."""
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
-    sent = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * (LIMIT // 65_536 + 1)
+    sent = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * (MAX_BODY_BYTES // 65_536 + 1)
     assert raw_error(exchange_bytes(served.port, sent)) == (413, "too_large")
 
 
-async def test_a_body_that_does_not_arrive_is_a_408(cluster: GatewayCluster, fake_heartbeat: None) -> None:
-    """Half of it comes, and then nothing: the client is told, and its connection closed."""
+async def test_an_incomplete_body_is_a_408(cluster: GatewayCluster, fake_heartbeat: None) -> None:
+    """If the rest of a body does not arrive in time, the client gets a 408 and the connection is closed."""
     gateway = await cluster.start_gateway(body_timeout_s=0.3)
     sent = HEAD + b'Content-Length: 100\r\n\r\n{"text": "a'
     answer = await asyncio.to_thread(exchange_bytes, gateway.port, sent)
@@ -107,15 +107,15 @@ async def test_a_body_that_does_not_arrive_is_a_408(cluster: GatewayCluster, fak
     assert b"connection: close" in answer.lower()
 
 
-def test_a_much_too_large_body_still_gets_its_answer(served: GatewayProcess) -> None:
-    """A client that sends all of its 20 MB before it reads sees the 413, no broken connection."""
+def test_a_client_that_sends_a_far_too_large_body_gets_the_answer(served: GatewayProcess) -> None:
+    """A client that sends all of its 20 MB before it reads gets the 413 and no broken connection."""
     answer = post(served, b" " * 20_000_000)
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_a_client_that_does_not_stop_sending_gets_its_answer(served: GatewayProcess, number: int) -> None:
-    """What comes behind the limit is read for a while: a connection with unread data would be reset when it closes."""
+def test_a_client_that_keeps_sending_gets_the_answer(served: GatewayProcess, number: int) -> None:
+    """Data beyond the limit is read for a while, because closing a connection with unread data resets it."""
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -125,30 +125,30 @@ def test_a_client_that_does_not_stop_sending_gets_its_answer(served: GatewayProc
 
 
 def test_too_many_inputs_are_a_413(served: GatewayProcess) -> None:
-    """2,048 are taken and 2,049 are not; the message names the limit."""
+    """A request with 2,049 inputs gets a 413 whose message names the limit of 2,048."""
     answer = served.embed({"texts": ["a"] * 2_049})
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
     assert "2048" in error_of(answer)["message"]
 
 
-def test_a_text_that_is_too_long_is_a_413(served: GatewayProcess) -> None:
-    """122,880 characters are taken and one more is not; the message says which input it is."""
+def test_a_too_long_text_is_a_413(served: GatewayProcess) -> None:
+    """A text with 122,881 characters, one more than the limit, gets a 413 whose message names the input."""
     answer = served.embed({"texts": ["a", "b" * 122_881]})
     assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
     assert "Input 1" in error_of(answer)["message"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "json"])
-def test_a_body_that_is_not_json_is_a_415(served: GatewayProcess, kind: str) -> None:
-    """What is announced as something else is not read as JSON."""
+def test_another_media_type_is_a_415(served: GatewayProcess, kind: str) -> None:
+    """A body with another media type is not read as JSON and gets a 415."""
     answer = post(served, b'{"text": "a"}', kind)
     assert (answer.status_code, error_of(answer)["code"]) == (415, "unsupported_media_type")
-    assert answer.headers["connection"] == "close", "its body is not waited for"
+    assert answer.headers["connection"] == "close", "the gateway waits for the body"
 
 
 @pytest.mark.parametrize("path", ["/x", "/embed/", "/nothing", "/embed/x", "/%00", "/%ff", "/%ed%a0%80", "/..;/a"])
 def test_an_unknown_path_is_a_404(served: GatewayProcess, path: str) -> None:
-    """In the same shape, whatever the path is made of."""
+    """Any unknown path gets a 404 with the schema of all errors."""
     answer = plain_http.post(f"{served.url}{path}", json={"text": "a"}, headers={"x-request-id": "r-1"})
     assert (answer.status_code, error_of(answer)["code"]) == (404, "not_found")
     assert answer.headers["x-request-id"] == "r-1"
@@ -156,14 +156,14 @@ def test_an_unknown_path_is_a_404(served: GatewayProcess, path: str) -> None:
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/embed"), ("DELETE", "/embed"), ("POST", "/health")])
 def test_a_wrong_method_is_a_405(served: GatewayProcess, method: str, path: str) -> None:
-    """In the same shape, with the methods that there are."""
+    """A wrong method gets a 405 with the schema of all errors and the allowed methods."""
     answer = httpx.request(method, f"{served.url}{path}")
     assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
     assert answer.headers["allow"]
 
 
-def test_a_connection_that_breaks_off_harms_nobody(served: GatewayProcess) -> None:
-    """Half a body, then nothing: the gateway goes on, and does not call it an error of its own."""
+def test_a_broken_connection_is_no_error_of_the_gateway(served: GatewayProcess) -> None:
+    """After connections that break within a request, the gateway still serves and has logged no error."""
     before = served.program.output.count('"error"')
     for sent in (HEAD + b'Content-Length: 100\r\n\r\n{"text', b"NONSENSE\r\n\r\n", HEAD[:20]):
         with socket.create_connection(("127.0.0.1", served.port)) as connection:

@@ -1,4 +1,4 @@
-"""The rest of what a gateway shows: health, documents, metrics, logs."""
+"""The gateway's health routes, documents, metrics and logs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.redis
 
 
-def test_health_is_exactly_ok(served: GatewayProcess) -> None:
-    """For people and simple probes."""
+def test_health_is_ok(served: GatewayProcess) -> None:
+    """/health, for people and simple probes, returns exactly {"status": "ok"}."""
     answer = plain_http.get(f"{served.url}/health")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_both_ports_tell_the_same_health(served: GatewayProcess, path: str) -> None:
-    """The main port and the admin port."""
+def test_both_ports_report_the_same_health(served: GatewayProcess, path: str) -> None:
+    """The main port and the admin port report the same health."""
     for base in (served.url, served.admin):
         answer = plain_http.get(f"{base}{path}")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_the_api_documents_itself_without_what_it_does_not_do(served: GatewayProcess) -> None:
-    """Both documents are there; FastAPI's own validation errors appear nowhere."""
+def test_the_openapi_document_describes_only_existing_behavior(served: GatewayProcess) -> None:
+    """/docs and /openapi.json exist, list the fields and statuses, and do not contain FastAPI's validation errors."""
     assert plain_http.get(f"{served.url}/docs").status_code == 200
     answer = plain_http.get(f"{served.url}/openapi.json")
     assert answer.status_code == 200
@@ -51,8 +51,8 @@ def test_the_api_documents_itself_without_what_it_does_not_do(served: GatewayPro
     }
 
 
-def test_metrics_are_on_the_admin_port_alone(served: GatewayProcess) -> None:
-    """They count what was answered; the main port, which the world sees, has none."""
+def test_only_the_admin_port_has_metrics(served: GatewayProcess) -> None:
+    """The admin port serves metrics that count the answers; the public main port has none."""
     served.embed({"texts": ["a", "b"]})
     text = plain_http.get(f"{served.admin}/metrics").text
     assert re.search(r'^redbatch_requests_total\{route="/embed",status="200"\} [1-9]', text, re.MULTILINE)
@@ -61,63 +61,63 @@ def test_metrics_are_on_the_admin_port_alone(served: GatewayProcess) -> None:
     assert plain_http.get(f"{served.url}/metrics").status_code == 404
 
 
-async def test_metrics_tell_how_long_each_lane_waits(
+async def test_metrics_contain_the_age_of_each_lane(
     cluster: GatewayCluster, client: httpx.AsyncClient, fake_heartbeat: None
 ) -> None:
-    """What waits in bulk makes nobody believe that the interactive lane does; and Redis' answers are timed."""
+    """The age of a bulk entry is not reported for the interactive lane; Redis' round trips are measured."""
     gateway = await cluster.start_gateway()
     age = f'redbatch_queue_oldest_age_seconds{{lane="%s",queue="{cluster.queue}"}}'
-    asked = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="4000", x_priority="bulk"))
+    request = asyncio.create_task(gateway.send(client, "a", x_timeout_ms="4000", x_priority="bulk"))
     await wait_until(lambda: gateway.metric(age % "bulk") > 1, "the gateway shows the age of the oldest entry")
     assert gateway.metric(age % "interactive") == 0
     assert gateway.metric("redbatch_redis_round_trip_seconds_count") > 1
     assert gateway.metric("redbatch_redis_memory_bytes") > 0
     assert gateway.metric("redbatch_redis_persistence_failed") == 0
-    assert (await asked).status_code == 504
+    assert (await request).status_code == 504
 
 
-async def test_the_id_in_redis_is_never_the_clients(
+async def test_ids_in_redis_are_random(
     cluster: GatewayCluster, client: httpx.AsyncClient, fake_heartbeat: None, raw: redis.asyncio.Redis
 ) -> None:
-    """Two clients with one X-Request-Id must not meet at one reply key: the entries' ids are random, 128 bits."""
+    """Entries have random ids of 128 bits, so that clients with the same X-Request-Id never share a reply key."""
     gateway = await cluster.start_gateway()
-    given = "0123456789abcdef" * 2
-    sent = [gateway.send(client, "a", x_request_id=given, x_timeout_ms="2000") for _ in range(20)]
-    asked = asyncio.gather(*sent)
+    request_id = "0123456789abcdef" * 2
+    sent = [gateway.send(client, "a", x_request_id=request_id, x_timeout_ms="2000") for _ in range(20)]
+    requests = asyncio.gather(*sent)
 
     async def ids() -> set[bytes]:
         rows: Any = await raw.xrange(cluster.keys.lanes[0])
         return {fields[b"id"] for _, fields in rows}
 
-    async def all_there() -> bool:
+    async def are_in_queue() -> bool:
         return len(await ids()) == 20
 
-    await wait_until(all_there, "20 entries with 20 ids are in the queue")
-    found = await ids()
-    assert given.encode() not in found
-    assert all(re.fullmatch(rb"[0-9a-f]{32}", each) for each in found)
-    assert {answer.headers["x-request-id"] for answer in await asked} == {given}
+    await wait_until(are_in_queue, "20 entries with 20 ids are in the queue")
+    entry_ids = await ids()
+    assert request_id.encode() not in entry_ids
+    assert all(re.fullmatch(rb"[0-9a-f]{32}", each) for each in entry_ids)
+    assert {answer.headers["x-request-id"] for answer in await requests} == {request_id}
 
 
-async def test_logs_are_json_and_hold_neither_texts_nor_vectors(cluster: GatewayCluster) -> None:
-    """At the most talkative level, with texts that are served, refused and not even JSON."""
+async def test_logs_are_json_without_texts_and_vectors(cluster: GatewayCluster) -> None:
+    """At level debug, all log lines are JSON and contain no text or vector of served, refused or malformed requests."""
     gateway = await cluster.start_gateway(log_level="debug", max_input_chars=40)
     await cluster.start_worker(log_level="debug")
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     mark = "zqxjv-marker"
     for body in ({"text": mark}, {"texts": [mark, 1]}, {"text": [mark]}, {"text": mark * 9}, {mark: mark}):
-        gateway.embed(body, x_request_id="seen-in-logs")
+        gateway.embed(body, x_request_id="logged-id")
     plain_http.post(f"{gateway.url}/embed", content=b'{"text": "zqxjv-marker')
     plain_http.post(f"{gateway.url}/embed", content=b"zqxjv-marker", headers={"content-type": "text/plain"})
     lines = log_lines(gateway.program)
     assert all({"ts", "level", "msg", "service"} <= set(line) for line in lines)
-    assert {line.get("request_id") for line in lines} >= {"seen-in-logs"}
-    number = re.escape(str(np_first(mark))[:6])
+    assert {line.get("request_id") for line in lines} >= {"logged-id"}
+    number = re.escape(str(first_number(mark))[:6])
     for program in (each for each in cluster.processes._all):
         assert mark not in program.output
         assert re.search(number, program.output) is None
 
 
-def np_first(text: str) -> float:
+def first_number(text: str) -> float:
     """Returns the first number of a text's vector."""
     return float(memoryview(null_vector(text)).cast("f")[0])
