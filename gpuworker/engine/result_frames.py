@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, cast
 
@@ -74,7 +74,8 @@ def _message(
 
 def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
     """Returns the result of a completed entry, and its part of the payload."""
-    dim, counts = 0, list[int]()
+    dim = 0
+    counts: Sequence[int] = ()
     if task.values is not None:
         payload = frames.pack_values(task.values)
     elif task.op == PREDICT:
@@ -85,7 +86,7 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
         if task.op == EMBED_ALL:
             counts = [len(each) for each in vectors]
         payload = vectors[0].tobytes() if len(vectors) == 1 else b"".join([each.tobytes() for each in vectors])
-    started_at = cast("float", task.started_at)  # a completed entry has started
+    started_at = task.started_at or 0.0  # it is set: a completed entry has started
     result = EntryResult(
         task.key, len(payload), dim, counts, task.tokens, task.tokenize_s, task.tokenized_at, started_at
     )
