@@ -47,25 +47,25 @@ class Mutation:
 MUTATIONS = {
     "a commit does not check that the entry is still pending": Mutation(
         "shared/lua/commit.lua",
-        "if redis.call('XDEL', lane, id) == 1 then",
-        "redis.call('XDEL', lane, id)\n  if true then",
+        "if redis.call('XDEL', lane_key, entry_id) == 1 then",
+        "redis.call('XDEL', lane_key, entry_id)\n  if true then",
         lambda fixtures: test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(fixtures.scenario),
     ),
     "reclaimed entries are never run": Mutation(
         "shared/lua/reclaim.lua",
-        "taken[#taken + 1] = {found[1], count, owner == ARGV[12] and 1 or 0}",
+        "taken[#taken + 1] = {found[1], count, holder == released_consumer and 1 or 0}",
         "taken[#taken + 1] = nil",
         lambda fixtures: test_workers.test_calls_survive_the_death_of_their_worker(fixtures.scenario),
     ),
     "a worker does not read its pending entries after an error": Mutation(
         "gpuworker/consumer/claimer.py",
-        "            await context.control.kill(link)\n",
+        "            await worker_state.control.kill(connection)\n",
         "            return\n",
         lambda fixtures: test_network.test_the_reply_to_a_claim_is_lost(fixtures.scenario, fixtures.proxy),
     ),
     "a repeated submit adds the entries again": Mutation(
         "shared/lua/submit.lua",
-        "if saved[1] == seq then",
+        "if saved[1] == sequence_number then",
         "if false then",
         lambda fixtures: test_network.test_the_reply_to_a_submit_is_lost(fixtures.scenario, fixtures.proxy),
     ),
@@ -83,8 +83,8 @@ MUTATIONS = {
     ),
     "suspects run in a batch with others": Mutation(
         "gpuworker/policy/retries.py",
-        "return Retry.ALONE if attempts > 0 else Retry.TOGETHER",
-        "return Retry.TOGETHER",
+        "return RetryDecision.ISOLATED if attempts > 0 else RetryDecision.BATCHED",
+        "return RetryDecision.BATCHED",
         lambda fixtures: test_inputs.test_inputs_that_kill_the_engine_fail_alone(fixtures.scenario, fixtures.queue),
     ),
     "a hung engine is not killed": Mutation(
@@ -95,7 +95,7 @@ MUTATIONS = {
     ),
     "a late reclaim is executed": Mutation(
         "shared/lua/reclaim.lua",
-        "if now - ARGV[6] > tonumber(ARGV[7]) then",
+        "if now - issued_ms > tonumber(max_delay_ms) then",
         "if false then",
         lambda fixtures: test_redis.check_late_reclaim(fixtures.own_scenario, fixtures.own_redis),
     ),
@@ -152,7 +152,7 @@ def use_copied_code(fixtures: Fixtures) -> None:
 async def test_an_unchanged_copy_passes(fixtures: Fixtures) -> None:
     """An unchanged copy passes its scenario, and the programs run from the copy."""
     use_copied_code(fixtures)
-    path = fixtures.folder / "gpuworker" / "crew.py"
+    path = fixtures.folder / "gpuworker" / "worker_group.py"
     path.write_text(path.read_text(encoding="utf-8").replace('"worker starts"', '"worker starts", copied=True'))
     await test_workers.test_a_worker_that_sleeps_past_its_time_changes_nothing(fixtures.scenario)
     assert all(worker.log_records("worker starts")[0]["copied"] for worker in fixtures.scenario.workers)

@@ -60,7 +60,7 @@ def test_pure_modules_are_in_the_import_contract() -> None:
 
 @pytest.mark.parametrize("package", ["api", "gpuworker", "shared", "redbatch"])
 def test_the_map_of_a_package_lists_its_modules(package: str) -> None:
-    """Each `__init__.py` has a line `- name: ...` for each module and package beside it, and for nothing that is gone."""
+    """Each `__init__.py` has a line `- name: ...` for each module and package beside it, and no stale line."""
     for init in (ROOT / package).rglob("__init__.py"):
         modules = {path.stem for path in init.parent.glob("*.py")} - {"__init__", "__main__"}
         packages = {path.parent.name for path in init.parent.glob("*/__init__.py")}
