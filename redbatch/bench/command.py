@@ -39,8 +39,8 @@ def bench(overrides: Mapping[str, str], url: str, headers: Sequence[str], *, che
     from redbatch.bench.progress import LoadProgress
 
     try:
-        with LoadProgress(settings) as watch:
-            result = run(RunSpec(settings, target, requests, check), watch)
+        with LoadProgress(settings) as progress:
+            result = run(RunSpec(settings, target, requests, check), progress)
     except CannotConnectError as error:
         return report_failure(f"cannot connect to {target.url}: {error}")
     from redbatch.bench.report import print_result

@@ -18,7 +18,7 @@ class LoadProgress(ProgressBar):
         self._settings = settings
         self._previous: tuple[float, int] | None = None
         self._next_line_s = LINE_EVERY_S
-        # `show` draws the bar. A refresh thread would take CPU time from the load at any moment.
+        # Only calls of `show` draw the bar. A refresh thread would take CPU time from the load at any moment.
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}")
         super().__init__(*columns, console=console)
         self._bar = self.progress.add_task("connecting", total=None, text="")

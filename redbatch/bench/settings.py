@@ -83,7 +83,7 @@ class BenchSettings(TextSettings):
     requests: int | None = Field(
         default=None, ge=1, description="Number of requests to measure, instead of a duration."
     )
-    warmup: Duration = Field(default="1s", description="Duration of the load before the measurement.")
+    warmup: Duration = Field(default="1s", description="Duration of the unmeasured load before the measurement.")
     timeout_ms: int | None = Field(
         default=None,
         ge=1,

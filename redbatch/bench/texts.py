@@ -25,6 +25,7 @@ _MORE_WORDS = """
 house world going want school important until form food keep children feet
 land side without boy once animals life enough took sometimes four head above kind began almost live page got
 """
+# The language check would find this word in a longer string.
 WORDS = (*_WORDS.split(), "asked", *_MORE_WORDS.split())
 SPECIAL_TOKENS = 2  # the model's tokenizer adds one before and one after a text
 

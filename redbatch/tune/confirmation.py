@@ -48,7 +48,7 @@ class Confirmation:
 
 
 def confirmation_clients(result: TrialResult, max_clients: int) -> list[int]:
-    """Returns the numbers of clients for the rounds: the best one, and the next lower in case that is too slow."""
+    """Returns the numbers of clients for the rounds: the best, and the next lower in case that exceeds the budget."""
     if result.best is None:
         return []
     counts = client_counts(max_clients)

@@ -66,7 +66,10 @@ def min_trials(settings: Sequence[Setting]) -> int:
 
 
 def find_challengers(results: Mapping[Candidate, TrialResult], max_challengers: int) -> list[Candidate]:
-    """Returns those that clearly beat the defaults, best first; if those exceed the budget, all that keep it."""
+    """Returns the candidates that clearly beat the defaults, best first.
+
+    If the defaults exceed the budget, these are the candidates that keep it.
+    """
     better = [
         candidate
         for candidate, result in results.items()

@@ -31,7 +31,10 @@ def client_counts(max_clients: int) -> list[int]:
 
 
 def full_search(budget_ms: float, max_clients: int = MAX_CLIENTS) -> LoadSearch:
-    """Searches without a baseline, in steps of two counts. Yields numbers of clients, receives the measurements."""
+    """Searches without a baseline, two counts at a time.
+
+    Yields numbers of clients, receives the measurements, and returns the result.
+    """
     counts = client_counts(max_clients)
     index = max(i for i, clients in enumerate(counts) if clients <= max(1, min(FIRST_CLIENTS, max_clients)))
     measurements = yield from _walk(counts, index, 2, budget_ms, 0.0)
@@ -44,7 +47,7 @@ def full_search(budget_ms: float, max_clients: int = MAX_CLIENTS) -> LoadSearch:
 
 
 def local_search(budget_ms: float, baseline: TrialResult, max_clients: int = MAX_CLIENTS) -> LoadSearch:
-    """Searches for a candidate that is compared with a baseline, from the best load of the baseline."""
+    """Does the same one count at a time for a candidate with a baseline, from the best load of the baseline."""
     counts = client_counts(max_clients)
     start = (baseline.best or baseline.lowest).clients
     measurements = yield from _walk(counts, counts.index(start), 1, budget_ms, baseline.per_s)

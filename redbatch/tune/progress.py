@@ -19,7 +19,7 @@ class TuneProgress(ProgressBar):
 
     def __init__(self, console: Console | None = None) -> None:
         self._began_s = time.monotonic()
-        # almost done
+        # Only calls of the methods draw the bar. A refresh thread would take CPU time from the load at any moment.
         columns = BarColumn(), TextColumn("{task.fields[left]}"), TextColumn("{task.description}")
         super().__init__(*columns, console=console)
         self._bar = self.progress.add_task("starting", total=None, left="")
@@ -48,7 +48,7 @@ class TuneProgress(ProgressBar):
         elapsed_s = self._elapsed_s()
         if self._end_s is not None:
             left_s = max(0.0, self._end_s - elapsed_s)
-            left = f"about {format_duration(left_s)} left" if left_s else "any moment"
+            left = f"about {format_duration(left_s)} left" if left_s else "almost done"
             self.progress.update(self._bar, total=elapsed_s + left_s, completed=elapsed_s, left=left)
         self.progress.refresh()
 

@@ -77,14 +77,14 @@ def _title(report: TuneReport) -> Text:
     settings = report.settings
     texts = str(settings.texts) if settings.texts else f"{settings.mix} texts"
     each = f", {settings.inputs_per_request:,} in a request" if settings.inputs_per_request > 1 else ""
-    kept = "".join(f", {name}={value}" for name, value in sorted(report.worker_settings.items()) if name != "model")
+    fixed = "".join(f", {name}={value}" for name, value in sorted(report.worker_settings.items()) if name != "model")
     model = report.worker_settings.get("model", "minilm")
-    return Text(f"{model}{kept}: p95 within {settings.p95_ms:g} ms, {texts}{each}", style="bold")
+    return Text(f"{model}{fixed}: p95 within {settings.p95_ms:g} ms, {texts}{each}", style="bold")
 
 
 def trial_table(results: Mapping[Candidate, TrialResult], budget_ms: float) -> Table:
     """Returns a row per candidate: its best load within the budget, or the one closest to it."""
-    table = _table("setting", "clients", "requests/s", "p50 ms", "p95 ms", "")
+    table = _table("candidate", "clients", "requests/s", "p50 ms", "p95 ms", "")
     for candidate, result in results.items():
         measurement = result.best or result.lowest
         table.add_row(
@@ -107,13 +107,13 @@ def _remark(result: TrialResult, budget_ms: float) -> str:
         if not measurement.within(budget_ms) and measurement.clients > result.best.clients
     ]
     if not over:
-        return "flat beyond"
+        return "no gain beyond"
     first = min(over, key=lambda measurement: measurement.clients)
     return f"{first.clients:,} clients: {_format_number(first.p95_ms)} ms"
 
 
 def _confirmation_table(report: TuneReport) -> Table:
-    table = _table("setting", "clients", "requests/s", "p50 ms", "p95 ms", "rounds")
+    table = _table("candidate", "clients", "requests/s", "p50 ms", "p95 ms", "rounds")
     for candidate, measurements in report.search.rounds.items():
         for medians in medians_by_clients(candidate, measurements):
             figures = (medians.per_s, medians.p50_ms, medians.p95_ms)
@@ -128,7 +128,7 @@ def conclusion(report: TuneReport) -> list[Text]:
     """Returns the conclusion, with lines to paste."""
     confirmation, settings = report.confirmation, report.settings
     if confirmation is None:
-        return _ended_early(report)
+        return _interrupted(report)
     winner = confirmation.winner
     if winner is None:
         return _nothing_within_budget(report)
@@ -166,7 +166,7 @@ def _nothing_within_budget(report: TuneReport) -> list[Text]:
     return [Text(text, style="bold red")]
 
 
-def _ended_early(report: TuneReport) -> list[Text]:
+def _interrupted(report: TuneReport) -> list[Text]:
     within = {candidate: result for candidate, result in report.search.results.items() if result.best is not None}
     text = [
         Text(
@@ -244,10 +244,10 @@ def _one_per_line(candidate: Candidate) -> str:
     return describe_candidate(candidate).replace(", ", "\n")
 
 
-def _table(*heads: str) -> Table:
+def _table(*headers: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number in {0, len(heads) - 1} else "right", overflow="fold")
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="left" if number in {0, len(headers) - 1} else "right", overflow="fold")
     return table
 
 

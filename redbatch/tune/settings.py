@@ -40,7 +40,7 @@ class TuneSettings(TextSettings):
     )
     warmup: Duration | None = Field(
         default=None,
-        description=f"Load before each measurement ({MIN_WARMUP_S:g}s, or {WARMUP_BUDGETS} budgets if longer).",
+        description=f"Unmeasured load before a measurement ({MIN_WARMUP_S:g}s, or {WARMUP_BUDGETS} budgets if longer).",
     )
     rounds: int = Field(
         default=3,

@@ -107,7 +107,7 @@ async def test_an_interruption_shows_the_results_so_far_and_leaves_nothing(
 
 @pytest.mark.long
 async def test_a_model_that_cannot_be_loaded_is_reported_in_one_line(tune: Tune) -> None:
-    """A wrong name is refused before anything starts; for a folder without a model, the line is the worker's message."""
+    """A wrong name is refused before anything starts; a folder without a model ends with the worker's message."""
     process = await tune.start("--p95-ms", "10", "--model", "simulated:base=1")
     assert await tune.end(process) == 2
     assert "write simulated:base_ms=5,item_ms=3" in tune.output
