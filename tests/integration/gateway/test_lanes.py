@@ -140,8 +140,8 @@ async def test_bulk_that_cannot_meet_its_deadline_is_refused_at_once(
 
     async def little_is_left() -> bool:
         nonlocal since
-        whole, left = await rates()
-        little = 0 < left < 0.6 * whole  # a tenth, apart from the effect of a busy machine on both
+        whole, for_bulk = await rates()
+        little = 0 < for_bulk < 0.6 * whole  # a tenth, apart from the effect of a busy machine on both
         since = (since or time.monotonic()) if little else None
         return since is not None and time.monotonic() - since > 2.5  # both report and poll once a second
 

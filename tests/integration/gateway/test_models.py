@@ -94,7 +94,7 @@ async def test_an_unknown_model_is_an_error_that_lists_the_known_ones(isolated_c
 
 
 async def test_before_a_worker_is_known_any_model_may_come(isolated_cluster: GatewayCluster) -> None:
-    """Before a worker is known, a request for any model gets a 503 with a retry time, as a worker may still serve it."""
+    """Before a worker is known, requests for any model get a 503 with a retry time: a worker may serve it later."""
     gateway = await isolated_cluster.start_gateway(all_queues=True)
     answer = gateway.embed({"text": "a", "model": "sentence-transformers/any"})
     assert (answer.status_code, error_of(answer)["code"]) == (503, "no_worker")

@@ -107,7 +107,7 @@ async def test_an_entry_of_a_newer_gateway_stays_for_other_workers(cluster: Work
     assert [row["times_delivered"] for row in await cluster.pending_entries()] == [1]
     assert await cluster.wait_for_error_code(request_id) == "deadline_exceeded"
     assert await metric(worker, "redbatch_inputs_total") == 1
-    await wait_until(cluster.released_is_gone, "the consumer of released entries has left the group")
+    await wait_until(cluster.has_no_released_consumer, "the consumer of released entries has left the group")
 
 
 async def test_a_malformed_entry_is_removed(cluster: WorkerCluster) -> None:

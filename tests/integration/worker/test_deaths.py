@@ -285,8 +285,8 @@ async def test_losing_an_entry_makes_a_worker_read_its_pending_entries(
     assert len(rows[0][1]) == 1
     running = {name.split("/")[1] for name in await cluster.entries_in_progress()}
     waiting = [row["message_id"] for row in (await cluster.pending_entries())[: len(requests)]]
-    taken: Any = next(each for each in reversed(waiting) if each.decode() not in running)
-    await cluster.raw.xclaim(cluster.lane, GROUP, "other", 0, [taken])
+    claimed: Any = next(each for each in reversed(waiting) if each.decode() not in running)
+    await cluster.raw.xclaim(cluster.lane, GROUP, "other", 0, [claimed])
     await cluster.check_replies([undelivered], timeout_s=10)
-    await cluster.raw.xclaim(cluster.lane, GROUP, "pod-0", 0, [taken], idle=120_000)
+    await cluster.raw.xclaim(cluster.lane, GROUP, "pod-0", 0, [claimed], idle=120_000)
     await cluster.check_replies(requests)

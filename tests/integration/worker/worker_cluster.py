@@ -160,7 +160,7 @@ class WorkerCluster:
         beat = await heartbeat_of(worker, self.connection, self.keys)
         return beat is not None and (beat.holds, beat.begun) == (0, 0)
 
-    async def released_is_gone(self) -> bool:
+    async def has_no_released_consumer(self) -> bool:
         """Whether the consumer of entries that were handed back has left the group."""
         return RELEASED not in await self.consumers()
 
