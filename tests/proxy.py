@@ -58,7 +58,7 @@ class FaultProxy:
         self._user = f"{url.username}:{url.password}@" if url.username else ""
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
-        self._fates: list[ReplyAction] = []
+        self._actions: list[ReplyAction] = []
         self.delay_s: Callable[[], float] = lambda: 0.0
         self.reply_action: Callable[[str], ReplyAction] = lambda _name: ReplyAction.PASS
         self.should_cut: Callable[[str], bool] = lambda _name: False
@@ -71,9 +71,9 @@ class FaultProxy:
         assert self._server is not None
         return f"redis://{self._user}127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
 
-    def set_next_actions(self, *fates: ReplyAction) -> None:
+    def set_next_actions(self, *actions: ReplyAction) -> None:
         """Sets the actions for the next replies, in order; for the replies after them `reply_action` decides."""
-        self._fates = list(fates)
+        self._actions = list(actions)
 
     def cut(self, *, orphan: bool = False) -> None:
         """Resets every client's connection now; with `orphan`, Redis' side stays open."""
@@ -125,24 +125,24 @@ class FaultProxy:
     async def _replies(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
             while reply := await self._whole_reply(reader):
-                fate = self._fate(pair.name)
+                action = self._next_action(pair.name)
                 delay = self.delay_s()
                 if delay > 0:
                     await asyncio.sleep(delay)
                 self.replies += 1
-                if fate in (ReplyAction.CUT, ReplyAction.ORPHAN):
-                    self._cut(pair, orphan=fate is ReplyAction.ORPHAN)
-                elif fate is ReplyAction.PASS and not self.silent and not pair.client.transport.is_closing():
+                if action in (ReplyAction.CUT, ReplyAction.ORPHAN):
+                    self._cut(pair, orphan=action is ReplyAction.ORPHAN)
+                elif action is ReplyAction.PASS and not self.silent and not pair.client.transport.is_closing():
                     pair.client.write(reply)
             pair.client.close()
             pair.server.close()
             self._pairs.discard(pair)
 
-    def _fate(self, name: str) -> ReplyAction:
+    def _next_action(self, name: str) -> ReplyAction:
         """Returns the action for the next reply. Until a connection has a name, replies pass: its user logs in."""
         if not name:
             return ReplyAction.PASS
-        return self._fates.pop(0) if self._fates else self.reply_action(name)
+        return self._actions.pop(0) if self._actions else self.reply_action(name)
 
     @staticmethod
     async def _whole_reply(reader: asyncio.StreamReader) -> bytes:

@@ -94,7 +94,7 @@ async def test_a_worker_that_hangs_during_the_loss_commits_nothing(
     await wait_until(lambda: dispatcher.monitor.missing() == [], "the gateway sees the worker")
     request = asyncio.create_task(dispatcher.answer(InferenceRequest(("a", "b"), 20_000)))
 
-    async def is_running() -> bool:  # an entry that is held but not running would be dropped at the loss
+    async def is_running() -> bool:  # held but not running, it would be dropped at the loss, never committed
         return any([await raw.get(key) async for key in raw.scan_iter(match=cluster.keys.begun("*"))])
 
     await wait_until(is_running, "the worker runs the request")

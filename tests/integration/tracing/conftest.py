@@ -72,10 +72,10 @@ StartTraced = Callable[..., Awaitable[TracedCluster]]
 
 
 @asynccontextmanager
-async def gateway(stage: TracedCluster, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
+async def gateway(traced: TracedCluster, listen: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Runs a gateway on a listening socket while the block runs."""
     connections = QueueConnections(settings, settings.queue, "gateway:traced")
-    _, app = build_gateway(settings, connections, None, create_tracing(stage.provider("gateway")))
+    _, app = build_gateway(settings, connections, None, create_tracing(traced.provider("gateway")))
     server = uvicorn.Server(uvicorn.Config(app, http=GatewayProtocol, ws="none", lifespan="on", log_config=None))
     serving = asyncio.create_task(server.serve(sockets=[listen]))
     try:
@@ -87,10 +87,10 @@ async def gateway(stage: TracedCluster, listen: socket.socket, settings: Gateway
 
 
 @asynccontextmanager
-async def worker(stage: TracedCluster, settings: WorkerSettings) -> AsyncIterator[None]:
+async def worker(traced: TracedCluster, settings: WorkerSettings) -> AsyncIterator[None]:
     """Runs a worker while the block runs; it must end with exit code 0."""
     stop = asyncio.Event()
-    tracing = create_tracing(stage.provider("worker"))
+    tracing = create_tracing(traced.provider("worker"))
     working = asyncio.create_task(Worker(settings, "worker-traced", [], stop, tracing).run())
     try:
         yield
@@ -111,11 +111,11 @@ async def start_traced(redis_url: str, queue_name: str) -> AsyncIterator[StartTr
             listen = socket.create_server(("127.0.0.1", 0))
             port = listen.getsockname()[1]
             client = await stack.enter_async_context(plain_http.client(base_url=f"http://127.0.0.1:{port}"))
-            stage = TracedCluster(queue_name, client)
+            traced = TracedCluster(queue_name, client)
             working = WorkerSettings.model_validate(common | {"model": "null", "device": "cpu"} | worker_settings)
-            await stack.enter_async_context(worker(stage, working))
+            await stack.enter_async_context(worker(traced, working))
             serving = GatewaySettings.model_validate(common | {"all_queues": False} | (gateway_settings or {}))
-            await stack.enter_async_context(gateway(stage, listen, serving))
+            await stack.enter_async_context(gateway(traced, listen, serving))
 
             async def ready() -> bool:
                 try:
@@ -124,7 +124,7 @@ async def start_traced(redis_url: str, queue_name: str) -> AsyncIterator[StartTr
                     return False
 
             await wait_until(ready, "the gateway sees the worker", timeout_s=READY_S)
-            return stage
+            return traced
 
         yield start_one
 
