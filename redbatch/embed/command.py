@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,14 +69,18 @@ def run(options: EmbedOptions) -> int:
     progress.print_line(
         f"{options.out}: {num_rows - num_faults:,} of {num_rows:,} texts have vectors, after {duration}."
     )
-    if len(revisions) > 1:
-        names = ", ".join(sorted(revisions))
-        progress.print_line(
-            f"The model changed during the run ({names}): vectors of different revisions are not comparable."
-        )
-    if num_faults:
-        progress.print_line(f"{num_faults:,} have none: see {_errors_path(options.out)} for the errors.")
+    for warning in _warnings(options.out, sorted(revisions), num_faults):
+        progress.print_line(warning)
     return EXIT_FAILED if num_faults else 0
+
+
+def _warnings(out: Path, revisions: Sequence[str], num_faults: int) -> Iterator[str]:
+    """Yields what a caller of a finished run should know: several revisions of the model, rows without a vector."""
+    if len(revisions) > 1:
+        names = ", ".join(revisions)
+        yield f"The model changed during the run ({names}): vectors of different revisions are not comparable."
+    if num_faults:
+        yield f"{num_faults:,} have none: see {_errors_path(out)} for the errors."
 
 
 def _stop(reason: str, code: int) -> int:
