@@ -22,7 +22,7 @@ MAX_LATE_S = 1.0  # the gateway takes a few milliseconds of it, and a busy machi
 async def test_an_unanswered_request_ends_at_its_deadline(
     cluster: GatewayCluster, fake_heartbeat: None, raw: redis.asyncio.Redis, timeout_ms: int
 ) -> None:
-    """If no worker serves the queue, a 504 comes at the deadline, never earlier, and the entry is removed."""
+    """If no worker serves the queue, a 504 comes at the deadline, within 1 s after it, and the entry is removed."""
     gateway = await cluster.start_gateway()
     start = time.monotonic()
     answer = await asyncio.to_thread(gateway.embed, {"text": "a", "timeout_ms": timeout_ms})

@@ -104,7 +104,7 @@ async def test_a_gateway_drains_under_load(cluster: GatewayCluster) -> None:
 async def test_a_drain_answers_requests_and_closes_idle_connections(
     cluster: GatewayCluster, client: httpx.AsyncClient
 ) -> None:
-    """Requests from before SIGTERM are answered after the listener has closed; idle connections are closed."""
+    """Requests from before SIGTERM are answered after the listener closed; idle connections close without an answer."""
     model = "simulated:base_ms=1500,item_ms=0"
     gateway, _ = await asyncio.gather(cluster.start_gateway(drain_delay_s=0.1), cluster.start_worker(model))
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
