@@ -80,7 +80,7 @@ def new_key(
 
 
 def digest_of(secret: str) -> str:
-    """Returns the digest of a secret."""
+    """Returns the digest of a secret, the only part of it that is stored."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -90,7 +90,7 @@ async def add(connection: RedisConnection, key: ApiKey) -> None:
 
 
 async def find(connection: RedisConnection, key_id: str) -> tuple[ApiKey | None, bool]:
-    """Returns the key with this id, and whether Redis has any keys: it may have lost them."""
+    """Returns the key with this id, and whether Redis still holds the hash of keys: it may have lost its data."""
     found, mark = await connection.call("HMGET", API_KEYS, key_id, _MARK)
     return None if found is None else _parse_key(found), mark is not None
 

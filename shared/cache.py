@@ -1,4 +1,4 @@
-"""Cached vectors, by a digest of the request: shared by all gateways of a queue."""
+"""Cached vectors, by a digest of model revision, options and input: shared by all gateways of a queue."""
 
 from __future__ import annotations
 

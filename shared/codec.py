@@ -96,7 +96,7 @@ def decode_ids(data: bytes) -> list[int]:
 
 
 def _non_default_options(options: Options) -> dict[str, object]:
-    """Returns the options that differ from the default."""
+    """Returns the options that are not left to the model, which differ from the default."""
     return {name: value for name, value in options._asdict().items() if value != Options._field_defaults[name]}
 
 
@@ -121,7 +121,7 @@ def decode_options(fields: dict[str, Any]) -> Options:
     """Returns the options of a body.
 
     Raises:
-        CodecError: an option is unknown, which must not be ignored silently, or has the wrong type.
+        CodecError: an option is unknown, which must not be ignored silently, has the wrong type, or is out of bounds.
     """
     if not fields:
         return DEFAULT_OPTIONS
@@ -164,7 +164,7 @@ def decode_reply(data: bytes) -> Reply:
     """Decodes one element of a reply list.
 
     Raises:
-        CodecError: the bytes are not a reply of this version, or its vectors do not have the length that it states.
+        CodecError: the bytes are not a reply of this version, or its vectors do not have the length it states.
     """
     value = _unpack(data, MAX_REPLY_BYTES)
     if _field(value, "v", int) != VERSION:

@@ -197,9 +197,8 @@ class RedisConnection:
             self._identity = {}  # no command is outstanding on it, so Redis sends nothing to it: it need not be killed
             await self._close()
         if isinstance(self._connection, SSLConnection):  # a new context: redis-py reads the files only once
-            self._connection.ssl_context.context = await asyncio.to_thread(
-                self._tls.context
-            )  # reading the system's many certificates takes time
+            # In a thread, because reading the system's many certificates takes time.
+            self._connection.ssl_context.context = await asyncio.to_thread(self._tls.context)
         await self._connection.connect()
         if _num_cancellations() > num_cancellations:
             raise asyncio.CancelledError

@@ -59,8 +59,9 @@ class ClaimResult(NamedTuple):
 class ClaimBudget(NamedTuple):
     """Limits of a claim: entries, tokens, and for each lane a share among `workers`, minus the entries held.
 
-    Bulk may use what is left of the budget, up to `bulk_entries` and `bulk_tokens`. `bulk_owed` tokens of bulk are
-    claimed before interactive entries. `held` counts interactive entries, `bulk_held` those of bulk.
+    Entries of all lanes count against `bulk_entries` and `bulk_tokens` too; bulk may use what is left of these.
+    `bulk_owed` tokens of bulk are claimed before interactive entries. `held` counts interactive entries, `bulk_held`
+    those of bulk.
     """
 
     entries: int
@@ -315,8 +316,8 @@ async def hand_back(
 ) -> int:
     """Releases entries for the next reclaim; returns how many this worker still owned.
 
-    They look idle for `idle_ms`: long, so that the next reclaim finds them; or 0, if no worker may be able to run them
-    and they must not block others.
+    They look idle for `idle_ms`: long, so that the next reclaim finds them; or 0, if maybe no worker can run them and
+    they must not block others.
     """
     args: list[Argument] = [*HandBackArguments(GROUP, worker, RELEASED, idle_ms, len(entries))]
     for entry in entries:

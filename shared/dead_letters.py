@@ -1,4 +1,4 @@
-"""Dead letters: entries given up because engines died of them. Commits write them; people read and repair them."""
+"""Dead letters: a stream of entries given up because engines died of them. Commits write it, people read and fix it."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Keys:
 
     @property
     def cache(self) -> list[str]:
-        """The metadata of the cache, and its two generations: hashes of vectors by a digest of the request."""
+        """The metadata of the cache, and its two generations: hashes of vectors by their key (see shared/cache.py)."""
         return [f"{self.prefix}cache{part}" for part in ("", ":0", ":1")]
 
     @property

@@ -159,10 +159,10 @@ class Heartbeat:
 
     `state` is one of STATES; `tokens_per_s` is the engine's measured rate (0 while unknown), and `bulk_tokens_per_s`
     the part that interactive requests leave for bulk; `holds` counts entries claimed and not committed, `begun` those
-    that run. The model's properties, as far as it reports them: the format of its numbers, the pooling of token
-    vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
+    whose run has begun. The model's properties, as far as it reports them: the format of its numbers, the pooling of
+    token vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
     vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
-    `gpu` is the driver's name of the GPU, if there is one, with its memory and the driver's version.
+    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version.
     """
 
     worker: str

@@ -32,7 +32,7 @@ MAX_BULK_SHARE = 0.5
 """Bulk may fill the queue up to this share of its bounds; the rest is reserved for interactive requests."""
 
 TENANT_ACTIVE_MS = 2_000
-"""A tenant without a request for this time has no share: the other tenants use it."""
+"""A tenant without an accepted request for this time has no share: the other tenants use it."""
 
 MAX_REPLIES = 65_536
 """Maximum number of replies popped of a request at once: a request has one reply for each of its entries."""
@@ -132,8 +132,8 @@ class QueueStats:
 
     `by_lane` counts the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` is the time when the
     oldest was added (ms). `memory_ratio` is the share of its maxmemory that Redis uses; 0 without a maxmemory.
-    `tenants` are those with recent requests. `persists` is false if Redis failed when it last wrote its append-only
-    file or its snapshot.
+    `tenants` are those with recently accepted requests. `persists` is false if Redis failed when it last wrote its
+    append-only file or its snapshot.
     """
 
     now_ms: int

@@ -12,7 +12,7 @@ from shared.messages import NewEntry, Ref
 
 
 class SubmitArguments(NamedTuple):
-    """Of `submit`; `num_requests` rows follow, each with its entries."""
+    """Arguments of `submit`; `num_requests` rows follow, each with its entries."""
 
     sequence_number: int
     max_queue_inputs: int
@@ -39,7 +39,7 @@ class SubmitRequestRow(NamedTuple):
 
 
 class CancelArguments(NamedTuple):
-    """Of `cancel`; `num_entries` rows follow."""
+    """Arguments of `cancel`; `num_entries` rows follow."""
 
     group: str
     num_lanes: int
@@ -48,7 +48,7 @@ class CancelArguments(NamedTuple):
 
 
 class ReconcileArguments(NamedTuple):
-    """Of `reconcile`; `num_requests` rows follow, each with its entries."""
+    """Arguments of `reconcile`; `num_requests` rows follow, each with its entries."""
 
     num_lanes: int
     num_requests: int
@@ -69,7 +69,7 @@ class ReconcileEntryRow(NamedTuple):
 
 
 class ClaimArguments(NamedTuple):
-    """Of `claim`."""
+    """Arguments of `claim`."""
 
     group: str
     consumer: str
@@ -84,7 +84,7 @@ class ClaimArguments(NamedTuple):
 
 
 class CommitArguments(NamedTuple):
-    """Of `commit`; `num_entries` rows follow."""
+    """Arguments of `commit`; `num_entries` rows follow."""
 
     group: str
     num_lanes: int
@@ -118,7 +118,7 @@ class CommitRow(NamedTuple):
 
 
 class RenewArguments(NamedTuple):
-    """Of `renew`; `num_entries` rows follow."""
+    """Arguments of `renew`; `num_entries` rows follow."""
 
     group: str
     consumer: str
@@ -126,7 +126,7 @@ class RenewArguments(NamedTuple):
 
 
 class HandBackArguments(NamedTuple):
-    """Of `hand_back`; `num_entries` rows follow."""
+    """Arguments of `hand_back`; `num_entries` rows follow."""
 
     group: str
     consumer: str
@@ -144,7 +144,7 @@ class HeldRow(NamedTuple):
 
 
 class ReclaimArguments(NamedTuple):
-    """Of `reclaim`."""
+    """Arguments of `reclaim`."""
 
     group: str
     consumer: str
@@ -161,7 +161,7 @@ class ReclaimArguments(NamedTuple):
 
 
 class HeartbeatArguments(NamedTuple):
-    """Of `heartbeat`."""
+    """Arguments of `heartbeat`."""
 
     worker: str
     heartbeat: str
@@ -178,7 +178,7 @@ class CacheRow(NamedTuple):
 
 
 class JobUploadArguments(NamedTuple):
-    """Of `job_upload`; `num_entries` rows of elements follow, then the rows of replies."""
+    """Arguments of `job_upload`; `num_entries` rows of elements follow, then the rows of replies."""
 
     ttl_ms: int
     num_entries: int
@@ -199,7 +199,7 @@ class JobReplyRow(NamedTuple):
 
 
 class JobCreateArguments(NamedTuple):
-    """Of `job_create`."""
+    """Arguments of `job_create`."""
 
     job_prefix: str
     job_id: str
@@ -226,7 +226,7 @@ class JobCreateArguments(NamedTuple):
 
 
 class JobFeedArguments(NamedTuple):
-    """Of `job_feed`."""
+    """Arguments of `job_feed`."""
 
     job_prefix: str
     max_lane_entries: int
@@ -238,7 +238,7 @@ class JobFeedArguments(NamedTuple):
 
 
 class JobSplitArguments(NamedTuple):
-    """Of `job_split`; `num_inputs` rows follow."""
+    """Arguments of `job_split`; `num_inputs` rows follow."""
 
     job_prefix: str
     job_id: str
@@ -256,7 +256,7 @@ class JobInputRow(NamedTuple):
 
 
 class JobCancelArguments(NamedTuple):
-    """Of `job_cancel`."""
+    """Arguments of `job_cancel`."""
 
     job_prefix: str
     job_id: str

@@ -1,4 +1,4 @@
-"""Settings that gateways and workers share, so that both sides keep the contract in Redis."""
+"""Settings on which gateways and workers must agree for the contract in Redis to hold."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 class ActiveTenants(NamedTuple):
-    """The sum of the weights of all tenants with recent requests, and of those of them that have a name."""
+    """The sum of the weights of all tenants with recently accepted requests, and of those that have a name."""
 
     weights: float = 0.0
     named: float = 0.0

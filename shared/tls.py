@@ -39,9 +39,8 @@ def describe_tls_error(error: BaseException) -> str | None:
             return f"its certificate is not trusted: {each.verify_message}"
         if isinstance(each, ssl.SSLError):
             return f"TLS failed: {(each.reason or str(each)).replace('_', ' ').lower()}"
-    if any(
-        isinstance(each, ConnectionResetError) for each in _chain(error)
-    ):  # the reset may arrive before the TLS alert
+    # The reset of the connection may arrive before the TLS alert.
+    if any(isinstance(each, ConnectionResetError) for each in _chain(error)):
         return "it closed the connection at once; if it requires a client certificate: certificate required"
     return None
 

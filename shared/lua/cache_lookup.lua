@@ -1,6 +1,6 @@
 -- Cache lookup: looks vectors up. A vector found only in the older generation moves to the younger: it is still in use.
 --
--- KEYS[1]   meta: hash with the number of the younger generation, its bytes, and when it began
+-- KEYS[1]   meta: hash with the number of the younger generation, and its bytes
 -- KEYS[2,3] the generations, hashes of values by name; the younger one is KEYS[2 + number % 2]
 -- ARGV
 --   max_bytes maximum bytes of both generations together

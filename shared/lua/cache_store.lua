@@ -5,7 +5,7 @@
 --   max_bytes maximum bytes of both generations together
 --   ttl_ms    lifetime of a vector
 -- then, to the end, CacheRow
---   name      digest of the request
+--   name      digest of the model revision, the options and the input
 --   value     the vector, encoded
 --
 -- Returns 1.

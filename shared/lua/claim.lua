@@ -6,8 +6,8 @@
 --   consumer          the worker that claims
 --   max_entries       maximum entries
 --   max_tokens        maximum tokens (estimated cost)
---   max_bulk_entries  maximum entries of the lanes behind the first
---   max_bulk_tokens   maximum tokens of the lanes behind the first
+--   max_bulk_entries  maximum entries for the lanes behind the first; claimed entries of all lanes count against it
+--   max_bulk_tokens   maximum tokens for the lanes behind the first; claimed tokens of all lanes count against it
 --   bulk_owed         tokens owed to the lanes behind the first: these are claimed before the first lane
 --   num_workers       live workers
 --   held              entries of the first lane that this worker holds

@@ -77,7 +77,7 @@ local function feed_lanes(jobs, time, max_entries, max_tokens)
   return num_fed
 end
 
--- Removes a job's entries from its lane, and subtracts its open inputs from what jobs are owed.
+-- Removes a job's entries from its lane, and subtracts its open inputs, entries and tokens from what jobs are owed.
 local function withdraw(jobs, id)
   local key = jobs.prefix .. id
   local fields = redis.call('HMGET', key, 'lane', 'n', 'done', 'failed')

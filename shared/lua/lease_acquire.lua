@@ -1,4 +1,5 @@
--- Lease acquire: gives a free slot of a pool of GPUs to the owner that requests it; in fair mode, to the first waiter.
+-- Lease acquire: gives a free slot of a pool of GPUs to the owner that requests it, or, with a waiter_ttl_ms, to
+-- the first waiter.
 --
 -- KEYS[1]   fence
 -- KEYS[2]   zset of the waiters, by the time of their first request

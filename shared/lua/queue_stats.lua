@@ -6,7 +6,7 @@
 -- ARGV
 --   group          consumer group
 --   worker_prefix  prefix of the keys of heartbeats
---   active_ms      how long after its last request a tenant counts as active
+--   active_ms      how long after its last accepted request a tenant counts as active
 -- Also reads the heartbeat of each member of the zset, a key of the same slot.
 --
 -- A replica answers READONLY, as it does to every write: a gateway that reads from a replica would see a queue that no

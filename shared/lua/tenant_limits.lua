@@ -1,7 +1,7 @@
 -- Prepended to the scripts that accept requests: keeps account of what each tenant may still use.
 --
 -- A field of the hash is a tenant. Its value is "<tokens in its bucket> <tokens of its share> <ms of Redis' clock>
--- <day> <tokens used on this day> <weight>", at the time of its last request.
+-- <day> <tokens used on this day> <weight>", at the time of its last accepted request.
 -- Limits are "<tokens a second> <tokens at once> <tokens a day> <weight> <share, in tokens a second> <maximum tokens
 -- in the second lane including this request>". 0 means no limit; for the share, 0 means that it is not known.
 local DAY_MS, SHARE_S, IDLE_MS, MAX_TENANTS, FULL = 86400000, 2, 60000, 4096, 1e15
@@ -78,7 +78,7 @@ local function charge(account, limits, cost, in_first)
   end
 end
 
--- Removes the tenants whose account equals a new one, so that there is room for others.
+-- Removes the tenants whose account is as good as a new one, so that there is room for others.
 local function remove_idle(key, now)
   local all = redis.call('HGETALL', key)
   for i = 1, #all, 2 do

@@ -1,4 +1,4 @@
-"""The listening socket of a gateway or of `redbatch up`, and the limit on open files."""
+"""The listening socket of a gateway, or the one that all gateways of `redbatch up` share; the limit on open files."""
 
 from __future__ import annotations
 

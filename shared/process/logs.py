@@ -21,7 +21,7 @@ LEADING_FIELDS = ("ts", "level", "msg", "service")
 
 
 def write_line(line: str) -> None:
-    """Writes a line to stdout, without lock and buffer: a signal handler may log in the middle of another line.
+    """Writes a line to stdout, without a lock or a buffer: a signal handler may log in the middle of another line.
 
     Never raises. A log reader that is gone must not keep a process from draining.
     """

@@ -12,7 +12,7 @@ CANCEL_INTERVAL_S = 0.1
 async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
     """Waits for an event; returns whether it came in time.
 
-    `asyncio.wait_for` before Python 3.12 may swallow a cancellation that comes together with the event.
+    This does not use `asyncio.wait_for`, which before Python 3.12 may swallow a cancellation that comes with the event.
     """
     try:
         async with asyncio.timeout(timeout_s):

@@ -62,5 +62,5 @@ def start_tracing(tracing: str, process: str) -> Tracing | None:
 
 
 def create_tracing(provider: TracerProvider) -> Tracing:
-    """Returns the tracing of a provider."""
+    """Returns a tracer of the provider, together with the provider."""
     return Tracing(provider.get_tracer("redbatch", __version__), provider)
