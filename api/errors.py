@@ -56,7 +56,7 @@ def error_body(code: str, message: str, request_id: str) -> bytes:
 def headers_of(error: RedbatchError) -> dict[str, str]:
     """Returns `Retry-After` (whole seconds, rounded up) and `retry-after-ms` if the client may retry.
 
-    An answer that requires an API key has `WWW-Authenticate` instead, as HTTP requires.
+    The answer to a missing or invalid API key has `WWW-Authenticate` instead, as HTTP requires.
     """
     if isinstance(error, UnauthorizedError):
         return {"www-authenticate": "Bearer"}

@@ -62,7 +62,7 @@ REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED)
 
 @cache
 def answers_counter(route: str, status: int) -> Counter:
-    """Returns the counter of a route's answers with a status; cached, because labels take longer than counting."""
+    """Returns the counter of a route's answers with a status; cached: a look-up by labels is slower than counting."""
     return REQUESTS.labels(route, status)
 
 

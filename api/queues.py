@@ -178,7 +178,7 @@ class Queues:
         return missing[0] if all(missing) else []
 
     def alive(self) -> bool:
-        """Whether the background work makes progress."""
+        """Whether the event loop still runs."""
         return self._own.dispatcher.monitor.alive()
 
     async def _keep_polling(self) -> None:

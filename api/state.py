@@ -112,7 +112,7 @@ class State:
         return "cpu" if all(each.device in ("", "cpu") for each in workers) else "gpu+optimized"
 
     def alive(self) -> bool:
-        """Whether the gateway's background work makes progress."""
+        """Whether the event loop of the gateway still runs."""
         return self.queues.alive()
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DeviceInfo(Protocol):
-    """What a dialect may report about the workers of a model."""
+    """The facts about the workers of a model that a dialect may report."""
 
     def compute_type(self, model: str | None) -> str:
         """Returns the kind of device that the workers compute on, as TEI names it."""
@@ -63,7 +63,7 @@ class BaseDialect(ABC):
         result: InferenceResult,
         took_s: float,  # noqa: ARG002 - for dialects that report the whole time
     ) -> dict[str, str]:
-        """Returns the headers of an answer. `took_s` is the time since the request arrived."""
+        """Returns the headers of an answer. `took_s` is the time since the request arrived (s)."""
         return timing_headers(result)
 
     def encode_error(self, error: RedbatchError, request_id: str) -> tuple[int, bytes]:

@@ -33,7 +33,7 @@ HINT = ' Send {"text": "..."} or {"texts": ["..."]}.'
 
 
 class RequestOptions(BaseModel):
-    """The options of a request that is in Redbatch's own dialect."""
+    """The options that the bodies of /embed, /batch_embed and /predict share."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

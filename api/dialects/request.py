@@ -35,6 +35,7 @@ class InferenceRequest(NamedTuple):
     `op` is one of messages.OPS, and `lane` an index of keys.LANES. If `partial`, the answer may lack the inputs that
     fail; `input_errors` are those of inputs that are invalid, so that no worker need try them, by index. `single` and
     `base64` set the form of the vectors in the answer. `model` is the client's name for the model, if it names one.
+    `tenant` is the API client that the request counts for.
     """
 
     inputs: tuple[Input, ...]

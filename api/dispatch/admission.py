@@ -12,7 +12,7 @@ from shared.messages import MAX_TOKENS
 MIN_RETRY_S = 1.0
 MAX_RETRY_S = 30.0
 QUEUE_TIME_SHARE = 0.8
-"""Share of a request's time budget that the estimated time in the queue may take: the rest covers an error of it."""
+"""Share of a request's time budget that the estimated time in the queue may take; the rest covers estimation errors."""
 
 JITTER = 0.5
 """Retries of refused clients are spread over this share of the wait, so that they do not come all at once."""

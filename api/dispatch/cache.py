@@ -136,7 +136,7 @@ class CachingDispatcher:
         self._vector_cache = vector_cache
 
     async def run(self) -> None:
-        """Looks up and stores until cancelled. An unexpected exception is logged, and a pause of PAUSE_S follows."""
+        """Looks up and stores until cancelled. An unexpected exception is logged; then all is computed for PAUSE_S."""
         while True:
             try:
                 await self._vector_cache.run()

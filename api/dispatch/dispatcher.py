@@ -41,7 +41,7 @@ class Dispatcher:
     Args:
         settings: of the gateway.
         queue: name of the queue.
-        spans: creates the spans of entries that go into the queue; None if requests are not traced.
+        spans: creates the spans of requests and jobs that go into the queue; None if requests are not traced.
 
     Attributes:
         gateway: this gateway's name in the queue.

@@ -26,8 +26,8 @@ class InFlight:
         traceparent: of the span that its entries name, "" without one.
         uses_bell: whether its replies are announced on the bell; otherwise a waiter pops its reply key.
         submitted: whether any of its entries has been added to the stream.
-        reconcile_on_submit: whether a reconcile came while some of its entries were on their way into the stream: it
-            is reconciled once they are there.
+        reconcile_on_submit: whether it is to be reconciled once its entries are in the stream: a connection broke
+            while some of them were on their way there.
         revision: the model revision that all its vectors must have; "" while any is accepted.
         answer: the replies to all entries in the order of their positions, or the error. In a `partial` request,
             failures are replies like others.

@@ -54,7 +54,7 @@ class Monitor:
     Args:
         connection: used only by the monitor.
         keys: Redis keys of the queue.
-        worker_grace_s: how long after the last ready worker the cluster still counts as able to answer, s.
+        worker_grace_s: how long after the last ready worker a live worker that is not ready counts as ready, s.
         callbacks: what to call after a loss of data, and after a poll.
     """
 
@@ -109,9 +109,7 @@ class Monitor:
             metrics.REDIS_ROUND_TRIP.observe(time.monotonic() - started_at)
             self._observe_workers(self._stats)
             ready = [each for each in self._stats.workers if each.state == READY]
-            if (
-                ready
-            ):  # if no worker is ready, the last rate is a better estimate than none: an engine may be restarting
+            if ready:  # otherwise the last rate is a better estimate than none: an engine may be restarting
                 self._tokens_per_s[INTERACTIVE] = fleet_rate([each.tokens_per_s for each in ready])
                 self._tokens_per_s[BULK] = fleet_rate([each.bulk_tokens_per_s for each in ready])
             self._down_since = None

@@ -15,7 +15,10 @@ SPECIAL_TOKENS = 2
 BYTES_PER_NUMBER = 4
 
 MAX_OUTPUT_BYTES = 32 * 2**20
-"""Maximum size of token vectors. As JSON they are three times as large, which takes half a second to write."""
+"""Maximum size of token vectors.
+
+As JSON they are three times as large, which takes the gateway half a second to write.
+"""
 
 SHORT_OUTPUT_OPS = (EMBED, PREDICT)
 """Operations whose outputs, as far as is known, fit into the reply to an entry of several inputs."""
@@ -68,8 +71,8 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
         The entries, and a failure for each input that cannot have one.
 
     Raises:
-        InvalidRequestError: an input is not text that UTF-8 can carry.
-        RequestError: the error of an input, if the request is not `partial`.
+        InvalidRequestError: an input is not text that UTF-8 can carry, and the request is not `partial`.
+        RequestError: an input has an error in `input_errors`, and the request is not `partial`.
     """
     new_entries: list[NewEntry] = []
     failures: list[Failure] = []

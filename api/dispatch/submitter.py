@@ -127,9 +127,8 @@ class Submitter:
         """Submits and cancels until cancelled."""
         while True:
             backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
-            while (
-                self._pending or self._refs_to_cancel or self._waiters_to_wake
-            ):  # alternately: under load there are always new requests
+            # Submits and cancels alternate: under load there are always new requests, and cancels would never run.
+            while self._pending or self._refs_to_cancel or self._waiters_to_wake:
                 await self._submit(self._next_batch())
                 if await self.flush_cancels():
                     backoff.reset()

@@ -102,7 +102,8 @@ async def answer_errors(
 ) -> Response:
     """Returns the response of `answer`; if it raises an error, the error as a response, which is counted and logged.
 
-    `dialect` returns the error's shape: a function, because a request may set it while its body is parsed.
+    The response to a client that has left has the status CLIENT_CLOSED_REQUEST, and is not counted as an error.
+    `dialect` returns the dialect of the error. It is a function, because parsing the body may change the dialect.
     """
     try:
         return await answer

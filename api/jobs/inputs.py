@@ -13,7 +13,7 @@ def check_text(text: str, max_chars: int) -> JobInput:
     if not text:
         return InvalidRequestError("The text is empty.")
     if len(text) > max_chars:
-        return TooLargeError(f"The text has {len(text)} characters, over the limit of {max_chars}: cut it.")
+        return TooLargeError(f"The text has {len(text)} characters, over the limit of {max_chars}: shorten it.")
     try:
         text.encode()
     except UnicodeEncodeError:

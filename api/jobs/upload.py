@@ -145,9 +145,8 @@ class JobUpload:
         try:
             await self._job_store.durability.confirm(settings.durability, settings.durable_s)
         except (NotDurableError, RedisUnreachableError):
-            if (
-                result.status == "ok" and not self._request.idempotency
-            ):  # with a key, another request may have got its id
+            # With an idempotency key, another request may have received the id of the job, and rely on the job.
+            if result.status == "ok" and not self._request.idempotency:
                 with suppress(RedisUnreachableError):
                     await jobs.cancel(self._job_store.upload_connection, self._job_store.keys, result.job_id)
             raise
