@@ -93,7 +93,7 @@ class QueueSettings(BaseSettings):
         if ca is not None:
             _check(Tls(ca), "redis_tls_ca holds no certificate")
         if cert is not None:
-            _check(Tls(ca, cert, value), "redis_tls_cert and redis_tls_key are no certificate and its key")
+            _check(Tls(ca, cert, value), "redis_tls_cert and redis_tls_key are not a certificate and its private key")
         return value
 
     @property
