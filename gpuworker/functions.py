@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 
 class InputRefusedError(Exception):
-    """The model does not accept an input or its options. The client gets the message, which contains no input text."""
+    """The model does not accept an input or its options. The client gets the message: keep input text out of it."""
 
 
 InputRefused = InputRefusedError

@@ -29,8 +29,8 @@ class Model:
         name: as set.
         kind: `null`, `simulated`, `function` or `sentence`.
         path: folder, hub id or class of the model; empty for null and simulated models.
-        base_ms: of a simulated model: time of a batch.
-        item_ms: of a simulated model: additional time for each input.
+        base_ms: of a simulated model: time of a batch of one input.
+        item_ms: of a simulated model: additional time for each further input.
         revision: of a simulated model: selects different vectors.
     """
 

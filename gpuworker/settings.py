@@ -79,7 +79,7 @@ class WorkerSettings(QueueSettings):
         default=2.0,
         ge=0.05,
         le=60,
-        description="Safety margin: the engine stops this long before its lease expires.",
+        description="The engine stops this long before its lease expires: the time that stopping may take.",
     )
     gpu_lease_dir: str | None = Field(
         default=None,
@@ -220,7 +220,7 @@ class WorkerSettings(QueueSettings):
         try:
             given = json.loads(value or "{}")
         except ValueError as error:
-            raise ValueError(f"it is no JSON: {error}") from None
+            raise ValueError(f"it is not valid JSON: {error}") from None
         if not isinstance(given, dict):
             raise ValueError('it takes a JSON object, such as {"name": "value"}')  # noqa: TRY004 - pydantic's own
         return value
@@ -248,7 +248,7 @@ class WorkerSettings(QueueSettings):
             raise ValueError("devices: with gpu_lease a worker has one device; start several")
         gpu = self.device.partition(":")[2]
         if self.gpu_lease != "off" and gpu and int(gpu) >= self.gpu_lease_gpus:
-            raise ValueError(f"gpu_lease_gpus: a pool with cuda:{gpu} in it has more GPUs")
+            raise ValueError(f"gpu_lease_gpus: cuda:{gpu} needs a pool of at least {int(gpu) + 1} GPUs")
         if self.gpu_lease == "batch" and self.runners not in (None, 1):
             raise ValueError("runners: with gpu_lease=batch one batch runs at a time")
         return self
@@ -256,7 +256,7 @@ class WorkerSettings(QueueSettings):
     @model_validator(mode="after")
     def _compiles_with_torch(self) -> Self:
         if self.compile and self.backend != "torch":
-            raise ValueError(f"compile: it is torch that does it, not {self.backend}")
+            raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
         return self
 
     @property

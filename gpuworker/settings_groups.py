@@ -1,4 +1,4 @@
-"""Groups of a worker's settings, for the code that uses them.."""
+"""Groups of a worker's settings, for the code that uses them."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Spans:
                     self._export(batch)
 
     def _add_answer(self, batch: _Batch, key: str) -> bool:
-        """Notes that an entry is answered by a batch; returns False if it already has an answer."""
+        """Notes that a batch answers an entry; returns False if the entry is not held any more, or has an answer."""
         in_flight_entry = self._in_flight.get(key)
         if in_flight_entry is None or in_flight_entry.answered:
             return False

@@ -56,7 +56,7 @@ class Committer:
         """Commits an error soon; with `dead`, the entry is kept among the dead letters.
 
         For a job, only those inputs are to fail that cannot run: an entry of several inputs is split into entries of
-        one input each instead.
+        one input each instead, unless its deadline has passed.
         """
         entry = in_flight_entry.entry
         if self._worker_state.spans is not None:
@@ -81,7 +81,7 @@ class Committer:
         self._wake.set()
 
     def discard(self, ref: Ref) -> None:
-        """Removes soon an entry that names no request."""
+        """Soon removes an entry that names no request."""
         log.warning("malformed entry removed", stream_id=ref.entry_id.decode())
         self._to_discard.append(ref)
         self._wake.set()

@@ -21,7 +21,7 @@ RETRY_PAUSE_S = 0.2
 
 
 class InProgressMarker:
-    """Keeps the started entries in Redis equal to those in flight."""
+    """Keeps the record in Redis equal to the entries that run in the engine."""
 
     def __init__(self, worker_state: WorkerState, connection: RedisConnection) -> None:
         self._worker_state = worker_state
@@ -35,7 +35,7 @@ class InProgressMarker:
         self._changed.set()
 
     def reset(self) -> None:
-        """Forgets what was recorded: the engine died, the attempts are counted, and must not be counted again."""
+        """Requests that the record is written again: the engine died, and its attempts must not be counted twice."""
         self._stale = True
         self._changed.set()
 

@@ -29,7 +29,7 @@ POLL_S = 0.5
 """Poll interval: waiting workers notice an expired lease within this time, if its holder was killed."""
 
 TURN_POLL_S = 0.1
-"""Poll interval if workers take turns. Redis wakes the next worker when a slot is given back: this is for dead ones."""
+"""Poll interval if workers take turns. A slot given back wakes the next worker: this is for holders that died."""
 
 RETRY_S = 0.2
 CLOCK_TOLERANCE_S = 0.1

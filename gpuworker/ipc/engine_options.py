@@ -1,4 +1,4 @@
-"""The settings that an engine gets at its start. Apart from the engine, which the worker process must not import."""
+"""The settings that an engine gets at its start. Not in `engine`, which the worker process must not import."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Frames between the worker and its engine: two lengths, a message, and a payload of raw bytes. Nothing is pickled.
 
 The payload of BatchCompleted holds, for each of its `results` in order, vectors as float32 or packed values; the other
-messages have none. A message from the worker of MIN_SHARED_BYTES or more goes through shared memory, and its frame says
-where.
+messages have none. A message from the worker of MIN_SHARED_BYTES or more goes through shared memory, if there is room,
+and its frame says where.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Credit(NamedTuple):
 def compute_credit(held: HeldLoad, window: int, tokens_per_s: float, min_tokens: int) -> Credit | None:
     """Returns what may be claimed, or None if enough is held.
 
-    For interactive entries, bulk that is held does not count, since they run before it; bulk gets the rest of all.
+    For interactive entries, bulk that is held does not count, since they run before it. For bulk, all entries count.
 
     Args:
         held: of this lane and of those before it.
