@@ -1,6 +1,7 @@
 """The choice of how a transformer runs: without padding, compiled, with prepacked weights, or by another runtime.
 
-Each of these is checked at the start: the vectors of some texts must stay what they are.
+Each of these is checked at the start: the vectors of some texts must stay what they are. Prepacked weights are checked
+for each shape of a layer instead.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def attend(
     boundaries = kwargs.get("cu_seq_lens_q")
     if boundaries is None or attention_mask is not None or key.shape[1] != query.shape[1]:
         raise ValueError("this attention takes packed batches, without a mask and with a key for each head")
-    if kwargs.get("sliding_window") is not None:  # checked here: texts within the window would be right
+    if kwargs.get("sliding_window") is not None:  # nothing else shows it: texts within the window would be right
         raise ValueError("this attention has no window")
     if query.is_cuda:
         q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))

@@ -19,7 +19,7 @@ from torch.nn.functional import linear
 
 ROWS = 256
 """The layout is optimized for this number: about half a full batch. Other numbers of rows work too; even a few rows are
-nearly as fast as with a layout of their number."""
+nearly as fast as with a layout for their number."""
 
 TRIED_ROWS = (1, 2, 7, 16, 33, 64, 129, ROWS, 300, 511)
 TIMED_ROWS = 128

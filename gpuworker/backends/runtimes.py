@@ -52,9 +52,8 @@ def load_onnx(path: Path, cores: Cores, dtype: str) -> Session:
     options.intra_op_num_threads = cores.total - cores.batches + 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # spinning would take the cores from other batches
+    # Threads that spin would take the cores from other batches.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     output = _output([each.name for each in session.get_outputs()])

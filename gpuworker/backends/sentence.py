@@ -131,7 +131,7 @@ class SentenceBackend:
             loaded,
             self._tokenizer,
             normalizes=self.normalizes,
-            # torch compiles for a number of threads: one number is enough.
+            # torch compiles for a fixed number of threads: one number is enough.
             threads={True: threads if options.compile else cores, False: threads},
             bucket_tokens=max_text_tokens if self._uses_buckets(options) else None,
         )

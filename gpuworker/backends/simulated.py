@@ -1,4 +1,7 @@
-"""The models `null` and `simulated`: vectors that prove which text they are of, after no time or one by formula."""
+"""The models `null` and `simulated`: vectors that prove which text they are of.
+
+A batch of `null` takes no time, and one of `simulated` the time that a formula gives.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,8 @@ class SimulatedBackend:
         self.normalizes = self.runs_sequentially = False
         self._base_s = model.base_ms / 1000
         self._item_s = model.item_ms / 1000
-        self.prepares_ahead = (
-            self._base_s + self._item_s > 0
-        )  # a sleep uses no core, as a GPU; without one, there is no device to wait for
+        # A sleep leaves the cores free, as a GPU does. Without a sleep there is no device to wait for.
+        self.prepares_ahead = self._base_s + self._item_s > 0
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[DigestInput]:
         """Hashes each input, which counts as one token. Raises InputRefusedError: the options name a prompt."""

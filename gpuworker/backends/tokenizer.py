@@ -33,8 +33,8 @@ class TokenizedInput:
 class ModelTokenizer:
     """A model's tokenizer and prompts.
 
-    Transformers configures how its tokenizer cuts in each call, which takes longer than a short text itself. So this
-    class has one copy of the tokenizer behind it for each way to cut.
+    In each call Transformers configures again how its tokenizer cuts, which takes longer than a short text itself. So
+    this class keeps a copy of the backend tokenizer for each way to cut.
 
     Args:
         tokenizer: of the model.
@@ -61,7 +61,7 @@ class ModelTokenizer:
         self._default_prompt = self._prompts.get(model.default_prompt_name or "", "")
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[TokenizedInput]:
-        """Returns the tokens of each input. Token ids are taken as they are, with their special tokens.
+        """Returns the tokens of each input. Token ids are taken as they are: they include special tokens.
 
         Raises:
             InputRefusedError: there is no such prompt or token, or an input is too long and must not be cut.

@@ -111,7 +111,7 @@ class CudaTransfer:
         return vectors
 
     def busy_s(self) -> float:
-        """Returns the sum of the times, by the device's own clock, of the batches that have ended, in s.
+        """Returns the time, by the device's own clock, of the batches that have ended since the last call, in s.
 
         Each is from its first to its last kernel; no two batches run at once. The time in which the device waits within
         a batch, for the next kernel to be submitted, counts.

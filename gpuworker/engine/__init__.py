@@ -1,4 +1,6 @@
-"""The engine process: it tokenizes, batches and runs the model. A fork of the fork server runs it; it uses no Redis.
+"""The engine process: it owns the model and the device, and tokenizes, batches and runs. It uses no Redis.
+
+The fork server forks it.
 
 - failures: what an error of the model means for an entry.
 - forkserver: the process that imports the libraries and forks engines.

@@ -29,7 +29,8 @@ class GpuSession:
         turn: to be acquired before each batch.
 
     Raises:
-        ModelLoadError: this system has no shared memory, so that the engine cannot see its lease.
+        ModelLoadError: this system has no shared memory, so that the engine cannot see its lease; or the folder of the
+            host lock cannot be used.
     """
 
     def __init__(

@@ -31,10 +31,10 @@ class UnsharedTurn:
     held = True
 
     def acquire(self) -> None:
-        """Does nothing."""
+        """Does nothing: it is always this engine's turn."""
 
     def release(self) -> None:
-        """Does nothing."""
+        """Does nothing: the turn never ends."""
 
 
 UNSHARED = UnsharedTurn()

@@ -34,6 +34,8 @@ def split_runnable(rows: Sequence[BatchRow]) -> list[tuple[BatchRow, ...]]:
 def run_batch(backend: Backend, batch: Batch, *, exclusive: bool) -> list[tuple[InputItem, Output]]:
     """Returns the output for each input of a batch: a vector, an array of the vectors of its tokens, or JSON.
 
+    The rows can run at once: they are one group of `split_runnable`.
+
     Raises:
         ValueError: the model returned another number of outputs than the batch has rows.
         Exception: any other error of the model, or of collating the batch.

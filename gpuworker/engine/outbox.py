@@ -14,7 +14,7 @@ _MAX_QUEUED_FRAMES = 64
 """Maximum frames that wait to be sent. If the worker does not read, the engine waits rather than fill its memory."""
 
 _MAX_SHORT_BYTES = 64 * 2**10
-"""A socket accepts this at once, unless its reader is late; then a runner waits as long as the outbox would."""
+"""A socket accepts a frame of this size at once, unless its reader is late: then a runner waits as the thread would."""
 
 
 class Outbox:
@@ -55,4 +55,4 @@ class Outbox:
             with self._write_lock:
                 self._sock.sendall(frame)
         except OSError:
-            os._exit(0)  # the worker is gone, and with it every client of this engine
+            os._exit(0)  # the worker is gone, and nothing else waits for this engine

@@ -1,11 +1,12 @@
 """Tokenize, plan, run, report: each step overlaps the next, so that the device never waits for text.
 
 The threads share one schedule of waiting inputs. The thread that adds entries tokenizes them; the *reader* answers
-entries that need a tokenizer alone. A *runner* plans a batch of the waiting inputs and runs it. A CPU has the number of
-runners that keeps all cores busy without a wait for each other; a GPU has two: one submits a batch while the other
-waits for its result. If batches are made elsewhere than on the device that runs them, the *preparer* collates a full
-batch while another runs, and holds it ready. A batch that is not full is only planned when a runner is free for it; a
-ready batch that contains bulk is planned again if interactive inputs arrive before it begins.
+entries that need a tokenizer alone. A *runner* plans a batch of the waiting inputs and runs it. A CPU has enough
+runners to keep all cores busy, and few enough that none waits for another; a GPU has two: one submits a batch while the
+other waits for its result. If batches are made elsewhere than on the device that runs them, the *preparer* collates a
+full batch while another runs, and holds it ready. A batch that is not full is only planned when a runner is free for
+it; a ready batch that contains bulk is planned again if interactive inputs arrive before it begins, unless it was
+bulk's turn.
 """
 
 from __future__ import annotations

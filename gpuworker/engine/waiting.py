@@ -13,8 +13,9 @@ from gpuworker.policy.limits import Limits
 
 MIN_VISIBLE_BULK = 256
 VISIBLE_BATCHES = 4
-"""A plan sees this number of full batches of bulk, from the oldest on: enough to find texts of similar length, however
-much bulk there is. Without padding bulk runs in the order of arrival, and one batch is enough."""
+"""A plan sees this number of full batches of bulk, from the oldest on, and at least MIN_VISIBLE_BULK texts: enough to
+find texts of similar length, however much bulk there is. Without padding bulk runs in the order of arrival, and one
+batch is enough."""
 
 
 class WaitingInputs:

@@ -26,12 +26,12 @@ class EntryTask:
         tokenizer_key: the operation, and the options that a tokenizer heeds.
         tokens: of each input, the number of tokens that the model reads.
         tokenize_s: how long the tokenizer call took that read these inputs, and perhaps others.
-        tokenized_at: when that call ended.
+        tokenized_at: when that call ended (monotonic clock).
         outputs: of each input, what the model returned for it.
         values: of each input, what the tokenizer returned for it, as JSON; for TOKENIZER_OPS only.
         num_pending: inputs without an output.
         num_running: batches with inputs of it that run now.
-        started_at: when its first batch began.
+        started_at: when its first batch, or its operation of TOKENIZER_OPS, began (monotonic clock).
         closed: whether it has ended here: with a result, a failure, or because the worker dropped it.
     """
 
@@ -147,7 +147,7 @@ class BatchResult:
         has_backlog: whether more inputs waited when it began; False for a suspect.
         is_full: whether no batch may be larger; False for a suspect.
         full_batch_s: how long a batch of `max_batch_tokens` is expected to take.
-        max_batch_tokens: the most tokens of a batch from now on.
+        max_batch_tokens: maximum tokens of a batch from now on.
         completed: entries of which this batch ran the last input.
         paused_keys: keys of entries of which it ran a part, and of which nothing runs now.
         failures: entries that get an error.

@@ -39,14 +39,17 @@ STOP_TIMEOUT_S = 2.0
 
 
 def engine_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of an engine process: the given variables, and defaults for those that are missing."""
+    """Returns the environment of an engine process: the given variables, and defaults for those that are missing.
+
+    PYTHONSAFEPATH is always set.
+    """
     return {
         # One pool of threads for the cores, the model's: others would compete with it (and no thread survives a fork).
         "TOKENIZERS_PARALLELISM": "false",
         "OPENBLAS_NUM_THREADS": "1",
         # The driver, which names GPUs, and CUDA, which uses them, then number them in the same way.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        # Threads that work on one operation spin between two operations; after the batch they soon sleep.
+        # Threads that work on one operation spin while they wait for the next one; after the batch they soon sleep.
         "GOMP_SPINCOUNT": "20000",
         # The allocator keeps a batch's memory: from the system, it would come back with page faults.
         "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),

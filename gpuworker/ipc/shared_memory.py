@@ -32,7 +32,7 @@ class SharedMemoryWriter:
         descriptor: the memory's file descriptor, for the engine.
 
     Raises:
-        OSError: this system has no memfd_create(2).
+        OSError: this system has no memfd_create(2), or cannot provide the memory.
     """
 
     def __init__(self, size: int = SIZE_BYTES) -> None:
