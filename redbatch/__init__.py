@@ -1,4 +1,6 @@
-"""The `redbatch` command line. No other package imports it. It runs in the process that the user starts.
+"""The `redbatch` command line. `api`, `gpuworker` and `shared` do not import it.
+
+It runs in the process that the user starts.
 
 Commands:
 - bench: `redbatch bench`, the load generator.

@@ -286,8 +286,8 @@ def tune(
     redbatch tune --p95-ms 500 --inputs-per-request 32 --mix mixed --search max_batch_tokens,runners
 
     It starts a separate cluster on this machine, with Redis, and stops it at
-    the end; it changes nothing else. Run it on the machine of the workers, with
-    nothing else running there.
+    the end; it changes nothing else. Run it on the machine where the workers will
+    run, with nothing else running there.
 
     Search: it starts from the defaults and changes one setting at a time, for
     as long as that gains 3 %. For each candidate it searches the number of

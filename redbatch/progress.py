@@ -23,7 +23,7 @@ class ProgressBar:
     Args:
         columns: the columns of the bar.
         console: where the bar is shown; stderr by default.
-        refresh_per_s: how often a thread draws the bar per second; None: only `progress.refresh` draws it.
+        refresh_per_s: how many times per second a thread draws the bar; None: only `progress.refresh` draws it.
     """
 
     def __init__(

@@ -24,7 +24,8 @@ class NoQueueError(Exception):
 def find_queue(redis_url: str | None, name: str | None) -> tuple[str, str]:
     """Returns the URL of a Redis and the name of a queue in it.
 
-    Without a URL, both come from the running `redbatch up`. Raises NoQueueError if there is none.
+    Without `redis_url`, the URL and a missing `name` come from the running `redbatch up`; raises NoQueueError if there
+    is none. With `redis_url`, the default of `name` is the queue of the default model.
     """
     if redis_url is None:
         running = find_running_up()

@@ -26,8 +26,8 @@ NEVER_SENT = "never_sent"
 CONNECT_FAILED = "connect_failed"
 NO_ANSWER_GRACE_S = 5.0
 MAX_TIMER_EARLY_S = 0.002
-"""Timers of an event loop have whole milliseconds and may fire early by up to this. Without this margin, the run would
-stop before its last due request."""
+"""Timers of an event loop have a resolution of 1 ms and may fire early by up to this. Without this margin, the run
+could stop before its last due request."""
 
 SWEEP_INTERVAL_S = 0.25
 RECONNECT_DELAY_S = 0.1

@@ -1,4 +1,4 @@
-"""A timer for the event loop with a precision of about 50 µs. The loop's own timers have whole milliseconds only."""
+"""A timer for the event loop with a precision of about 50 µs. The loop's own timers have a resolution of 1 ms."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ class RunSpec:
 class GeneratorCost:
     """Resources that the load generator used while it measured; NaN if nothing was measured.
 
-    `delayed_requests` waited for a connection. `peak_lag_ms` is the maximum time by which a request was sent too late.
+    `delayed_requests` waited because no connection was idle and no further one was allowed. `peak_lag_ms` is the
+    maximum time by which the load generator itself sent a request too late.
     """
 
     cpu_us_per_request: float

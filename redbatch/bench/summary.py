@@ -1,8 +1,8 @@
 """Figures of a run, computed from its request log. Pure.
 
-Both views have the same window. Rates count requests that were *answered* in the window, whenever they were sent, so
-that the tail of the run neither adds nor removes any. Figures of single requests (latency, errors, late) count requests
-that were *due* in the window, including those answered after its end.
+There are two views of the same window. Rates count requests that were *answered* in the window, whenever they were
+sent, so that the tail of the run neither adds nor removes any. Figures of single requests (latency, errors, late) count
+requests that were *due* in the window, including those answered after its end.
 """
 
 from __future__ import annotations

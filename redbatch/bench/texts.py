@@ -10,23 +10,20 @@ from pathlib import Path
 from random import Random
 
 # Each word is one token of BERT's vocabulary, which MiniLM and most similar embedding models share.
-_WORDS = """
-the of and to in is that it was for on are as with his they at be this from have or by one had not but what all
-were when we there can an your which their said if do will each about how up out them then she many some so these
-would other into has more her two like him see time could no make than first been its who now people my made over
-did down only way find use may water long little very after words called just where most know get through back
-much before go good new write our used me man too any day same right look think also around another came come work
-three word must because does part even place well such here take why things help put years different away again
-off went old number great tell men say small every found still between name should home big give air line set own
-under read last never us left end along while might next sound below saw something thought both few those always
-looked show large often together
-"""
-_MORE_WORDS = """
-house world going want school important until form food keep children feet
-land side without boy once animals life enough took sometimes four head above kind began almost live page got
-"""
-# The language check would find this word in a longer string.
-WORDS = (*_WORDS.split(), "asked", *_MORE_WORDS.split())
+_WORDS = (
+    "the of and to in is that it was for on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people my made over "
+    "did down only way find use may water long little very after words called just where most know get through back "
+    "much before go good new write our used me man too any day same right look think also around another came come "
+    "work three word must because does part even place well such here take why things help put years different away "
+    "again off went old number great tell men say small every found still between name should home big give air line "
+    "set own under read last never us left end along while might next sound below saw something thought both few those "
+    "always looked show large often together asked "  # language: a word of the vocabulary
+    "house world going want school important until form food keep children feet land side without boy once animals "
+    "life enough took sometimes four head above kind began almost live page got "
+)
+WORDS = tuple(_WORDS.split())
 SPECIAL_TOKENS = 2  # the model's tokenizer adds one before and one after a text
 
 SHORT_WORDS = (9, 17)

@@ -69,10 +69,11 @@ def requeue(
 ) -> None:
     """Run dead letters again and print the outcome of each.
 
-    For example, after a repair of the model or more memory. No client waits for
-    the vectors any more: the run only shows whether the inputs can be embedded.
-    A dead letter that is answered is deleted; any other stays. The exit code is
-    1 if one was not answered.
+    For example, after the model was repaired or given more memory. No client
+    waits for the vectors any more: the run only shows whether the inputs can be
+    embedded. A dead letter that is answered is deleted; one that is given up
+    again is replaced by a new one; any other stays. The exit code is 1 if one
+    was not answered.
     """
     from redbatch.dead.command import requeue_letters
     from redbatch.queue_target import QueueTarget

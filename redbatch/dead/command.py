@@ -62,7 +62,10 @@ def show_letter(target: QueueTarget, letter_id: str, *, with_text: bool, in_json
 
 
 def requeue_letters(target: QueueTarget, letter_ids: Sequence[str], timeout_s: float, *, all_letters: bool) -> int:
-    """Runs dead letters again, one after the other, and prints the outcome of each. Deletes those that are answered."""
+    """Runs dead letters again, one after the other, and prints the outcome of each.
+
+    Deletes those that are answered, and those that became a new dead letter.
+    """
 
     async def requeue_one(connection: RedisConnection, keys: Keys, letter_id: str) -> bool:
         request_id = secrets.token_hex(16)
@@ -74,9 +77,8 @@ def requeue_letters(target: QueueTarget, letter_ids: Sequence[str], timeout_s: f
         if problem == NO_ANSWER:
             await producer.cancel(connection, keys, [ref], ())
         newest = await dead_letters.read(connection, keys, NUM_NEWEST)
-        if not problem or any(
-            letter.request_id == request_id for letter in newest
-        ):  # it failed again and is a new dead letter
+        # A letter that was given up again has become a new dead letter, so the old one is deleted, too.
+        if not problem or any(letter.request_id == request_id for letter in newest):
             await dead_letters.purge(connection, keys, [letter_id])
         typer.echo(f"{letter_id}: {problem or 'answered'}")
         return not problem

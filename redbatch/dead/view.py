@@ -58,7 +58,7 @@ def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
 
 
 def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
-    """Returns one dead letter in full. Unless `with_text`, length and digest stand in place of each text."""
+    """Returns one dead letter in full. Unless `with_text`, texts are hidden: length and digest distinguish them."""
     facts = as_dict(letter).items()
     lines = [labelled_line(name.replace("_", " "), str(value), LABEL_WIDTH) for name, value in facts]
     inputs = inputs_of(letter)

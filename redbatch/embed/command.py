@@ -75,7 +75,7 @@ def run(options: EmbedOptions) -> int:
 
 
 def _warnings(out: Path, revisions: Sequence[str], num_faults: int) -> Iterator[str]:
-    """Yields what a caller of a finished run should know: several revisions of the model, rows without a vector."""
+    """Yields the warnings after a finished run: several revisions of the model, rows without a vector."""
     if len(revisions) > 1:
         names = ", ".join(revisions)
         yield f"The model changed during the run ({names}): vectors of different revisions are not comparable."

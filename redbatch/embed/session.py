@@ -45,7 +45,10 @@ class Session:
         self._on_progress = on_progress
 
     async def run(self, slices: Iterator[list[InputRow]]) -> None:
-        """Embeds all slices that are not finished. After a RequestRefusedError, finished slices stay stored."""
+        """Embeds all slices that are not finished.
+
+        Raises an ExceptionGroup of RequestRefusedError; finished slices stay stored.
+        """
         numbered = enumerate(slices)
 
         async def embed_slices() -> None:

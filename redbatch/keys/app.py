@@ -28,7 +28,7 @@ app = command_group(
 @app.command()
 def create(  # noqa: PLR0913, PLR0917 - one for each option
     redis_url: RedisUrl = None,
-    name: Annotated[str, typer.Option(help="Name of the key, for you.")] = "",
+    name: Annotated[str, typer.Option(help="Name for you, to distinguish the key from others.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant to which its requests are charged.")] = "",
     scope: Annotated[
         list[str] | None, typer.Option(help="Scope: embed, jobs or admin; repeatable. Default: embed.")
@@ -63,7 +63,7 @@ def create(  # noqa: PLR0913, PLR0917 - one for each option
 
 @app.command("list")
 def list_(redis_url: RedisUrl = None, in_json: Json = False) -> None:
-    """List API keys, oldest first, without their secrets."""
+    """List API keys, oldest first. Redis does not contain their secrets, only digests."""
     from redbatch.keys.command import list_api_keys
 
     raise typer.Exit(list_api_keys(redis_url, in_json=in_json))

@@ -1,4 +1,7 @@
-"""Implementation of `redbatch k8s secrets` and `redbatch swarm secrets`. They return the exit code: 0, or 2."""
+"""Implementation of `redbatch k8s secrets` and `redbatch swarm secrets`.
+
+Both return the exit code: 0, or 2 after misuse.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _namespace(name: str) -> str:
 
 
 def _secret(namespace: str, name: str, values: Mapping[str, str]) -> str:
-    # Names and values are written as JSON strings, which are valid YAML.
+    # The namespace and values of one line are written as JSON strings, which are valid YAML.
     lines = "".join(f"  {key}: {_scalar(value)}\n" for key, value in values.items())
     return (
         f"apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {json.dumps(namespace)}\n"

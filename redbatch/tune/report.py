@@ -22,7 +22,7 @@ from shared.process.settings import variable_of
 from shared.process.version import __version__
 
 FILE_WIDTH = 150
-"""Width of the output to a file or a pipe, in columns."""
+"""Width in columns of the output to a file or a pipe, which do not have a width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TuneReport:
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """The outcome of the confirmation; None if the search was interrupted."""
+        """The outcome of the confirmation; None if the search ended early."""
         return self.search.confirmation
 
     @property
@@ -170,7 +170,8 @@ def _interrupted(report: TuneReport) -> list[Text]:
     within = {candidate: result for candidate, result in report.search.results.items() if result.best is not None}
     text = [
         Text(
-            "Interrupted: the best candidate has not run again, alternating with the defaults, so it may be luck.",
+            "Interrupted by a signal or an error: the best candidate has not run again, alternating with the defaults, "
+            "so it may be luck.",
             style="yellow",
         )
     ]

@@ -1,4 +1,4 @@
-"""One search: tries the candidates that the policy selects, and keeps the results, also if it is interrupted."""
+"""One search: tries the candidates that the policy selects, and keeps the results, also if it ends early."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What determines useful values: the device, its cores (1 on a GPU), and whether the model counts tokens."""
+    """What determines useful values: the device, its cores (1 on a GPU), and whether the model reads tokens."""
 
     device: str
     cores: int
