@@ -11,9 +11,9 @@ import structlog
 
 from api import metrics
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dispatch.cache import create_caching_dispatcher
 from api.dispatch.dispatcher import Dispatcher
 from api.dispatch.spans import ProducerSpans
+from api.dispatch.vector_cache import create_caching_dispatcher
 from api.jobs.store import JobStore
 from api.settings import GatewaySettings
 from shared import producer

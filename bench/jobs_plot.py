@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from redbatch.bench.plotting import BLUE, GRAY, RED, legend, new_figure, save
+from redbatch.bench.plot_style import BLUE, GRAY, RED, legend, new_figure, save
 
 SIZE_INCHES = (11.0, 4.6)
 COLORS = (BLUE, RED)

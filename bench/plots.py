@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.tables import ROLES, Rows, is_plain_many, median, number
-from redbatch.bench.plotting import (
+from redbatch.bench.plot_style import (
     BLACK,
     BLUE,
     GREEN,

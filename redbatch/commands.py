@@ -176,7 +176,7 @@ def gateway(
 
     With --host 0.0.0.0 it requires API keys: see `redbatch keys`.
     """
-    from redbatch.single import run_gateway
+    from redbatch.single_process import run_gateway
 
     return run_gateway(_with_auth(overrides, no_auth), listen_fd)
 
@@ -193,7 +193,7 @@ def worker(overrides: dict[str, str]) -> int:
 
     redbatch worker --model intfloat/e5-small-v2 --max-batch-tokens 32768
     """
-    from redbatch.single import run_worker
+    from redbatch.single_process import run_worker
 
     return run_worker(overrides)
 

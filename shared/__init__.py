@@ -16,7 +16,7 @@
 - messages: entries, bodies, replies and heartbeats, as values.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
 - producer: the gateway's operations on the queue.
-- script_rows: the arguments of the scripts, as named rows.
+- script_arguments: the arguments of the scripts, as named rows.
 - scripts: the scripts, loaded.
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import Keys
-from shared.script_rows import CacheRow
+from shared.script_arguments import CacheRow
 
 _HEAD = struct.Struct("<QI")
 

@@ -14,7 +14,7 @@ from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
 from shared.messages import STANDBY, Entry, Heartbeat, Ref
-from shared.script_rows import (
+from shared.script_arguments import (
     ClaimArguments,
     CommitArguments,
     CommitRow,

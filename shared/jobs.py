@@ -16,7 +16,7 @@ from shared.connection import Argument, RedisConnection
 from shared.feed_window import MIN_WINDOW, FeedWindow
 from shared.keys import BULK, GROUP, LANES, Keys
 from shared.messages import Entry, Failure, NewEntry, Reply
-from shared.script_rows import (
+from shared.script_arguments import (
     JobCancelArguments,
     JobCreateArguments,
     JobElementRow,

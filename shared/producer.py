@@ -14,7 +14,7 @@ from shared import scripts
 from shared.connection import Argument, RedisConnection
 from shared.keys import BULK, GROUP, INTERACTIVE, LANES, QUEUES, Keys
 from shared.messages import MAX_TOKENS, Heartbeat, NewEntry, Ref
-from shared.script_rows import (
+from shared.script_arguments import (
     CancelArguments,
     ReconcileArguments,
     ReconcileEntryRow,

@@ -1,7 +1,7 @@
 """The way of a request through the queue, in the gateway process: admission, split, submit, replies, reconcile.
 
 - dispatcher: takes requests through one queue, with the parts below.
-- cache: returns cached vectors and computes the others.
+- vector_cache: returns cached vectors and computes the others.
 - admission: whether to accept a request, and when a refused client may retry.
 - monitor: the state of Redis and of the fleet, polled.
 - splitting: the entries of a request, and the size limits of its answer.

@@ -11,7 +11,7 @@ from matplotlib.ticker import MultipleLocator
 
 from bench.autoscaling.figures import SLOW_S
 from bench.autoscaling.traffic import HOUR_S, Crowd
-from redbatch.bench.plotting import (
+from redbatch.bench.plot_style import (
     BLACK,
     GRAY,
     GREEN,

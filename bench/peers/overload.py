@@ -30,7 +30,7 @@ from bench.peers.report import TITLES
 from bench.peers.server import Launch, serving
 from bench.results import FOLDER, write
 from bench.tables import markdown, number
-from redbatch.bench.plotting import BLACK, BLUE, GREEN, RED, legend, new_figure, plain_numbers, save
+from redbatch.bench.plot_style import BLACK, BLUE, GREEN, RED, legend, new_figure, plain_numbers, save
 from redbatch.progress import format_duration
 
 PATH = FOLDER / "overload.json"

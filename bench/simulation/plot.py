@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from bench.simulation.comparison import CLOSED
-from redbatch.bench.plotting import BLUE, TITLE, YELLOW, new_figure, plain_numbers, save
+from redbatch.bench.plot_style import BLUE, TITLE, YELLOW, new_figure, plain_numbers, save
 
 SIZE_INCHES = (10.5, 5.2)
 ADAPTIVE = "adaptive"

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from bench.sweep.grid import ADAPTIVE, DEFAULT, ORIGINAL, SIZES, Setting, ceiling
 from bench.sweep.loads import AT_ONCE, BURSTS
 from bench.sweep.report import RATE, Record, by_setting
-from redbatch.bench.plotting import BLUE, GRAY, RED, SMALL, TITLE, new_figure, plain_numbers, save, spread, style
+from redbatch.bench.plot_style import BLUE, GRAY, RED, SMALL, TITLE, new_figure, plain_numbers, save, spread, style
 
 SIZE_INCHES = (11.0, 5.0)
 COLORS = {"0": "#222255", "5": BLUE, "10": "#44aa99", "20": "#ddaa33", "50": RED, ADAPTIVE: "#aa3377"}

@@ -17,6 +17,6 @@
 - summary: figures of a run.
 - progress: progress of a run in the terminal.
 - report: the result as text and as JSON.
-- plot: the result as a plot.
-- plotting: the common style of plots.
+- result_plot: the result as a plot.
+- plot_style: the common style of plots.
 """

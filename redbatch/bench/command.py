@@ -103,7 +103,7 @@ def _write_files(result: RunResult) -> int:
 
             settings.out.write_text(as_json(result), encoding="utf-8")
         if settings.plot is not None and result.summary is not None:
-            from redbatch.bench.plot import draw
+            from redbatch.bench.result_plot import draw
 
             draw(result, settings.plot)
     except OSError as error:

@@ -11,7 +11,7 @@ from bench import jobs_plot, plots
 from bench.figures import Name, Row
 from bench.peers import overload
 from bench.tables import ROLES
-from redbatch.bench.plotting import new_figure, plain_numbers, save, spread
+from redbatch.bench.plot_style import new_figure, plain_numbers, save, spread
 
 PNG = b"\x89PNG"
 

@@ -12,7 +12,7 @@ import pytest
 
 import shared
 from shared import scripts
-from shared.script_rows import ROWS
+from shared.script_arguments import ROWS
 from shared.scripts import Script
 
 FILES = {path.name.removesuffix(".lua"): path.read_text() for path in files("shared").joinpath("lua").iterdir()}

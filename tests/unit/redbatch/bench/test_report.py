@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from redbatch.bench.plot import draw
 from redbatch.bench.progress import LoadProgress
 from redbatch.bench.report import as_json, as_text
 from redbatch.bench.request_log import RequestLog
+from redbatch.bench.result_plot import draw
 from redbatch.bench.run import GeneratorCost, RunResult, RunSpec
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.summary import summarize

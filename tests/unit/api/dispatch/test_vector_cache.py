@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.dialects.vectors import rows_of
-from api.dispatch.cache import CachingDispatcher, VectorCache
+from api.dispatch.vector_cache import CachingDispatcher, VectorCache
 from shared.cache import CachedVector
 from shared.messages import Vectors
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from redbatch.bench.plotting import new_figure, save
+from redbatch.bench.plot_style import new_figure, save
 from redbatch.bench.run import RunResult
 from redbatch.bench.summary import BUCKETS_PER_DECADE, Summary
 
