@@ -108,6 +108,7 @@ class EngineProcess:
 
         Raises:
             EngineFailedError: the model cannot be loaded; another engine would fail in the same way.
+            FrameError: the engine sent something that is no message.
         """
         deaths = 0
         while True:

@@ -330,11 +330,8 @@ _decode_entry_rows = _decode_rows(EngineEntry)
 
 
 def _decode_entries(rows: object) -> tuple[EngineEntry, ...]:
-    return tuple(map(_restore_options, _decode_entry_rows(rows)))
-
-
-def _restore_options(entry: EngineEntry) -> EngineEntry:
-    return entry if entry.options is None else entry._replace(options=Options._make(entry.options))
+    entries = _decode_entry_rows(rows)
+    return tuple([e if e.options is None else e._replace(options=Options._make(e.options)) for e in entries])
 
 
 _FIELD_DECODERS: dict[Any, Decoder] = {
