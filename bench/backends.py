@@ -24,7 +24,7 @@ from bench.figures import Row
 from bench.limit import sorted_batches
 from bench.step import Extent, Step, StepContext
 from gpuworker.backends.base import Backend
-from gpuworker.backends.load import load_backend
+from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.engine_process import engine_environment
 from gpuworker.models import parse_model

@@ -27,8 +27,8 @@ from transformers import BertConfig, BertModel
 from bench.limit import sorted_batches
 from gpuworker.backends.base import Backend
 from gpuworker.backends.equivalence import TOLERANCE, distance
-from gpuworker.backends.load import load_backend
-from gpuworker.backends.loading import DTYPES
+from gpuworker.backends.model_loading import DTYPES
+from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings

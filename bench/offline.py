@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 
 from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
 from gpuworker.backends.base import Backend
-from gpuworker.backends.load import load_backend
+from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.models import parse_model
 from gpuworker.settings import WorkerSettings

@@ -5,11 +5,11 @@
 - buckets: batches of few shapes.
 - equivalence: the check that another way to run gives the same vectors.
 - function: a user's class as a model.
-- load: the choice of a backend for a model.
-- loading: loads a sentence-transformers model and finds out its properties.
+- selection: the choice of a backend for a model.
+- model_loading: loads a sentence-transformers model and finds out its properties.
 - onnx_graph: a transformer as an ONNX graph.
 - packing: batches without padding.
-- prepacking: linear layers whose weights are laid out once.
+- prepacked_weights: linear layers whose weights are laid out once.
 - revision: the revision of a model.
 - runtimes: ONNX Runtime and OpenVINO.
 - sentence: sentence-transformers models.

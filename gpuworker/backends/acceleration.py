@@ -14,7 +14,7 @@ import structlog
 import torch
 from sentence_transformers.base.modules.transformer import Transformer
 
-from gpuworker.backends import loading, packing, prepacking
+from gpuworker.backends import model_loading, packing, prepacked_weights
 from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE, distance
 from gpuworker.backends.onnx_graph import OnnxTransformer, ensure_graph
 from gpuworker.backends.runtimes import RUNTIMES, Cores
@@ -52,15 +52,15 @@ def accelerate(
     if runner.device == "cpu":
         if may_pack:
             _try_packing(runner, torch.float32)
-        loading.cast_weights(runner.model, dtype)
+        model_loading.cast_weights(runner.model, dtype)
     else:
-        loading.cast_weights(runner.model, dtype)
+        model_loading.cast_weights(runner.model, dtype)
         if may_pack and runner.device.startswith("cuda"):
             _try_packing(runner, dtype)
     if options.compile:
         _apply_checked(runner, "--compile", dtype, lambda: _compile(runner, model))
     elif options.prepack and runner.device == "cpu":
-        layers = prepacking.prepack(runner.model, runner.threads.values())
+        layers = prepacked_weights.prepack(runner.model, runner.threads.values())
         log.debug("weights laid out ahead", layers=layers)
 
 
@@ -108,7 +108,8 @@ def _use_graph(runner: SentenceRunner, model: Model, backend: str, dtype: torch.
     transformer = _transformer_of(runner)
     if transformer is None or runner.tokenizer is None:
         raise ModelLoadError(f"--backend {backend} runs transformers of texts: {model.name} needs torch")
-    path = ensure_graph(transformer.model, runner.tokenizer.input_names, model.path, loading.commit_of(runner.model))
+    commit = model_loading.commit_of(runner.model)
+    path = ensure_graph(transformer.model, runner.tokenizer.input_names, model.path, commit)
     load_session = RUNTIMES[backend]
     dtype_name = str(dtype).removeprefix("torch.")
     sessions = {threads: load_session(path, Cores(cores, threads), dtype_name) for threads in runner.threads.values()}

@@ -16,7 +16,7 @@ import structlog
 import torch
 from joblib import cpu_count
 
-from gpuworker.backends import buckets, loading
+from gpuworker.backends import buckets, model_loading
 from gpuworker.backends.acceleration import accelerate
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
 from gpuworker.backends.revision import revision_of
@@ -72,18 +72,18 @@ class SentenceBackend:
     def __init__(self, model: Model, options: EngineOptions) -> None:
         torch.set_num_threads(1)  # of this thread: it loads and warms up, and needs no helper threads after that
         self.ops = TEXT_OPS
-        self.device = loading.device_of(options)
+        self.device = model_loading.device_of(options)
         on_cpu = self.device == "cpu"
-        dtype = loading.dtype_of(options.dtype, self.device)
+        dtype = model_loading.dtype_of(options.dtype, self.device)
         # A CPU begins with float32, in which a model shows whether it can run without padding.
-        loaded = loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
+        loaded = model_loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
         self.device = str(loaded.device)
         self.prepares_ahead = not on_cpu
         self.runs_sequentially = self.device.startswith("cuda")
         self.max_batch_tokens = CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS
-        fast_tokenizer = loading.fast_tokenizer_of(loaded)
+        fast_tokenizer = model_loading.fast_tokenizer_of(loaded)
         self._tokenizer = None if fast_tokenizer is None else ModelTokenizer(fast_tokenizer, loaded)
-        self.normalizes = loading.normalizes(loaded)
+        self.normalizes = model_loading.normalizes(loaded)
         self._describe(loaded, model, dtype, options.backend)
         cores = options.cores or cpu_count()
         self.runners = self._num_runners(options, cores)
@@ -100,12 +100,12 @@ class SentenceBackend:
 
     def _describe(self, loaded: SentenceTransformer, model: Model, dtype: torch.dtype, backend: str) -> None:
         """Sets the attributes that describe the model."""
-        self.commit = loading.commit_of(loaded)
+        self.commit = model_loading.commit_of(loaded)
         kind = self.device.partition(":")[0]  # all GPUs of a host give the same vectors
         depends_on = f"{self.commit} {dtype} {kind} {sentence_transformers.__version__}"
         self.revision = revision_of(model.path, depends_on if backend == "torch" else f"{depends_on} {backend}")
         self.dtype = str(dtype).removeprefix("torch.")
-        self.pooling = loading.pooling_of(loaded)
+        self.pooling = model_loading.pooling_of(loaded)
         self.max_input_tokens = 0 if self._tokenizer is None else self._tokenizer.max_tokens or 0
 
     def _num_runners(self, options: EngineOptions, cores: int) -> int:

@@ -19,6 +19,6 @@ The fork server forks it.
 - runner: waits for batches, runs them and reports their results.
 - schedule: the state that the pipeline's threads share under one lock.
 - tokenization: turns entries into inputs, or answers tokenizer operations.
-- waiting: the inputs that wait for a batch.
+- waiting_inputs: the inputs that wait for a batch.
 - work: entries, inputs, batches and their results as data.
 """

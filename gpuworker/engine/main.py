@@ -11,7 +11,7 @@ from dataclasses import replace
 from setproctitle import setproctitle
 
 from gpuworker.backends.base import Backend
-from gpuworker.backends.load import load_backend
+from gpuworker.backends.selection import load_backend
 from gpuworker.engine.gpu_session import GpuSession
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
 from gpuworker.engine.inbox import Inbox

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from gpuworker.engine.failures import late_failure_of
-from gpuworker.engine.waiting import WaitingInputs
+from gpuworker.engine.waiting_inputs import WaitingInputs
 from gpuworker.engine.work import Batch, BatchRow, EntryTask, InputItem
 from gpuworker.ipc.messages import EntryFailure
 from gpuworker.policy.adaptive_limits import AdaptiveLimits

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from gpuworker.backends.base import Backend, InputRefusedError
-from gpuworker.backends.load import load_backend
+from gpuworker.backends.selection import load_backend
 from gpuworker.models import parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpuworker.engine.waiting import WaitingInputs
+from gpuworker.engine.waiting_inputs import WaitingInputs
 from gpuworker.engine.work import Batch, EntryTask, InputItem
 from gpuworker.policy.composition import WaitingInput
 from gpuworker.policy.costs import Costs
