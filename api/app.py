@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from api.dialects.openapi import BODY_SCHEMAS, SECURITY
+from api.dialects.operations import BODY_SCHEMAS, SECURITY
 from api.http.auth import ApiKeyAuthenticator
 from api.http.handler import client_address, error_response, request_id_of, serve
 from api.http.lingering_close import LingeringCloseResponse

@@ -11,7 +11,7 @@ from api.dialects import tei
 from api.dialects.base import BaseDialect
 from api.dialects.native import Native, NativeBatch
 from api.dialects.openai import OpenAI
-from api.dialects.openapi import (
+from api.dialects.operations import (
     EXCLUDE,
     HEALTH_ANSWERS,
     INFO_ANSWERS,

@@ -17,7 +17,7 @@ from api.routes import DIALECTS
 from shared.errors import RedbatchError
 from shared.keys import LANES
 from shared.messages import Failure, Reply
-from shared.process.tracing.harmless import harmless
+from shared.process.tracing.suppress_errors import suppress_errors
 from shared.process.tracing.traceparent import format_traceparent, parse_parent
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _name(method: str, scope: Scope) -> str:
     return f"{'HTTP' if method == '_OTHER' else method} {_route(scope)}".rstrip()
 
 
-@harmless
+@suppress_errors
 def _record_answer(span: Span, message: Message) -> None:
     status = message["status"]
     span.set_attribute("http.response.status_code", status)
@@ -140,7 +140,7 @@ class OtelProducerSpans:
         self.client = ""
         self._open: dict[str, Span] = {}
 
-    @harmless
+    @suppress_errors
     def begin(self, request: InFlight) -> None:
         """Opens the span of a request, and sets it in the request for its entries to carry."""
         new_entries = request.new_entries.values()
@@ -155,7 +155,7 @@ class OtelProducerSpans:
         self._open[request.request_id] = span
         request.answer.add_done_callback(partial(self._done, request.request_id, get_current_span()))
 
-    @harmless
+    @suppress_errors
     def end(self, request: InFlight) -> None:
         """Ends the span: the request is in the stream. Further calls, when it is added again, change nothing."""
         if span := self._open.pop(request.request_id, None):
@@ -187,7 +187,7 @@ class OtelProducerSpans:
             "redbatch.lane": LANES[lane],
         }
 
-    @harmless
+    @suppress_errors
     def _done(self, request_id: str, server: Span, answer: Future[list[Reply]]) -> None:
         """Records how a request ended: answered, failed, or without a client that waits for it.
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from sentence_transformers import SentenceTransformer
 
 from bench.limit import POOL_TEXTS
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from redbatch.bench.texts import built_in_texts
 
 WARMUP_TEXTS = 64

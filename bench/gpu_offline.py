@@ -30,7 +30,7 @@ from gpuworker.backends.equivalence import TOLERANCE, distance
 from gpuworker.backends.model_loading import DTYPES
 from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in_texts
 from shared.process.logs import configure_logging

@@ -12,7 +12,7 @@ from api import server
 from api.dialects.request import InferenceResult
 from api.settings import GatewaySettings
 from gpuworker.backends.simulated import SimulatedBackend
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from shared.messages import Timing, Vectors
 from shared.process.logs import configure_logging
 

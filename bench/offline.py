@@ -24,7 +24,7 @@ from bench.limit import SIDE_BY_SIDE, Limit, sorted_batches
 from gpuworker.backends.base import Backend
 from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.texts import built_in_texts
 from shared.process.logs import configure_logging

@@ -8,7 +8,7 @@
 - watchdog: kills an engine that hangs.
 - metrics: Prometheus metrics of a worker.
 - tracing: spans of batches, if requests are traced.
-- models: the backend of a model, by its name.
+- model_spec: the backend of a model, by its name.
 - functions: the protocol of a user's function (public).
 - policy: decisions as pure code: values in, values out.
 - consumer: the worker's side of the queue in Redis.

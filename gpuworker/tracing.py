@@ -18,7 +18,7 @@ from gpuworker.consumer.inflight import InFlightEntries, key_of
 from gpuworker.ipc.messages import BatchCompleted
 from shared.keys import GROUP
 from shared.messages import Entry
-from shared.process.tracing.harmless import harmless
+from shared.process.tracing.suppress_errors import suppress_errors
 from shared.process.tracing.traceparent import parse_span_context
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Spans:
         self._batches: dict[int, _Batch] = {}
         self._by_entry: dict[str, _Batch] = {}
 
-    @harmless
+    @suppress_errors
     def record_batch(self, completed: BatchCompleted) -> None:
         """Records a BatchCompleted message, before its entries are answered."""
         batch = self._batches.setdefault(completed.batch, _Batch())
@@ -129,19 +129,19 @@ class Spans:
         if not batch.pending and completed.size:
             self._export(batch)
 
-    @harmless
+    @suppress_errors
     def record_failure(self, key: str, code: str) -> None:
         """Records that an entry fails, before it is answered. One outside a batch counts as a batch of one."""
         batch = _Batch(error=code, complete=True, received_at=time.monotonic())
         if key not in self._by_entry:
             self._add_answer(batch, key)
 
-    @harmless
+    @suppress_errors
     def discard_open_batches(self) -> None:
         """Forgets the batches that are not complete: the engine died, and their other messages will not come."""
         self._batches.clear()
 
-    @harmless
+    @suppress_errors
     def record_answers(self, entries: Iterable[Entry]) -> None:
         """Records that entries are answered in Redis, by this worker or by another that was first."""
         for entry in entries:

@@ -19,7 +19,7 @@ import uvloop
 
 from gpuworker.gpu import devices
 from gpuworker.gpu.devices import Gpu, NoGpuError
-from gpuworker.models import ModelLoadError, parse_model
+from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
 from shared.process.admin_server import AdminServer, PortTakenError

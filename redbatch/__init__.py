@@ -24,7 +24,7 @@ Modules:
 - progress: progress bar and durations.
 - queue_target: the queue that a command works on.
 - settings_view: `redbatch settings`, the table of all settings.
-- single_process: `redbatch gateway` and `redbatch worker`, one process.
+- run_process: `redbatch gateway` and `redbatch worker`, one process.
 - tables: the look of printed tables.
 - timestamps: readable timestamps.
 - urls: URLs and command lines to print.

@@ -15,14 +15,14 @@ from pydantic_settings import BaseSettings
 from api.settings import GatewaySettings
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.settings import BenchSettings
-from redbatch.dead.app import app as dead_app
-from redbatch.embed.app import embed
+from redbatch.dead.cli import app as dead_app
+from redbatch.embed.cli import embed
 from redbatch.exit_codes import report_misuse
 from redbatch.flags import Panel, Setting, settings_of, with_flags
-from redbatch.jobs.app import app as jobs_app
-from redbatch.keys.app import app as keys_app
+from redbatch.jobs.cli import app as jobs_app
+from redbatch.keys.cli import app as keys_app
 from redbatch.options import Json, QueueName, RedisUrl
-from redbatch.redis_users.app import k8s_app, swarm_app
+from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
 from shared.process.version import __version__
 
@@ -176,7 +176,7 @@ def gateway(
 
     With --host 0.0.0.0 it requires API keys: see `redbatch keys`.
     """
-    from redbatch.single_process import run_gateway
+    from redbatch.run_process import run_gateway
 
     return run_gateway(_with_auth(overrides, no_auth), listen_fd)
 
@@ -193,7 +193,7 @@ def worker(overrides: dict[str, str]) -> int:
 
     redbatch worker --model intfloat/e5-small-v2 --max-batch-tokens 32768
     """
-    from redbatch.single_process import run_worker
+    from redbatch.run_process import run_worker
 
     return run_worker(overrides)
 

@@ -3,11 +3,11 @@
 - base: the base class of all dialects.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
-- openapi: the OpenAPI descriptions of the embedding routes.
-- parsing: bodies and inputs as values.
+- operations: the OpenAPI descriptions of the embedding routes.
+- json_parsing: bodies and inputs as values.
 - predict: user-defined functions.
 - request: a request and its result, independent of the dialect.
-- responses: the answers as pydantic models, for OpenAPI.
+- response_models: the answers as pydantic models, for OpenAPI.
 - tei: the API of Text Embeddings Inference.
 - vectors: results as JSON and headers.
 """

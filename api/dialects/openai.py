@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.parsing import INPUTS, parse_fields, parse_inputs
+from api.dialects.json_parsing import INPUTS, parse_fields, parse_inputs
 from api.dialects.request import (
     MAX_MODEL,
     MAX_TIMEOUT_MS,

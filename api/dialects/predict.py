@@ -9,8 +9,8 @@ import orjson
 from pydantic import Field, ValidationError
 
 from api.dialects.base import BaseDialect
+from api.dialects.json_parsing import parse_object
 from api.dialects.native import RequestOptions
-from api.dialects.parsing import parse_object
 from api.dialects.request import (
     MODEL_HEADER,
     PRIORITY_HEADER,

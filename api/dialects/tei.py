@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.parsing import IDS, INPUTS, parse_fields, parse_inputs
+from api.dialects.json_parsing import IDS, INPUTS, parse_fields, parse_inputs
 from api.dialects.request import (
     MODEL_HEADER,
     PRIORITY_HEADER,

@@ -9,5 +9,5 @@
 - submitter: adds entries to the stream and cancels them.
 - replies: how replies come back to the requests that wait.
 - reconciler: the recovery after a broken connection or a loss of data.
-- spans: the interface of the producer spans.
+- producer_spans: the interface of the producer spans.
 """

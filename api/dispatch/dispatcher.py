@@ -16,9 +16,9 @@ from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import ClusterState, Grace, admit, redis_unreachable_error
 from api.dispatch.inflight import InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
+from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
-from api.dispatch.spans import ProducerSpans
 from api.dispatch.splitting import check_output_size, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.settings import GatewaySettings

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from api import metrics
 from api.dialects.base import BaseDialect
-from api.dialects.openapi import JSON
+from api.dialects.operations import JSON
 from api.errors import headers_of
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.lingering_close import LingeringCloseResponse

@@ -10,5 +10,5 @@
 - durability: waits until Redis has made its writes durable.
 - results: the vectors of a job, as JSON or as a .npy file.
 - representation: jobs and their failures as JSON.
-- openapi: the OpenAPI descriptions of the routes.
+- operations: the OpenAPI descriptions of the routes.
 """

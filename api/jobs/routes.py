@@ -15,12 +15,12 @@ from fastapi.responses import StreamingResponse
 
 from api import metrics
 from api.dialects.native import Native
-from api.dialects.openapi import JSON
+from api.dialects.operations import JSON
 from api.http.body import BodyUnreadError
 from api.http.handler import answer_errors, client_address, request_id_of
 from api.http.protocol import QUEUE
 from api.jobs import creation, results
-from api.jobs.openapi import OPERATIONS
+from api.jobs.operations import OPERATIONS
 from api.jobs.representation import MAX_ERRORS, accepted_document, format_public_id, job_document, split_public_id
 from shared import jobs
 from shared.errors import (

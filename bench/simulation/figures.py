@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.simulation.cluster import Outcome
-from redbatch.bench.summary import summarize_latency
+from redbatch.bench.statistics import summarize_latency
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from gpuworker.backends import model_loading, packing, prepacked_weights
 from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE, distance
 from gpuworker.backends.onnx_graph import OnnxTransformer, ensure_graph
 from gpuworker.backends.runtimes import RUNTIMES, Cores
-from gpuworker.models import Model, ModelLoadError, one_line
+from gpuworker.model_spec import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from gpuworker.backends.base import InputRefusedError, Token
-from gpuworker.models import Model, ModelLoadError
+from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
 if TYPE_CHECKING:

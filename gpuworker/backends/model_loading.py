@@ -13,7 +13,7 @@ from sentence_transformers.util import get_device_name
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from gpuworker.models import Model, ModelLoadError, one_line
+from gpuworker.model_spec import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions

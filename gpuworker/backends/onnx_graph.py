@@ -20,7 +20,7 @@ import structlog
 import torch
 
 from gpuworker.backends.revision import revision_of
-from gpuworker.models import ModelLoadError, one_line
+from gpuworker.model_spec import ModelLoadError, one_line
 
 if TYPE_CHECKING:
     import numpy as np

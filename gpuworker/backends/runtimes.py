@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuworker.backends.onnx_graph import OUTPUTS
-from gpuworker.models import ModelLoadError
+from gpuworker.model_spec import ModelLoadError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuworker.backends.base import Backend
-from gpuworker.models import Model, ModelLoadError
+from gpuworker.model_spec import Model, ModelLoadError
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions

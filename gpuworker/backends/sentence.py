@@ -22,7 +22,7 @@ from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
 from gpuworker.backends.revision import revision_of
 from gpuworker.backends.sentence_runner import SentenceRunner
 from gpuworker.backends.tokenizer import ModelTokenizer, TokenizedInput
-from gpuworker.models import Model, ModelLoadError, one_line
+from gpuworker.model_spec import Model, ModelLoadError, one_line
 from shared.messages import DEFAULT_OPTIONS, EMBED, Input, Options
 
 if TYPE_CHECKING:

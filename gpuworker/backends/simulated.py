@@ -18,7 +18,7 @@ from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 
 if TYPE_CHECKING:
     from gpuworker.backends.base import Vector
-    from gpuworker.models import Model
+    from gpuworker.model_spec import Model
 
 REPEATS = 12
 DIM = 32 * REPEATS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuworker import metrics
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.worker_state import WorkerState
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryResult
 from shared.keys import INTERACTIVE
 from shared.messages import TOKENIZER_OPS, Entry, Result, Timing, Values, Vectors
@@ -63,7 +63,7 @@ class ResultHandler:
     def _build_reply(self, entry: Entry, done: EntryResult, data: bytes, timing: Timing) -> Result:
         request_id, position, n, tokens = entry.request_id, entry.position, entry.ref.n, tuple(done.tokens)
         if not done.dim:
-            return Values(request_id, position, n, frames.unpack_values(data), timing, tokens)
+            return Values(request_id, position, n, framing.unpack_values(data), timing, tokens)
         counts = tuple(done.counts)
         return Vectors(request_id, position, n, done.dim, data, timing, tokens, counts, self._worker_state.revision)
 

@@ -16,7 +16,7 @@ The fork server forks it.
 - pipeline: tokenize, plan, run, report, each in its own threads.
 - postprocess: truncates and normalizes vectors.
 - result_frames: encodes the result of a batch.
-- runner: waits for batches, runs them and reports their results.
+- batch_runner: waits for batches, runs them and reports their results.
 - schedule: the state that the pipeline's threads share under one lock.
 - tokenization: turns entries into inputs, or answers tokenizer operations.
 - waiting_inputs: the inputs that wait for a batch.

@@ -26,10 +26,10 @@ import structlog
 from setproctitle import setproctitle
 
 from gpuworker.engine.main import serve
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.shared_memory import SharedMemoryReader
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from shared.process.logs import configure_logging
 from shared.process.parent_death import die_with_parent
 
@@ -65,7 +65,7 @@ def _serve(control: socket.socket, wake: socket.socket, options: EngineOptions) 
             data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
             if not data:
                 break
-            if data == frames.KILL:
+            if data == framing.KILL:
                 _kill(engines)
                 engines = set()
             else:

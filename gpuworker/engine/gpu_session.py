@@ -11,7 +11,7 @@ from gpuworker.engine.lease_guard import LeaseGuard
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import GrantTurn, Message
 from gpuworker.ipc.shared_memory import SharedMemoryReader
-from gpuworker.models import ModelLoadError
+from gpuworker.model_spec import ModelLoadError
 
 
 class GpuSession:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import cast
 
-from gpuworker.models import ModelLoadError
+from gpuworker.model_spec import ModelLoadError
 
 PROBE = "probe"
 

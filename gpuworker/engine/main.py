@@ -19,11 +19,11 @@ from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.result_frames import encode_result
 from gpuworker.engine.work import BatchResult, PipelineCallbacks
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
 from gpuworker.ipc.shared_memory import SharedMemoryReader
-from gpuworker.models import ModelLoadError, parse_model
+from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.policy.limits import Limits
 
 SWITCH_INTERVAL_S = 0.0005
@@ -40,7 +40,7 @@ def serve(sock: socket.socket, options: EngineOptions, shared_memory: SharedMemo
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    outbox, received = Outbox(sock), frames.receive(sock)
+    outbox, received = Outbox(sock), framing.receive(sock)
     start, _ = next(received, (None, b""))
     if start is None:
         return

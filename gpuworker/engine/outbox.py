@@ -7,7 +7,7 @@ import queue
 import socket
 import threading
 
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.messages import Message
 
 _MAX_QUEUED_FRAMES = 64
@@ -42,7 +42,7 @@ class Outbox:
 
     def send(self, message: Message) -> None:
         """Sends a message before it returns: the worker reads it even if this process dies in the next moment."""
-        self._write(frames.encode(message))
+        self._write(framing.encode(message))
 
     def run(self) -> None:
         """Sends the frames that were put, for ever."""

@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, cast
 
 from gpuworker.engine.work import BatchResult, EntryTask
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntryFailure, EntryResult
 from shared.errors import InputFailedError
 from shared.messages import EMBED_ALL, PREDICT
@@ -40,12 +40,12 @@ def encode_result(result: BatchResult) -> Iterator[bytes]:
             failures.append(EntryFailure(task.key, InputFailedError.code, message))
             continue
         if results and size + len(output) > MAX_PAYLOAD_BYTES:
-            yield frames.encode(_message(result, batch, results, [], more=True), b"".join(outputs))
+            yield framing.encode(_message(result, batch, results, [], more=True), b"".join(outputs))
             results, outputs, size = [], [], 0
         results.append(entry_result)
         outputs.append(output)
         size += len(output)
-    yield frames.encode(_message(result, batch, results, failures, more=False), b"".join(outputs))
+    yield framing.encode(_message(result, batch, results, failures, more=False), b"".join(outputs))
 
 
 def _message(
@@ -77,9 +77,9 @@ def _encode_entry(task: EntryTask) -> tuple[EntryResult, bytes]:
     dim = 0
     counts: Sequence[int] = ()
     if task.values is not None:
-        payload = frames.pack_values(task.values)
+        payload = framing.pack_values(task.values)
     elif task.op == PREDICT:
-        payload = frames.pack_values(cast("list[bytes]", task.outputs))
+        payload = framing.pack_values(cast("list[bytes]", task.outputs))
     else:
         vectors = cast("list[Vector]", task.outputs)
         dim = vectors[0].shape[-1]

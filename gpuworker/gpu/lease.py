@@ -15,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from gpuworker import metrics
-from gpuworker.gpu.slots import slots_of
+from gpuworker.gpu.lease_slots import slots_of
 from gpuworker.settings_groups import LeaseSettings
 from shared import leases
 from shared.connection import RedisConnection

@@ -11,7 +11,7 @@ import structlog
 
 from gpuworker.gpu.devices import Gpu
 from gpuworker.gpu.lease import GpuLease
-from gpuworker.gpu.slots import device_of, lock_of
+from gpuworker.gpu.lease_slots import device_of, lock_of
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
 from shared.process.tasks import cancel_and_wait

@@ -17,7 +17,7 @@ import structlog
 
 from gpuworker import metrics
 from gpuworker.gpu.sharing import Grant
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import (
     LoadFailed,
@@ -135,7 +135,7 @@ class EngineProcess:
             and (at := self._shared_memory.put(packed)) is not None
         ):
             packed = encode_message(SharedMessage(at, len(packed)))
-        self._protocol.write(frames.encode_packed(packed))
+        self._protocol.write(framing.encode_packed(packed))
 
     def grant(self, until: float) -> None:
         """Allows this engine, and the next ones, to use the GPU until then (monotonic clock)."""
@@ -147,7 +147,7 @@ class EngineProcess:
         """Has the fork server kill the engine; the next one starts as after any death."""
         if self._control is not None:
             with suppress(OSError):  # the fork server is dead, and so is its engine
-                self._control.send(frames.KILL)
+                self._control.send(framing.KILL)
 
     async def stop(self) -> None:
         """Ends the fork server, and with it the engine. Kills the server if that takes longer than STOP_TIMEOUT_S."""
@@ -174,7 +174,7 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
         protocol = self._protocol = _FrameProtocol(self._handle, loop.create_future())
         await loop.create_connection(lambda: protocol, sock=sock)
-        protocol.write(frames.encode(StartEngine(grant.device, grant.lock)))
+        protocol.write(framing.encode(StartEngine(grant.device, grant.lock)))
         reporting = asyncio.create_task(self._log_loading())
         try:
             await protocol.ended
@@ -203,7 +203,7 @@ class EngineProcess:
             with theirs:
                 try:
                     memory = [] if self._shared_memory is None else [self._shared_memory.descriptor]
-                    socket.send_fds(control, [frames.FORK], [theirs.fileno(), *memory])
+                    socket.send_fds(control, [framing.FORK], [theirs.fileno(), *memory])
                 except OSError:  # the fork server has just died: the next round starts another
                     ours.close()
                     control.close()
@@ -266,7 +266,7 @@ class _FrameProtocol(asyncio.Protocol):
 
     def __init__(self, handle: Callable[[Message, bytes], None], ended: asyncio.Future[None]) -> None:
         self._handle = handle
-        self._reader = frames.FrameReader()
+        self._reader = framing.FrameReader()
         self._transport: asyncio.Transport | None = None
         self.ended = ended
 

@@ -14,7 +14,7 @@
 - answers: parses HTTP answers and determines the outcome of a request.
 - precise_timer: a timer with a resolution of about 50 µs.
 - request_log: start, latency and outcome of each request.
-- summary: figures of a run.
+- statistics: figures of a run.
 - progress: progress of a run in the terminal.
 - report: the result as text and as JSON.
 - result_plot: the result as a plot.

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch.bench.run import GeneratorCost, RunResult
-from redbatch.bench.summary import Summary
+from redbatch.bench.statistics import Summary
 from shared.process.version import __version__
 
 MAX_CORE_SHARE = 0.7

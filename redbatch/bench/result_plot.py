@@ -10,7 +10,7 @@ from matplotlib.ticker import LogFormatter
 
 from redbatch.bench.plot_style import new_figure, save
 from redbatch.bench.run import RunResult
-from redbatch.bench.summary import BUCKETS_PER_DECADE, Summary
+from redbatch.bench.statistics import BUCKETS_PER_DECADE, Summary
 
 SIZE_INCHES = (9.0, 9.0)
 BUCKET_WIDTH = 1 - 10 ** (-1 / BUCKETS_PER_DECADE)

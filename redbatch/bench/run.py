@@ -24,7 +24,7 @@ from redbatch.bench.connector import Connector
 from redbatch.bench.load_generator import LoadGenerator, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.summary import Summary, summarize
+from redbatch.bench.statistics import Summary, summarize
 from redbatch.bench.target import Target
 from shared.process.listener import raise_open_file_limit
 

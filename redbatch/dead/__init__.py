@@ -1,6 +1,6 @@
 """`redbatch dead`: lists, shows, requeues and deletes dead letters. It runs in the process of the command.
 
-- app: the subcommands with their options and help texts.
+- cli: the subcommands with their options and help texts.
 - command: implementation of the subcommands.
 - view: dead letters as text, table and JSON.
 """

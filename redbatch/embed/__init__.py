@@ -1,6 +1,6 @@
 """`redbatch embed`: the vectors of a file of texts, through jobs at a gateway. It runs in the process of the command.
 
-- app: the command with its options and help text.
+- cli: the command with its options and help text.
 - checkpoint: finished slices, so that a killed run can be resumed.
 - client: HTTP client for the jobs of a gateway.
 - command: implementation of the command.

@@ -1,5 +1,5 @@
 """`redbatch keys`: API keys of clients. It runs in the process of the command.
 
-- app: the subcommands with their options and help texts.
+- cli: the subcommands with their options and help texts.
 - command: implementation of the subcommands.
 """

@@ -3,7 +3,7 @@
 It runs in the process of the command.
 
 - acl: the ACL file of Redis.
-- app: the commands with their options and help texts.
+- cli: the commands with their options and help texts.
 - command: implementation of the commands.
 - k8s: Kubernetes manifests.
 - passwords: new passwords and URLs.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuworker.models import ModelLoadError, parse_model
+from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from redbatch.bench.command import check_file, missing_module
 from redbatch.bench.texts import InvalidTextsError, request_texts

@@ -5,7 +5,7 @@
 - command: entry point of the command.
 - console: output of the command.
 - local_redis: a private Redis server, for `up` and for tests.
-- own_redis: the supervised Redis server of a cluster.
+- supervised_redis: the supervised Redis server of a cluster.
 - restarts: whether and when a child is restarted.
 - run_file: the file by which other commands find a running `up`.
 - supervisor: keeps one child process running.

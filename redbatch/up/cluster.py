@@ -14,15 +14,15 @@ from pathlib import Path
 
 from api.http.auth import requires_keys
 from api.settings import GatewaySettings
-from gpuworker.models import is_function
+from gpuworker.model_spec import is_function
 from gpuworker.settings import WorkerSettings
 from redbatch.exit_codes import EXIT_INTERRUPTED, report_failure
 from redbatch.import_path import child_environment
 from redbatch.up.child_spec import SettingValues, gateway_specs, worker_specs
 from redbatch.up.console import ClusterConsole, format_log_line
 from redbatch.up.local_redis import find_bundled
-from redbatch.up.own_redis import OwnRedis
 from redbatch.up.run_file import RunFile, remove_run_file, write_run_file
+from redbatch.up.supervised_redis import SupervisedRedis
 from redbatch.up.supervisor import Supervisor
 from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
 from shared.api_keys import add, new_key
@@ -54,7 +54,7 @@ class Cluster:
         self._gateway = gateway
         self._worker = worker
         self._console = ClusterConsole()
-        self._redis: OwnRedis | None = None
+        self._redis: SupervisedRedis | None = None
         self._gateways: list[Supervisor] = []
         self._workers: list[Supervisor] = []
         self._end_requested = asyncio.Event()
@@ -69,7 +69,7 @@ class Cluster:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         try:
             if "redis_url" not in self._settings:
-                self._redis = OwnRedis(self)
+                self._redis = SupervisedRedis(self)
                 self._settings["redis_url"] = self._redis.start()
                 if requires_keys(self._gateway):
                     self._api_key = await self._create_api_key()

@@ -7,7 +7,7 @@ import openai
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from tests.integration.clients.test_openai import async_openai_at
 from tests.integration.gateway.gateway_cluster import GatewayCluster
 

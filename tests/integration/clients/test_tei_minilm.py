@@ -11,7 +11,7 @@ from huggingface_hub import InferenceClient
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from tests import plain_http
 from tests.integration.clients.test_openai import openai_at
 from tests.integration.clients.test_tei import error, post

@@ -97,7 +97,12 @@ async def test_without_tracing_no_tracing_module_is_imported(separate_cluster: G
 async def test_with_tracing_the_recorded_modules_are_imported(separate_cluster: GatewayCluster, tmp_path: Path) -> None:
     """With tracing on, the modules that the test above records are imported."""
     names = await recorded_imports(separate_cluster, tmp_path / "imports", "otlp")
-    assert {"api.tracing", "gpuworker.tracing", "opentelemetry.sdk.trace", "shared.process.tracing.provider"} <= names
+    assert {
+        "api.tracing",
+        "gpuworker.tracing",
+        "opentelemetry.sdk.trace",
+        "shared.process.tracing.span_exporter",
+    } <= names
 
 
 @pytest.mark.parametrize("module", ["api", "gpuworker"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from tests.integration.worker.test_deaths import engines, heartbeats_continue, replace_engine
 from tests.integration.worker.worker_cluster import WorkerCluster, vectors_of
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from api.dialects.base import BaseDialect
-from api.dialects.openapi import OPERATIONS
+from api.dialects.operations import OPERATIONS
 from api.errors import STATUS, error_body, headers_of, status_of
 from api.routes import DIALECTS
 from shared.errors import (

@@ -21,7 +21,7 @@ from shared.errors import DeadlineExceededError, JobsFullError, OverloadedError
 from shared.keys import BULK
 from shared.messages import NewEntry, Timing, Vectors
 from shared.process.tracing import create_tracing
-from shared.process.tracing.provider import create_bare_provider
+from shared.process.tracing.span_exporter import create_bare_provider
 from shared.process.tracing.traceparent import parse_span_context
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from bench.peers.protocol import (
     expected_null_vector,
 )
 from gpuworker.backends.simulated import SimulatedBackend
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 
 
 def test_the_null_vector_is_redbatchs() -> None:

@@ -16,7 +16,7 @@ from bench.sweep.__main__ import BLOCK, block
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, batch_ms, ceiling, grid
 from bench.sweep.loads import AT_ONCE, BURSTS, Extent
 from gpuworker.backends.simulated import SimulatedBackend
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 
 MACHINE: dict[str, str | int | bool] = {"cpu": "a processor", "cores": 2}
 METADATA = {"started": "2026-11-21 10:05", "commit": "abc1234"}

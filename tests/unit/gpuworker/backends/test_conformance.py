@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 
 from gpuworker.backends.base import Backend, InputRefusedError
 from gpuworker.backends.selection import load_backend
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED, EMBED_ALL, Input, Options
 from tests.unit.gpuworker.backends.options import OPTIONS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuworker.backends.function import FunctionBackend
-from gpuworker.models import ModelLoadError, parse_model
+from gpuworker.model_spec import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from gpuworker.backends import onnx_graph
 from gpuworker.backends.onnx_graph import FILE, SHIPPED, ensure_graph
 from gpuworker.backends.runtimes import Cores
 from gpuworker.backends.selection import load_backend
-from gpuworker.models import ModelLoadError, parse_model
+from gpuworker.model_spec import ModelLoadError, parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
 
 pytestmark = pytest.mark.model
@@ -190,7 +190,8 @@ def test_a_model_that_torch_cannot_compile_is_reported(monkeypatch: pytest.Monke
 def test_no_runtime_is_imported_before_it_is_chosen() -> None:
     """An engine that runs torch imports none of them."""
     code = (
-        "import sys; from gpuworker.backends.selection import load_backend; from gpuworker.models import parse_model; "
+        "import sys; from gpuworker.backends.selection import load_backend; "
+        "from gpuworker.model_spec import parse_model; "
         "from tests.unit.gpuworker.backends.options import OPTIONS; load_backend(parse_model('minilm'), OPTIONS); "
         "sys.exit(', '.join({'onnx', 'onnxruntime', 'onnxscript', 'openvino'} & set(sys.modules)) or 0)"
     )
@@ -206,7 +207,7 @@ def test_openvino_sends_no_telemetry(tmp_path: Path, graphs: Path) -> None:
         "import socket; from dataclasses import replace\n"
         "def refuse(*args, **_): print('LOOKED UP', args)\n"
         "socket.getaddrinfo = refuse\n"
-        "from gpuworker.backends.selection import load_backend; from gpuworker.models import parse_model\n"
+        "from gpuworker.backends.selection import load_backend; from gpuworker.model_spec import parse_model\n"
         "from tests.unit.gpuworker.backends.options import OPTIONS\n"
         "backend = load_backend(parse_model('minilm'), replace(OPTIONS, backend='openvino'))\n"
         "print('LOADED', backend.dim)\n"

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from gpuworker.backends import prepacked_weights
 from gpuworker.backends.sentence import SentenceBackend
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
 from tests.unit.gpuworker.backends.test_sentence import TEXTS
 

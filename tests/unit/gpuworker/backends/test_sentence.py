@@ -30,7 +30,7 @@ from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.model_loading import dtype_of
 from gpuworker.backends.sentence import SentenceBackend, UntokenizedInput
 from gpuworker.backends.tokenizer import TokenizedInput
-from gpuworker.models import ModelLoadError, parse_model
+from gpuworker.model_spec import ModelLoadError, parse_model
 from shared.codec import encode_ids
 from shared.messages import DEFAULT_OPTIONS, EMBED_ALL
 from tests.unit.gpuworker.backends.options import OPTIONS

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from gpuworker.backends.base import InputRefusedError
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.backends.simulated import SimulatedBackend
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from shared.codec import encode_ids
 from shared.messages import Input, Options
 from tests.unit.gpuworker.backends.options import OPTIONS

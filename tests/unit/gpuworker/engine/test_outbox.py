@@ -17,7 +17,7 @@ from gpuworker.engine import result_frames
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.result_frames import encode_result
 from gpuworker.engine.work import BatchResult, EntryTask
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.messages import BatchCompleted, EntriesStarted, EntryFailure, EntryResult
 from tests.waiting import wait_until
 
@@ -48,12 +48,12 @@ def ends() -> Iterator[tuple[Outbox, socket.socket]]:
         yield outbox, theirs
 
 
-def read(theirs: socket.socket, number: int) -> list[frames.Frame]:
+def read(theirs: socket.socket, number: int) -> list[framing.Frame]:
     """Reads this number of frames, as a worker does."""
-    return list(islice(frames.receive(theirs), number))
+    return list(islice(framing.receive(theirs), number))
 
 
-def completed(found: list[frames.Frame]) -> list[tuple[BatchCompleted, bytes]]:
+def completed(found: list[framing.Frame]) -> list[tuple[BatchCompleted, bytes]]:
     """Returns the frames with results of batches."""
     return [(message, payload) for message, payload in found if isinstance(message, BatchCompleted)]
 
@@ -65,7 +65,7 @@ def test_frames_of_several_threads_come_whole_and_in_order() -> None:
         def send(sender: int) -> None:
             for number in range(FRAMES):
                 payload = LONG if number % 3 == 0 else SHORT
-                outbox.put(frames.encode(BatchCompleted(sender, size=number), payload))
+                outbox.put(framing.encode(BatchCompleted(sender, size=number), payload))
 
         senders = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(SENDERS)]
         for each in senders:
@@ -83,7 +83,7 @@ async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
     """While the worker does not read, one frame is on its way and 64 wait; the next waits to be put; none is lost."""
 
     def put(number: int) -> None:
-        outbox.put(frames.encode(BatchCompleted(number), LONG))
+        outbox.put(framing.encode(BatchCompleted(number), LONG))
 
     with ends() as (outbox, theirs):
         for number in range(1 + OUTBOX_FRAMES):
@@ -105,7 +105,7 @@ def test_a_message_has_been_sent_when_send_returns() -> None:
     with theirs:
         with ours:
             Outbox(ours).send(EntriesStarted(["a"]))
-        assert list(frames.receive(theirs)) == [(EntriesStarted(("a",)), b"")]
+        assert list(framing.receive(theirs)) == [(EntriesStarted(("a",)), b"")]
 
 
 def test_an_engine_without_a_worker_ends() -> None:
@@ -128,7 +128,7 @@ def test_the_vectors_of_a_batch_follow_its_frame_in_order() -> None:
     ran = BatchResult(
         3, 5, 30, 36, 0.5, 0.25, 0.125, completed=[one, two], failures=[EntryFailure("c", "input_failed", "It failed.")]
     )
-    [(message, payload)] = completed(frames.FrameReader().feed(b"".join(encode_result(ran))))
+    [(message, payload)] = completed(framing.FrameReader().feed(b"".join(encode_result(ran))))
     assert payload == vectors.tobytes() + short.tobytes()
     assert message == BatchCompleted(
         message.batch,
@@ -153,7 +153,7 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
     tasks = [EntryTask(key, ("x",), 0.0, 9.0) for key in "abc"]
     for each in tasks:
         each.outputs[:], each.started_at = [np.zeros(4, np.float32)], 1.0
-    sent = [frames.FrameReader().feed(b"".join(encode_result(BatchResult(3, completed=tasks)))) for _ in range(2)]
+    sent = [framing.FrameReader().feed(b"".join(encode_result(BatchResult(3, completed=tasks)))) for _ in range(2)]
     (first, *others), again = ([ran.batch for ran, _ in completed(found)] for found in sent)
     assert others == [first] * 2
     assert again == [first + 1] * 3
@@ -162,5 +162,5 @@ def test_the_frames_of_a_batch_have_its_number(monkeypatch: pytest.MonkeyPatch) 
 def test_a_batch_without_completed_entries_has_no_vectors() -> None:
     """Its frame can be read, and has an empty payload."""
     ran = BatchResult(failures=[EntryFailure("c", "input_failed", "It failed.")])
-    [(message, payload)] = completed(frames.FrameReader().feed(b"".join(encode_result(ran))))
+    [(message, payload)] = completed(framing.FrameReader().feed(b"".join(encode_result(ran))))
     assert (message.results, payload) == ((), b"")

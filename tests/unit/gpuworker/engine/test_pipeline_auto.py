@@ -12,7 +12,7 @@ import pytest
 from gpuworker.backends.simulated import SimulatedBackend
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import BatchResult, EntryTask, PipelineCallbacks
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from gpuworker.policy.limits import Limits
 from tests.unit.gpuworker.engine.scripted import entry_task
 

@@ -17,7 +17,7 @@ from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.precise_timer import PreciseTimer
 from redbatch.bench.run import CannotConnectError, RunResult, RunSpec, measure
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.summary import Summary
+from redbatch.bench.statistics import Summary
 from redbatch.bench.target import encode_body, encode_requests, parse_target
 from tests.bench_server import answer, refusal, serving
 from tests.waiting import wait_until

@@ -17,7 +17,7 @@ from redbatch.bench.request_log import RequestLog
 from redbatch.bench.result_plot import draw
 from redbatch.bench.run import GeneratorCost, RunResult, RunSpec
 from redbatch.bench.settings import BenchSettings
-from redbatch.bench.summary import summarize
+from redbatch.bench.statistics import summarize
 from redbatch.bench.target import parse_target
 
 COST = GeneratorCost(

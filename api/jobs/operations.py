@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from api.dialects.openapi import Operation, Schema, body_schema, error_answers, request_of
-from api.dialects.responses import InputFailure, Vector
+from api.dialects.operations import Operation, Schema, body_schema, error_answers, request_of
+from api.dialects.response_models import InputFailure, Vector
 from api.jobs.schema import NDJSON_TYPES, JobBody
 
 

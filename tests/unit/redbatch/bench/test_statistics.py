@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redbatch.bench.request_log import MAX_CODES, RequestLog
-from redbatch.bench.summary import histogram, percentile, summarize, summarize_latency
+from redbatch.bench.statistics import histogram, percentile, summarize, summarize_latency
 
 latencies_ms = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuworker.gpu.devices import Gpu
-from gpuworker.gpu.slots import device_of, lock_of, slots_of
+from gpuworker.gpu.lease_slots import device_of, lock_of, slots_of
 
 
 @pytest.mark.parametrize(

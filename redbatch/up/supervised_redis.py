@@ -12,7 +12,7 @@ NAME = "redis"
 CHECK_EVERY_S = 0.1
 
 
-class OwnRedis:
+class SupervisedRedis:
     """A supervised LocalRedis inside an event loop."""
 
     def __init__(self, callbacks: SupervisorCallbacks) -> None:
