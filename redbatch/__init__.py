@@ -23,6 +23,7 @@ Modules:
 - options: options that several commands share.
 - progress: progress bar and durations.
 - queue_target: the queue that a command works on.
+- readiness: the missing parts of a cluster, as a gateway reports them.
 - settings_view: `redbatch settings`, the table of all settings.
 - run_process: `redbatch gateway` and `redbatch worker`, one process.
 - tables: the look of printed tables.

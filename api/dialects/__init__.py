@@ -9,5 +9,6 @@
 - request: a request and its result, independent of the dialect.
 - response_models: the answers as pydantic models, for OpenAPI.
 - tei: the API of Text Embeddings Inference.
+- validation: the checks of a request that all dialects share.
 - vectors: results as JSON and headers.
 """

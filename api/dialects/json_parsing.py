@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from api.dialects.request import too_many_inputs_error
+from api.dialects.validation import too_many_inputs_error
 from shared.codec import encode_ids
 from shared.errors import InvalidRequestError, TooLargeError
 from shared.messages import Input

@@ -11,10 +11,8 @@ from pydantic import Field, ValidationError
 from api.dialects.base import BaseDialect
 from api.dialects.json_parsing import parse_object
 from api.dialects.native import RequestOptions
-from api.dialects.request import (
-    MODEL_HEADER,
-    PRIORITY_HEADER,
-    InferenceRequest,
+from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.validation import (
     check_inputs,
     invalid_body_error,
     parse_lane,

@@ -16,15 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 
 from api.dialects.base import BaseDialect
 from api.dialects.json_parsing import IDS, INPUTS, parse_fields, parse_inputs
-from api.dialects.request import (
-    MODEL_HEADER,
-    PRIORITY_HEADER,
-    InferenceRequest,
-    check_inputs,
-    invalid_body_error,
-    parse_lane,
-    resolve_timeout_ms,
-)
+from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
+from api.dialects.validation import check_inputs, invalid_body_error, parse_lane, resolve_timeout_ms
 from api.dialects.vectors import dump_json, rows_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuworker.consumer.inflight import InFlightEntries
 from gpuworker.consumer.redis_clock import RedisClock
-from gpuworker.policy.fair_share import LoadAverage
+from gpuworker.policy.load_average import LoadAverage
 from gpuworker.settings import WorkerSettings
 from shared.connection import RedisConnection
 from shared.keys import Keys

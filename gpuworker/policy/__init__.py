@@ -7,7 +7,8 @@
 - adaptive_limits: the limits of the next batch: as set, and as learned.
 - batch_wait: whether waiting for more inputs pays.
 - closed_loop: whether and how soon answered clients send the next inputs.
-- fair_share: the tokens that bulk is owed, and the load of the interactive lane.
+- fair_share: the tokens that bulk is owed.
+- load_average: the load of the interactive lane, and the rate that it leaves for bulk.
 - bulk_limit: the limit of batches that contain bulk while interactive inputs arrive.
 - credits: how much a worker may claim.
 - retries: how an entry runs again whose run did not end, and which entries a worker keeps.

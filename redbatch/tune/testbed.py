@@ -14,12 +14,13 @@ from types import TracebackType
 from typing import Self
 
 from redbatch.import_path import child_environment
+from redbatch.readiness import fetch_missing_parts
 from redbatch.tune.child_process import ChildProcess
 from redbatch.up.child_spec import ChildSpec, SettingValues, gateway_specs, with_up_defaults, worker_specs
 from redbatch.up.console import format_log_line
 from redbatch.up.local_redis import LocalRedis, free_port
 from redbatch.urls import http_url
-from shared.process.listener import fetch_missing_parts, listen
+from shared.process.listener import listen
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 600.0

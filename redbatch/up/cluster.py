@@ -18,6 +18,7 @@ from gpuworker.model_spec import is_function
 from gpuworker.settings import WorkerSettings
 from redbatch.exit_codes import EXIT_INTERRUPTED, report_failure
 from redbatch.import_path import child_environment
+from redbatch.readiness import fetch_missing_parts
 from redbatch.up.child_spec import SettingValues, gateway_specs, worker_specs
 from redbatch.up.console import ClusterConsole, format_log_line
 from redbatch.up.local_redis import find_bundled
@@ -28,7 +29,6 @@ from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
 from shared.api_keys import add, new_key
 from shared.connection import QueueConnections
 from shared.keys import Keys
-from shared.process.listener import fetch_missing_parts
 from shared.settings import QueueSettings
 
 PROBE_EVERY_S = 0.1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuworker.policy.batching import INITIAL_STATE, SchedulerState, plan
 from gpuworker.policy.composition import WaitingInput
-from gpuworker.policy.fair_share import MIN_SHARE, DeficitCounter, LoadAverage
+from gpuworker.policy.fair_share import DeficitCounter
 from gpuworker.policy.limits import Limits
 
 NOW, LATER = 1.0, 9.0
@@ -171,30 +171,3 @@ def test_bulk_is_passed_over_no_longer_than_its_bound(share: float) -> None:
     assert [deficit.tokens_owed(now) for now in (1.0, 4.9, 5.0)] == [0, 0, 1]
     deficit.record(0, 10, bulk_first=True, bulk_waits=True, now=5.0)
     assert [deficit.tokens_owed(now) for now in (5.0, 9.9, 10.0)] == [0, 0, 1]
-
-
-def load_of(tokens_per_s: int, seconds: int) -> LoadAverage:
-    """Returns the load after this many interactive tokens in each of some seconds."""
-    load = LoadAverage()
-    for second in range(seconds):
-        load.advance(float(second))
-        load.record(tokens_per_s)
-    load.advance(float(seconds))
-    return load
-
-
-@pytest.mark.parametrize(
-    ("tokens_per_s", "share", "left"),
-    [(0, 0.1, 1_000), (300, 0.1, 700), (950, 0.1, 100), (1_000, 0.5, 500), (1_000, 0.0, 1_000 * MIN_SHARE)],
-)
-def test_bulk_has_the_rest_or_its_share(tokens_per_s: int, share: float, left: float) -> None:
-    """Of a thousand tokens a second, bulk has the rest of the interactive load, at least its share."""
-    assert load_of(tokens_per_s, 30).bulk_rate(1_000.0, share) == pytest.approx(left, rel=0.01)
-
-
-def test_old_load_is_forgotten() -> None:
-    """After half a minute without interactive requests bulk has all; without a rate the rest is unknown."""
-    load = load_of(900, 30)
-    load.advance(60.0)
-    assert load.bulk_rate(1_000.0, 0.1) == pytest.approx(1_000.0, rel=0.01)
-    assert load.bulk_rate(0.0, 0.1) == 0.0
