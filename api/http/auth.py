@@ -178,11 +178,11 @@ async def create_authenticator(settings: GatewaySettings, connection: RedisConne
         log.warning("cannot read API keys", reason=error.message)
     else:
         if not any(key.is_live(time.time() * 1000) for key in keys):
-            _log_missing_api_keys(settings)
+            _handle_missing_api_keys(settings)
     return ApiKeyAuthenticator(connection)
 
 
-def _log_missing_api_keys(settings: GatewaySettings) -> None:
+def _handle_missing_api_keys(settings: GatewaySettings) -> None:
     if settings.auth == "on":
         log.warning("no API key exists, so no client can connect: run redbatch keys create")
         return

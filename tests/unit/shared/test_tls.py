@@ -83,7 +83,7 @@ def test_files_that_are_something_else_are_refused(
     other = trustme.CA().issue_cert("client")
     other.private_key_pem.write_to_path(tmp_path / "other.pem")
     wrong = {"redis_url": URL, **files, "redis_tls_key": f"{tmp_path}/other.pem"}
-    assert "are no certificate and its key" in complaint(wrong, capsys)
+    assert "are not a certificate and its private key" in complaint(wrong, capsys)
 
 
 @pytest.mark.parametrize("url", ["redis://redis:6379/0", "unix:///run/redis.sock"])
