@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from redbatch.progress import ProgressBar, format_duration
+from redbatch.progress import ProgressBar
+from redbatch.times import format_duration
 
 REFRESH_PER_S = 1
 """A thread draws the bar and takes CPU from the servers that are measured: at this rate, a negligible share."""

@@ -11,7 +11,7 @@ from bench import document
 from bench.figures import Row, fold
 from bench.machine import ROOT, describe_run, machine, run_metadata
 from bench.results import FOLDER, write
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 
 Table = Callable[[Sequence[Mapping[str, Any]]], str]
 

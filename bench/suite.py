@@ -26,7 +26,7 @@ from bench.progress import BenchmarkProgress
 from bench.rounds import Round
 from bench.step import QUICK, Extent, Step, StepContext
 from bench.wrk import GeneratorError, find_wrk
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 from redbatch.up.local_redis import LocalRedisError, find_server
 
 PARTS = (null_model.PART, real_model.PART, redis_cost.PART, backends.PART)

@@ -21,12 +21,12 @@ Modules:
 - flags: command-line flags generated from settings classes.
 - import_path: keeps the current folder out of the import path.
 - options: options that several commands share.
-- progress: progress bar and durations.
+- progress: the progress bar of long commands.
 - queue_target: the queue that a command works on.
 - readiness: the missing parts of a cluster, as a gateway reports them.
 - settings_view: `redbatch settings`, the table of all settings.
 - run_process: `redbatch gateway` and `redbatch worker`, one process.
 - tables: the look of printed tables.
-- timestamps: readable timestamps.
+- times: durations and timestamps as people read and write them.
 - urls: URLs and command lines to print.
 """

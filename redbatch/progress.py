@@ -1,4 +1,4 @@
-"""Common parts of the progress displays of long commands: a progress bar, and readable durations."""
+"""The progress bar of long commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn
-
-MINUTE_S = 60
-
-
-def format_duration(seconds: float) -> str:
-    """Returns a duration as text: "59 s", "12 min 05 s"."""
-    minutes, remainder_s = divmod(round(seconds), MINUTE_S)
-    return f"{minutes} min {remainder_s:02} s" if minutes else f"{remainder_s} s"
 
 
 class ProgressBar:

@@ -8,6 +8,7 @@ Data from Redis is untrusted: every decoder checks types and sizes and raises Co
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import msgpack
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shared.messages import DEFAULT_OPTIONS, VERSION, Body, Failure, Options, Reply, Timing, Values, Vectors
+from shared.messages import DEFAULT_OPTIONS, VERSION, Body, Entry, Failure, Options, Ref, Reply, Timing, Values, Vectors
 
 MAX_BODY_BYTES = 32 * 2**20
 MAX_REPLY_BYTES = 256 * 2**20
@@ -26,6 +27,11 @@ MAX_PROMPT_NAME = 256
 
 T = TypeVar("T")
 _OPTIONS = TypeAdapter(Options, config=ConfigDict(strict=True))
+
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LATEST_MS = 2**52
+_MAX_TOKENS = 2**31
 
 
 class CodecError(ValueError):
@@ -205,3 +211,32 @@ def _integers(value: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
         if type(each) is not int or each < 0:
             raise CodecError(f"field {name!r} is not a list of numbers")
     return tuple(counts)
+
+
+def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) -> Entry | Ref:
+    """Returns the entry that Redis holds, or only its Ref if its fields are not those of an entry."""
+    entry_id, flat = raw
+    fields = dict(zip(flat[::2], flat[1::2], strict=False))
+    try:
+        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])))
+        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS:
+            return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters do not include it
+        request_id = fields[b"id"].decode("ascii")
+        position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])
+        if not (_REQUEST_ID.fullmatch(request_id) and 0 <= position < 2**31 and 0 <= deadline_ms <= _LATEST_MS):
+            return ref
+        return Entry(
+            ref=ref,
+            version=int(fields[b"v"]),
+            request_id=request_id,
+            position=position,
+            deadline_ms=deadline_ms,
+            bell=fields.get(b"bell", b"").decode("ascii"),
+            traceparent=fields.get(b"traceparent", b"").decode("ascii", "replace"),
+            revision=fields.get(b"revision", b"").decode("ascii"),
+            body=fields[b"body"],
+            attempts=attempts,
+            job=b"job" in fields,
+        )
+    except (KeyError, ValueError):
+        return Ref(lane, entry_id, 0, 0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from shared import scripts
-from shared.codec import MAX_INPUTS
+from shared.codec import parse_entry
 from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
@@ -34,11 +33,7 @@ MAX_RECLAIM_DELAY_MS = 500
 MAX_DEAD_BODY_BYTES = 64 * 2**10
 """A longer body is not kept in a dead letter, which shows this: dead letters are for inspection, not to fill Redis."""
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LATEST_MS = 2**52
-_MAX_TOKENS = 2**31
 _UNBOUNDED = 2**31
-_Raw = tuple[bytes, list[bytes]]
 
 
 class ClaimResult(NamedTuple):
@@ -122,35 +117,6 @@ class CommitOptions:
     grace_ms: int
     max_dead_letters: int = 0
     revision: str = ""
-
-
-def parse_entry(lane: int, raw: _Raw, attempts: int = 0) -> Entry | Ref:
-    """Returns the entry that Redis holds, or only its Ref if its fields are not those of an entry."""
-    entry_id, flat = raw
-    fields = dict(zip(flat[::2], flat[1::2], strict=False))
-    try:
-        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])))
-        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS:
-            return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters do not include it
-        request_id = fields[b"id"].decode("ascii")
-        position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])
-        if not (_REQUEST_ID.fullmatch(request_id) and 0 <= position < 2**31 and 0 <= deadline_ms <= _LATEST_MS):
-            return ref
-        return Entry(
-            ref=ref,
-            version=int(fields[b"v"]),
-            request_id=request_id,
-            position=position,
-            deadline_ms=deadline_ms,
-            bell=fields.get(b"bell", b"").decode("ascii"),
-            traceparent=fields.get(b"traceparent", b"").decode("ascii", "replace"),
-            revision=fields.get(b"revision", b"").decode("ascii"),
-            body=fields[b"body"],
-            attempts=attempts,
-            job=b"job" in fields,
-        )
-    except (KeyError, ValueError):
-        return Ref(lane, entry_id, 0, 0)
 
 
 def _parse_claim_result(now_ms: int, parsed: list[Entry | Ref]) -> ClaimResult:

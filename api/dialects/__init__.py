@@ -1,14 +1,14 @@
 """The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
+- headers: time and lane of a request, from its headers and fields.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
 - operations: the OpenAPI descriptions of the embedding routes.
-- json_parsing: bodies and inputs as values.
+- parsing: parses bodies into inputs, and checks these.
 - predict: user-defined functions.
 - request: a request and its result, independent of the dialect.
 - response_models: the answers as pydantic models, for OpenAPI.
 - tei: the API of Text Embeddings Inference.
-- validation: the checks of a request that all dialects share.
 - vectors: results as JSON and headers.
 """

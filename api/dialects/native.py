@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.dialects.base import BaseDialect
+from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.parsing import check_inputs, invalid_body_error, texts_of
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
 from api.dialects.tei import Embed, is_tei
-from api.dialects.validation import check_inputs, invalid_body_error, parse_lane, resolve_timeout_ms, texts_of
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from shared.errors import InvalidRequestError
 

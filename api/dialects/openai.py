@@ -16,9 +16,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.json_parsing import INPUTS, parse_fields, parse_inputs
+from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.parsing import INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.request import MAX_MODEL, MAX_TIMEOUT_MS, PRIORITY_HEADER, InferenceRequest
-from api.dialects.validation import check_inputs, invalid_body_error, parse_lane, resolve_timeout_ms
 from api.dialects.vectors import dump_json, encode_failures, rows_of
 from api.errors import status_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME

@@ -9,16 +9,10 @@ import orjson
 from pydantic import Field, ValidationError
 
 from api.dialects.base import BaseDialect
-from api.dialects.json_parsing import parse_object
+from api.dialects.headers import parse_lane, resolve_timeout_ms
 from api.dialects.native import RequestOptions
+from api.dialects.parsing import check_inputs, invalid_body_error, parse_object, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
-from api.dialects.validation import (
-    check_inputs,
-    invalid_body_error,
-    parse_lane,
-    resolve_timeout_ms,
-    too_many_inputs_error,
-)
 from api.dialects.vectors import dump_json, encode_failures
 from shared.errors import InvalidRequestError
 from shared.messages import PREDICT, Values

@@ -1,6 +1,6 @@
 """A client's request and its result, independent of the dialect. Pure.
 
-A dialect builds an `InferenceRequest` from a body, with the checks of api.dialects.validation. The dispatcher turns
+A dialect builds an `InferenceRequest` from a body, with the checks of api.dialects.parsing. The dispatcher turns
 the request into an `InferenceResult`.
 """
 

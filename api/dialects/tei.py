@@ -15,9 +15,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api.dialects.base import BaseDialect
-from api.dialects.json_parsing import IDS, INPUTS, parse_fields, parse_inputs
+from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.parsing import IDS, INPUTS, check_inputs, invalid_body_error, parse_fields, parse_inputs
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
-from api.dialects.validation import check_inputs, invalid_body_error, parse_lane, resolve_timeout_ms
 from api.dialects.vectors import dump_json, rows_of
 from shared.codec import MAX_DIM, MAX_PROMPT_NAME
 from shared.errors import (
@@ -195,7 +195,7 @@ class Embed(_TeiDialect):
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = _validate(TeiBody, values)
         options = Options(fields.prompt_name, fields.normalize, fields.dimensions, fields.truncate_side)
-        return _request(inputs, EMBED, options, headers, limits)
+        return _tei_request(inputs, EMBED, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with vectors."""
@@ -210,7 +210,9 @@ class EmbedAll(_TeiDialect):
         values = parse_fields(body)
         inputs = _inputs(values.pop("inputs", None), limits)
         fields = _validate(EmbedAllBody, values)
-        return _request(inputs, EMBED_ALL, Options(fields.prompt_name, truncate=fields.truncate_side), headers, limits)
+        return _tei_request(
+            inputs, EMBED_ALL, Options(fields.prompt_name, truncate=fields.truncate_side), headers, limits
+        )
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the vectors of each input's tokens."""
@@ -238,7 +240,7 @@ class Similarity(_TeiDialect):
         check_inputs(inputs, limits, "inputs[{}]")
         truncation = fields.parameters
         options = Options(truncation.prompt_name, normalize=True, truncate=truncation.truncate_side)
-        return _request(inputs, EMBED, options, headers, limits)
+        return _tei_request(inputs, EMBED, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer: the cosine of the first input with each of the others."""
@@ -257,7 +259,7 @@ class Tokenize(_TeiDialect):
             raise InvalidRequestError("inputs: send a text, or a list of texts.", param="inputs")
         fields = _validate(TokenizeBody, values)
         options = Options(fields.prompt_name, special_tokens=fields.add_special_tokens)
-        return _request(inputs, TOKENIZE, options, headers, limits)
+        return _tei_request(inputs, TOKENIZE, options, headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the tokens of each input."""
@@ -274,7 +276,7 @@ class Decode(_TeiDialect):
         if not all(isinstance(each, bytes) for each in inputs):
             raise InvalidRequestError("ids: send token ids, or a list of lists of token ids.", param="ids")
         fields = _validate(DecodeBody, values)
-        return _request(inputs, DECODE, Options(special_tokens=not fields.skip_special_tokens), headers, limits)
+        return _tei_request(inputs, DECODE, Options(special_tokens=not fields.skip_special_tokens), headers, limits)
 
     def encode_result(self, request: InferenceRequest, result: InferenceResult) -> bytes:  # noqa: ARG002 - one form
         """Returns the body of an answer with the text of each input."""
@@ -297,7 +299,7 @@ def _inputs(value: object, limits: RequestLimits, name: str = "inputs") -> Seque
     return inputs
 
 
-def _request(
+def _tei_request(
     inputs: Sequence[str | bytes], op: str, options: Options, headers: Mapping[str, str], limits: RequestLimits
 ) -> InferenceRequest:
     timeout_ms = resolve_timeout_ms(None, headers, len(inputs), limits)

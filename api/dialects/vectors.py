@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,3 +48,11 @@ def timing_headers(result: InferenceResult) -> dict[str, str]:
         "x-inference-time": f"{result.inference_ms:.1f}",
         "x-batch-size": str(result.batch_size),
     }
+
+
+def npy_header(n: int, dim: int) -> bytes:
+    """Returns the header of a .npy file of float32 with shape (n, dim)."""
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (n, dim)}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue()

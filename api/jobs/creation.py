@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
+from api.dialects.headers import parse_lane
+from api.dialects.parsing import invalid_body_error, texts_of, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
-from api.dialects.validation import invalid_body_error, parse_lane, texts_of, too_many_inputs_error
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.handler import yield_as_long
 from api.http.protocol import QUEUE

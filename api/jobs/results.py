@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from api.dialects.vectors import dump_json
+from api.dialects.vectors import dump_json, npy_header
 from api.jobs.representation import errors_of, result_url
 from shared import jobs
 from shared.errors import JobNotFoundError
@@ -95,14 +94,6 @@ async def dim_of(job_store: JobStore, job: Job) -> int:
             if isinstance(reply, Vectors):
                 return reply.dim
     return 0
-
-
-def npy_header(n: int, dim: int) -> bytes:
-    """Returns the header of a .npy file of float32 with shape (n, dim)."""
-    buffer = io.BytesIO()
-    header = {"descr": "<f4", "fortran_order": False, "shape": (n, dim)}
-    np.lib.format.write_array_header_1_0(buffer, header)
-    return buffer.getvalue()
 
 
 async def iter_npy(job_store: JobStore, job: Job, dim: int, start: int, stop: int) -> AsyncIterator[bytes]:

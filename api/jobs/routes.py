@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 from api import metrics
 from api.dialects.native import Native
 from api.dialects.operations import JSON
+from api.dialects.vectors import npy_header
 from api.http.body import BodyUnreadError
 from api.http.handler import answer_errors, client_address, request_id_of
 from api.http.protocol import QUEUE
@@ -129,7 +130,7 @@ async def result(request: Request) -> Response:
     if results.NPY in request.headers.get("accept", ""):
         stop = min(job.n, offset + int(_query_number(request, "limit", job.n, float(job.n))))
         dim = await results.dim_of(job_store, job)
-        size = len(results.npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
+        size = len(npy_header(stop - offset, dim)) + (stop - offset) * dim * 4
         headers = {"content-length": str(size), "x-failed-inputs": str(job.failed)}
         return StreamingResponse(results.iter_npy(job_store, job, dim, offset, stop), 200, headers, results.NPY)
     limit = max(1, int(_query_number(request, "limit", results.MAX_PAGE_VECTORS, results.MAX_PAGE_VECTORS)))

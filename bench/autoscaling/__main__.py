@@ -30,7 +30,7 @@ from bench.cluster import ClusterError
 from bench.figures import Row, fold
 from bench.figures import tables as as_tables
 from bench.machine import ROOT, describe_run, machine, run_metadata
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 
 PATH = results.FOLDER / "autoscaling.json"
 DOCUMENT = ROOT / "docs" / "autoscaling.md"

@@ -31,7 +31,7 @@ from bench.peers.server import Launch, serving
 from bench.results import FOLDER, write
 from bench.tables import markdown, number
 from redbatch.bench.plot_style import BLACK, BLUE, GREEN, RED, legend, new_figure, plain_numbers, save
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 
 PATH = FOLDER / "overload.json"
 QUICK_PATH = ROOT / ".bench" / "overload-quick.json"

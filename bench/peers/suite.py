@@ -31,7 +31,7 @@ from bench.peers.testbed import Candidate, Testbed, Windows
 from bench.progress import BenchmarkProgress
 from bench.rounds import Round
 from bench.wrk import find_wrk
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 
 QUICK_PATH = ROOT / ".bench" / "peers-quick.json"
 PARTIAL_PATH = ROOT / ".bench" / "peers-partial.json"

@@ -24,7 +24,7 @@ from bench.sweep import plot, report
 from bench.sweep.grid import DEFAULT, MODEL, ORIGINAL, Setting, grid
 from bench.sweep.loads import QUICK, Extent, Loads
 from redbatch.bench.run import CannotConnectError
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 from redbatch.tune.testbed import Testbed, TestbedError
 from redbatch.up.local_redis import LocalRedisError
 

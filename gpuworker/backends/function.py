@@ -78,7 +78,7 @@ class FunctionBackend:
         results = self._function.transform(batch)
         if len(results) != len(batch):
             raise ValueError(f"transform gave {len(results)} results for {len(batch)} values")
-        return [orjson.dumps(self._function.postprocess(each), _to_list, _ARRAYS) for each in results]
+        return [orjson.dumps(self._function.postprocess(each), _encode_array, _ARRAYS) for each in results]
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
@@ -150,7 +150,7 @@ def _revision(model: Model, model_args: str) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def _to_list(value: object) -> object:
+def _encode_array(value: object) -> object:
     """Returns a tensor, or any value with a `tolist` method, as lists. Raises TypeError: it has no such method."""
     tolist = getattr(value, "tolist", None)
     if not callable(tolist):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from redbatch.times import parse_duration
 
 DEFAULT_CLIENTS = 64
 DEFAULT_MAX_CONNECTIONS = 4_096
@@ -15,17 +16,6 @@ DEFAULT_DURATION_S = 10.0
 GATEWAY_TIMEOUT_MS = 10_000
 GATEWAY_TIMEOUT_PER_INPUT_MS = 50
 """Default timeout of a gateway: GATEWAY_TIMEOUT_MS plus this for each input."""
-
-UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-
-
-def parse_duration(text: str) -> float:
-    """Returns a duration such as `500ms`, `10s`, `2m` or `1h` in seconds. Raises ValueError."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError("write a duration like 500ms, 10s or 2m")
-    return float(match[1]) * UNITS_S[match[2]]
 
 
 def _validate_duration(text: str) -> str:

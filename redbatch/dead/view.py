@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from redbatch.tables import labelled_line, plain_table
-from redbatch.timestamps import format_timestamp
+from redbatch.times import format_timestamp
 from shared.codec import CodecError, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
 from shared.messages import DEFAULT_OPTIONS

@@ -18,7 +18,7 @@ from redbatch.embed.readers import UnreadableFileError, read_rows
 from redbatch.embed.session import Session, slices_of
 from redbatch.embed.writers import UnwritableFileError, Writer, writer_for
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_misuse
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 from shared.process.settings import print_error
 
 

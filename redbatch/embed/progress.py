@@ -7,7 +7,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from redbatch.progress import ProgressBar, format_duration
+from redbatch.progress import ProgressBar
+from redbatch.times import format_duration
 
 LINE_EVERY_S = 5.0
 

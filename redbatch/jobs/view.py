@@ -8,9 +8,8 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from redbatch.progress import format_duration
 from redbatch.tables import labelled_line, plain_table
-from redbatch.timestamps import format_timestamp
+from redbatch.times import format_duration, format_timestamp
 from shared.jobs import Job
 from shared.keys import LANES
 from shared.messages import Failure

@@ -18,7 +18,7 @@ from rich.text import Text
 from redbatch.exit_codes import EXIT_FAILED, report_misuse
 from redbatch.queue_target import QueueTarget, run_on_queue
 from redbatch.tables import plain_table
-from redbatch.timestamps import format_timestamp
+from redbatch.times import format_timestamp
 from shared import api_keys
 from shared.api_keys import SCOPES, ApiKey
 from shared.connection import RedisConnection
@@ -48,7 +48,7 @@ def create_api_key(redis_url: str | None, spec: ApiKeySpec, *, in_json: bool) ->
         (scope for scope in SCOPES if scope in spec.scopes),
         tenant=spec.tenant,
         name=spec.name,
-        lifetime_s=None if spec.expires is None else _parse_duration(spec.expires),
+        lifetime_s=None if spec.expires is None else _parse_lifetime(spec.expires),
         quota=spec.quota,
     )
 
@@ -105,12 +105,12 @@ def _find_problem(spec: ApiKeySpec) -> str:
     except ValidationError as error:
         detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return f"--{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}"
-    if spec.expires is not None and _parse_duration(spec.expires) is None:
+    if spec.expires is not None and _parse_lifetime(spec.expires) is None:
         return f"--expires {spec.expires}: use a number and s, m, h or d, such as 30m, 12h or 90d"
     return ""
 
 
-def _parse_duration(text: str) -> int | None:
+def _parse_lifetime(text: str) -> int | None:
     """Returns a duration such as "90d" in seconds; None if the text is not one."""
     match = _DURATION.fullmatch(text)
     return None if match is None else int(match[1]) * _SECONDS[match[2]]

@@ -1,10 +1,8 @@
-"""The state of a queue: how it is read, and how it is shown as text and JSON."""
+"""The state of a queue as text and as JSON."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,36 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from redbatch.tables import plain_table
-from shared.connection import QueueConnections
 from shared.keys import LANES
-from shared.producer import QueueStats, queue_stats
-from shared.settings import QueueSettings
+from shared.producer import QueueStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-WATCH_EVERY_S = 1.0
-
-
-async def read_stats(settings: QueueSettings, queue_name: str) -> QueueStats:
-    """Returns the state of the queue. Raises RedisUnreachableError, or ValueError if the URL of Redis is invalid."""
-    queue = QueueConnections(settings, queue_name, f"redbatch-cli-{os.getpid()}")
-    try:
-        return await queue_stats(queue.connection("queue"), queue.keys)
-    finally:
-        await queue.close()
-
-
-async def watch_stats(settings: QueueSettings, queue_name: str, show: Callable[[QueueStats], None]) -> None:
-    """Passes the state of the queue to `show` every second, until cancelled. Raises the errors of `read_stats`."""
-    queue = QueueConnections(settings, queue_name, f"redbatch-cli-{os.getpid()}")
-    connection = queue.connection("queue")
-    try:
-        while True:
-            show(await queue_stats(connection, queue.keys))
-            await asyncio.sleep(WATCH_EVERY_S)
-    finally:
-        await queue.close()
 
 
 def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 
-from redbatch.progress import ProgressBar, format_duration
+from redbatch.progress import ProgressBar
+from redbatch.times import format_duration
 
 
 class TuneProgress(ProgressBar):

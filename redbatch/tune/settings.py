@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from redbatch.bench.settings import Duration, PositiveDuration, TextSettings, parse_duration
+from redbatch.bench.settings import Duration, PositiveDuration, TextSettings
+from redbatch.times import parse_duration
 from redbatch.tune.load_search import MAX_CLIENTS
 
 TUNABLE_SETTINGS = ("max_batch_tokens", "max_batch_size", "max_batch_wait_ms", "runners")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from redbatch.bench.settings import BenchSettings, parse_duration
+from redbatch.bench.settings import BenchSettings
+from redbatch.times import parse_duration
 from tests.bench_server import answer, refusal, serving
 
 

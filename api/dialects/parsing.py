@@ -1,17 +1,23 @@
-"""Parses bodies into values, for the dialects whose inputs may be texts or token ids. Pure."""
+"""Parses bodies into inputs and checks these, for all dialects: texts, token ids, and their limits. Pure."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
-from api.dialects.validation import too_many_inputs_error
+from api.dialects.request import NO_INPUT_ERRORS
 from shared.codec import encode_ids
-from shared.errors import InvalidRequestError, TooLargeError
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.messages import Input
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from api.settings import RequestLimits
 
 MAX_PARTS = 500_000
 """Maximum number of lists, objects, fields, texts and numbers in a body.
@@ -119,3 +125,65 @@ def _input(value: object) -> Input | None:
         return encode_ids(value)
     except struct.error:
         return None
+
+
+def invalid_body_error(error: ValidationError, hint: str = "") -> InvalidRequestError:
+    """Returns the client's error for a body that is invalid: it says which field and why, never repeats the text."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if fault["type"] == "json_invalid":
+        return InvalidRequestError(f"The body is not valid JSON: {fault['msg'].removeprefix('Invalid JSON: ')}.")
+    field = ".".join(str(part) for part in fault["loc"])
+    return InvalidRequestError(f"{field or 'body'}: {fault['msg']}." + (hint if not field else ""), param=field or None)
+
+
+def texts_of(text: str | None, texts: list[str] | None) -> list[str]:
+    """Returns the texts of a body that holds `text` or `texts`.
+
+    Raises:
+        InvalidRequestError: both fields are set, neither is, or `texts` is empty.
+    """
+    if (text is None) == (texts is None):
+        raise InvalidRequestError('Send either {"text": "..."} or {"texts": ["...", ...]}.')
+    if text is not None:
+        return [text]
+    if not texts:
+        raise InvalidRequestError("texts is empty: send at least one text.")
+    return texts
+
+
+def check_inputs(
+    inputs: Sequence[Input], limits: RequestLimits, name: str, *, partial: bool = False
+) -> Mapping[int, RequestError]:
+    """Returns the errors of invalid inputs by index, if `partial`: the answer then goes on without them.
+
+    Args:
+        inputs: all inputs of the request.
+        limits: the bounds.
+        name: of the field that holds the inputs, with {} for the index.
+        partial: see InferenceRequest; otherwise the first error is raised.
+
+    Raises:
+        InvalidRequestError: an input is empty.
+        TooLargeError: there are too many inputs, or one is too long.
+    """
+    if len(inputs) > limits.max_inputs:
+        raise too_many_inputs_error(len(inputs), limits.max_inputs)
+    max_chars = limits.max_input_chars
+    if all([0 < len(each) <= max_chars for each in inputs]):  # noqa: C419 - a generator takes three times as long
+        return NO_INPUT_ERRORS
+    errors = {i: error for i, each in enumerate(inputs) if (error := _input_error(i, each, max_chars, name))}
+    if errors and not partial:
+        raise next(iter(errors.values()))
+    return errors
+
+
+def _input_error(index: int, value: Input, max_chars: int, name: str) -> RequestError | None:
+    length, unit = (len(value) // 4, "token ids") if isinstance(value, bytes) else (len(value), "characters")
+    if length > max_chars:
+        return TooLargeError(f"Input {index} has {length} {unit}, over the limit of {max_chars}: shorten it.")
+    return None if length else InvalidRequestError(f"{name.format(index)} is empty.", param=name.partition("[")[0])
+
+
+def too_many_inputs_error(num_inputs: int, max_inputs: int) -> TooLargeError:
+    """Returns the error for a request with more inputs than allowed."""
+    return TooLargeError(f"{num_inputs} inputs are over the limit of {max_inputs}: send fewer at once.")

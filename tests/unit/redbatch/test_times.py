@@ -1,8 +1,8 @@
-"""Common parts of the progress displays."""
+"""Durations as people read them."""
 
 from __future__ import annotations
 
-from redbatch.progress import format_duration
+from redbatch.times import format_duration
 
 
 def test_durations_are_readable() -> None:

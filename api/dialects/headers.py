@@ -1,0 +1,48 @@
+"""Time and lane of a request, from its headers and from the fields that go before these. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from api.dialects.request import MAX_TIMEOUT_MS, TIMEOUT_HEADER
+from shared.errors import InvalidRequestError
+from shared.keys import INTERACTIVE, LANES
+
+if TYPE_CHECKING:
+    from api.settings import RequestLimits
+
+MAX_DIGITS = 10
+
+
+def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:
+    """Returns the lane that a priority names, or the default for None. Raises InvalidRequestError: no such lane."""
+    if priority is None:
+        return default
+    if priority not in LANES:
+        raise InvalidRequestError(f"X-Priority: send {' or '.join(LANES)}.")
+    return LANES.index(priority)
+
+
+def resolve_timeout_ms(
+    timeout_ms: int | None, headers: Mapping[str, str], num_inputs: int, limits: RequestLimits
+) -> int:
+    """Returns the time for the answer: that of the body, else of the header, else the default for this many inputs.
+
+    Raises:
+        InvalidRequestError: the header is not a whole number from 1 to MAX_TIMEOUT_MS.
+    """
+    return timeout_ms or _header_timeout_ms(headers) or _default_timeout_ms(num_inputs, limits)
+
+
+def _header_timeout_ms(headers: Mapping[str, str]) -> int | None:
+    value = headers.get(TIMEOUT_HEADER)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and 1 <= int(value) <= MAX_TIMEOUT_MS):
+        raise InvalidRequestError(f"X-Timeout-Ms: send a whole number from 1 to {MAX_TIMEOUT_MS}.")
+    return int(value)
+
+
+def _default_timeout_ms(num_inputs: int, limits: RequestLimits) -> int:
+    return min(MAX_TIMEOUT_MS, limits.timeout_ms + limits.timeout_per_input_ms * num_inputs)

@@ -1,0 +1,32 @@
+"""Durations and timestamps as people read and write them."""
+
+from __future__ import annotations
+
+import re
+import time
+
+MINUTE_S = 60
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+
+
+def format_timestamp(ms: float) -> str:
+    """Returns a time in ms since the epoch as date and time in UTC; "?" if it is out of the range of the calendar."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000))
+    except (OverflowError, ValueError, OSError):
+        return "?"
+
+
+def format_duration(seconds: float) -> str:
+    """Returns a duration as text: "59 s", "12 min 05 s"."""
+    minutes, remainder_s = divmod(round(seconds), MINUTE_S)
+    return f"{minutes} min {remainder_s:02} s" if minutes else f"{remainder_s} s"
+
+
+def parse_duration(text: str) -> float:
+    """Returns a duration such as `500ms`, `10s`, `2m` or `1h` in seconds. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("write a duration like 500ms, 10s or 2m")
+    return float(match[1]) * UNITS_S[match[2]]
