@@ -13,7 +13,7 @@ from gpuworker import metrics
 from gpuworker.consumer.claimer import Claimer
 from gpuworker.consumer.committer import Committer
 from gpuworker.consumer.heartbeat import HeartbeatSender
-from gpuworker.consumer.in_progress import InProgressMarker
+from gpuworker.consumer.in_progress_marker import InProgressMarker
 from gpuworker.consumer.inflight import key_of
 from gpuworker.consumer.job_feeder import JobFeeder
 from gpuworker.consumer.reclaimer import Reclaimer

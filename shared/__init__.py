@@ -2,7 +2,7 @@
 
 - api_keys: API keys of clients, stored in Redis.
 - cache: cached vectors, shared by all gateways of a queue.
-- codec: bodies and replies as bytes.
+- codec: bodies, replies and entries as bytes.
 - connection: the only module that connects to Redis.
 - consumer: the worker's operations on the queue.
 - dead_letters: entries that were given up, for people.
@@ -11,7 +11,7 @@
 - jobs: operations on jobs.
 - key_table: the documents' tables of Redis keys.
 - keys: all keys in Redis, and what each holds.
-- leases: leases of GPUs.
+- gpu_leases: leases of GPUs.
 - lua: the scripts that run in Redis.
 - messages: entries, bodies, replies and heartbeats, as values.
 - process: what every process needs to run: settings, logs, an admin port, tracing.
@@ -21,5 +21,5 @@
 - settings: settings that gateways and workers share.
 - tenants: quotas and limits of tenants.
 - tls: TLS to Redis.
-- wire: commands and replies over one socket.
+- redis_wire: commands and replies over one socket.
 """

@@ -1,8 +1,9 @@
-"""Encodes bodies and replies: msgpack with explicit limits, vectors as raw little-endian float32. Nothing is pickled.
+"""Encodes and decodes bodies, replies and entries: msgpack with limits, vectors as raw little-endian float32.
 
-Values that are not vectors are JSON, which goes to the client unparsed.
+Nothing is pickled. Values that are not vectors are JSON, which goes to the client unparsed.
 
-Data from Redis is untrusted: every decoder checks types and sizes and raises CodecError.
+Data from Redis is untrusted: every decoder checks types and sizes. It raises CodecError; `parse_entry` returns
+only the Ref of a malformed entry.
 """
 
 from __future__ import annotations

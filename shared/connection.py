@@ -21,10 +21,10 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from shared.errors import RedisUnreachableError
 from shared.keys import Keys
+from shared.redis_wire import Wire
 from shared.scripts import Script
 from shared.settings import QueueSettings
 from shared.tls import describe_tls_error
-from shared.wire import Wire
 
 Argument = str | bytes | int | float
 

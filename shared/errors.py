@@ -10,8 +10,8 @@ RedbatchError
 │   │   ├── ModelNotFoundError    no worker has announced this model
 │   │   └── JobNotFoundError      there is no such job, or it belongs to another client
 │   ├── JobUnfinishedError        the job has no result yet
-│   ├── JobGoneError              the job was cancelled, or its result has expired
-│   ├── KeyReusedError            the idempotency key was used for another request
+│   ├── JobGoneError              the job was cancelled
+│   ├── KeyReusedError            the idempotency key was used for a different job
 │   ├── MethodNotAllowedError     the route has other methods
 │   ├── UnsupportedMediaTypeError the body is not JSON
 │   ├── BodyTimeoutError          the body did not arrive in time
@@ -21,7 +21,7 @@ RedbatchError
 │   ├── QueueFullError
 │   ├── RateLimitedError          the tenant has used its quota
 │   ├── TooManyFailuresError      wrong API keys from this address
-│   └── TooManyBodiesError        the gateway reads its maximum of large bodies
+│   └── TooManyBodiesError        the gateway reads its maximum of large bodies or jobs
 ├── UnavailableError              the cluster cannot serve now
 │   ├── RedisUnreachableError
 │   ├── NoWorkerError
@@ -118,7 +118,7 @@ class JobGoneError(RequestError):
 
 
 class KeyReusedError(RequestError):
-    """The idempotency key was used for another request."""
+    """The idempotency key was used for a different job."""
 
     code = "idempotency_key_reused"
 
@@ -170,7 +170,7 @@ class TooManyFailuresError(OverloadedError):
 
 
 class TooManyBodiesError(OverloadedError):
-    """This gateway has no room for another large body until it has read the current ones."""
+    """This gateway has no room for another large body or upload until it has read the current ones."""
 
     code = "too_many_bodies"
 
@@ -194,7 +194,7 @@ class NoWorkerError(UnavailableError):
 
 
 class JobsFullError(UnavailableError):
-    """All jobs together have reached their bound."""
+    """All jobs together have reached the bound on outstanding inputs, or Redis has no memory for more."""
 
     code = "jobs_full"
 

@@ -15,7 +15,6 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import NamedTuple, NoReturn
 
 import structlog
@@ -25,6 +24,7 @@ from shared import api_keys
 from shared.api_keys import ApiKey, Scope
 from shared.connection import RedisConnection
 from shared.errors import ForbiddenError, RedisUnreachableError, TooManyFailuresError, UnauthorizedError
+from shared.process.listener import is_loopback
 
 log = structlog.get_logger()
 
@@ -196,14 +196,6 @@ def _handle_missing_api_keys(settings: GatewaySettings) -> None:
 def requires_keys(settings: GatewaySettings) -> bool:
     """Whether a gateway with these settings requires API keys."""
     return settings.auth == "on" or (settings.auth == "auto" and not is_loopback(settings.host))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on this host."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _credentials(headers: Mapping[str, str]) -> str:

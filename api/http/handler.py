@@ -6,8 +6,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from api.http.lingering_close import LingeringCloseResponse
 from api.http.protocol import CLIENT, QUEUE, Client
 from api.tenants import ANONYMOUS
 from shared.errors import InternalError, RedbatchError, UnavailableError
+from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -215,13 +215,3 @@ def _parse(exchange: Exchange, pieces: list[bytes]) -> InferenceRequest:
     pieces.clear()  # otherwise a large body would be in memory twice
     exchange.dialect = exchange.dialect.for_body(body)
     return exchange.dialect.parse(body, exchange.headers, exchange.state.limits)
-
-
-@asynccontextmanager
-async def yield_as_long() -> AsyncIterator[None]:
-    """Sleeps after the block for as long as the block took, so that other tasks get the same time."""
-    start = time.monotonic()
-    try:
-        yield
-    finally:
-        await asyncio.sleep(time.monotonic() - start)

@@ -15,7 +15,6 @@ from api.dialects.headers import parse_lane
 from api.dialects.parsing import invalid_body_error, texts_of, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER
 from api.http.body import BodyLimits, BodyUnreadError, read_body
-from api.http.handler import yield_as_long
 from api.http.protocol import QUEUE
 from api.jobs.inputs import JobInput, check_text
 from api.jobs.ndjson import NdjsonReader
@@ -30,6 +29,7 @@ from shared.errors import (
     TooManyBodiesError,
 )
 from shared.keys import BULK
+from shared.process.tasks import yield_as_long
 
 if TYPE_CHECKING:
     from fastapi import Request

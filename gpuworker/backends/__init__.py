@@ -7,9 +7,9 @@
 - function: a user's class as a model.
 - selection: the choice of a backend for a model.
 - model_loading: loads a sentence-transformers model and finds out its properties.
-- onnx_graph: a transformer as an ONNX graph.
+- onnx_transformer: a transformer as an ONNX graph.
 - packing: batches without padding.
-- prepacked_weights: linear layers whose weights are laid out once.
+- prepacked_linear: linear layers whose weights are laid out once.
 - revision: the revision of a model.
 - runtimes: ONNX Runtime and OpenVINO.
 - sentence: sentence-transformers models.

@@ -14,9 +14,9 @@ import structlog
 import torch
 from sentence_transformers.base.modules.transformer import Transformer
 
-from gpuworker.backends import model_loading, packing, prepacked_weights
+from gpuworker.backends import model_loading, packing, prepacked_linear
 from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE, distance
-from gpuworker.backends.onnx_graph import OnnxTransformer, ensure_graph
+from gpuworker.backends.onnx_transformer import OnnxTransformer, ensure_graph
 from gpuworker.backends.runtimes import RUNTIMES, Cores
 from gpuworker.model_spec import Model, ModelLoadError, one_line
 
@@ -60,7 +60,7 @@ def accelerate(
     if options.compile:
         _apply_checked(runner, "--compile", dtype, lambda: _compile(runner, model))
     elif options.prepack and runner.device == "cpu":
-        layers = prepacked_weights.prepack(runner.model, runner.threads.values())
+        layers = prepacked_linear.prepack(runner.model, runner.threads.values())
         log.debug("weights laid out ahead", layers=layers)
 
 

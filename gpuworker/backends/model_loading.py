@@ -25,7 +25,7 @@ def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.d
     """Returns the model, ready to run. Only safetensors are loaded, and no code that comes with the model.
 
     Raises:
-        ModelLoadError: the model does not exist, or is no sentence-transformers model.
+        ModelLoadError: the model does not exist, or cannot be loaded: it has no safetensors, say.
     """
     transformers_logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)  # the worker logs what it loads
@@ -107,7 +107,7 @@ def cast_weights(model: SentenceTransformer, dtype: torch.dtype) -> None:
 
 
 def _widen(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:
-    """A hook after the transformer: a mean over tokens in a short format would lose precision."""
+    """A hook after the transformer: a mean over tokens in a short format would lose precision, or overflow."""
     wide = {name: value.float() for name, value in features.items() if _is_short(value)}
     return {**features, **wide}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpuworker.backends.onnx_graph import OUTPUTS
+from gpuworker.backends.onnx_transformer import OUTPUTS
 from gpuworker.model_spec import ModelLoadError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuworker.backends.onnx_graph import Session
+    from gpuworker.backends.onnx_transformer import Session
 
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 

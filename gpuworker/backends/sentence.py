@@ -66,7 +66,7 @@ class SentenceBackend:
     other at each of its hundred operations, and for any of them that the system suspends for another process.
 
     Raises:
-        ModelLoadError: the model does not exist, is no such model, or cannot run with the options.
+        ModelLoadError: the model does not exist, cannot be loaded, or cannot run with the options.
     """
 
     def __init__(self, model: Model, options: EngineOptions) -> None:

@@ -3,7 +3,7 @@
 - worker_state: the state that the parts below share.
 - claimer: claims entries and sends them to the engine.
 - inflight: the entries that are claimed and not yet committed.
-- in_progress: records in Redis which entries run, for the count of attempts.
+- in_progress_marker: records in Redis which entries run, for the count of attempts.
 - result_handler: turns results of the engine into answers and the measured rate.
 - committer: writes answers to Redis, hands entries back, and splits entries of jobs.
 - reclaimer: renews entries, drops those that are gone, and takes over those of other workers.

@@ -9,7 +9,7 @@ The fork server forks it.
 - host_lock: a lock among the processes of one host.
 - inbox: handles the messages from the worker.
 - inference: collates batches and runs the model on them.
-- isolation: keeps suspects apart from other inputs.
+- suspect_isolation: keeps suspects apart from other inputs.
 - lease_guard: ends the engine when its GPU lease expires.
 - main: the engine's main program.
 - outbox: sends frames to the worker.

@@ -8,8 +8,8 @@ from gpuworker.backends.base import Backend
 from gpuworker.engine.failures import failure_of, is_out_of_memory
 from gpuworker.engine.gpu_turn import GpuTurn
 from gpuworker.engine.inference import collate, run_batch, split_runnable
-from gpuworker.engine.isolation import IsolationLock
 from gpuworker.engine.schedule import Schedule
+from gpuworker.engine.suspect_isolation import IsolationLock
 from gpuworker.engine.work import Batch, BatchResult, BatchRow, PipelineCallbacks
 from gpuworker.ipc.messages import EntryFailure
 

@@ -21,8 +21,8 @@ from gpuworker.engine.batch_runner import BatchRunner
 from gpuworker.engine.failures import failure_of
 from gpuworker.engine.gpu_turn import UNSHARED, GpuTurn
 from gpuworker.engine.inference import collate
-from gpuworker.engine.isolation import IsolationLock
 from gpuworker.engine.schedule import Schedule
+from gpuworker.engine.suspect_isolation import IsolationLock
 from gpuworker.engine.tokenization import group_calls, run_tokenizer_op, tokenize_tasks
 from gpuworker.engine.work import BatchResult, EntryTask, InputItem, PipelineCallbacks
 from gpuworker.policy.limits import Limits

@@ -17,11 +17,11 @@ import structlog
 from gpuworker import metrics
 from gpuworker.gpu.lease_slots import slots_of
 from gpuworker.settings_groups import LeaseSettings
-from shared import leases
+from shared import gpu_leases
 from shared.connection import RedisConnection
 from shared.errors import RedisUnreachableError
+from shared.gpu_leases import Lease
 from shared.keys import PoolKeys
-from shared.leases import Lease
 
 log = structlog.get_logger()
 
@@ -102,7 +102,7 @@ class GpuLease:
                 # Not until it expires: it may be given back before, and that wakes no worker that waits for any GPU.
                 wait_s = min(poll_s, max(0.01, answer / 1000))
                 await (
-                    leases.wait(self._connection, self._pool, self._owner, wait_s)
+                    gpu_leases.wait(self._connection, self._pool, self._owner, wait_s)
                     if self._takes_turns
                     else asyncio.sleep(wait_s)
                 )
@@ -138,7 +138,7 @@ class GpuLease:
         """Gives back every slot, even one granted in an answer that was not received; no longer counts as waiting."""
         self.lease = None
         try:
-            await leases.release(self._connection, self._pool, self._slots, self._owner)
+            await gpu_leases.release(self._connection, self._pool, self._slots, self._owner)
         except RedisUnreachableError as error:
             log.debug("gpu lease not given back", reason=error.message)
 
@@ -150,7 +150,7 @@ class GpuLease:
 
     async def _request(self, slots: list[str], waiter_ttl_ms: int) -> Lease | int:
         sent = time.monotonic()
-        answer = await leases.acquire(
+        answer = await gpu_leases.acquire(
             self._connection, self._pool, slots, self._owner, int(1000 * self._ttl_s), waiter_ttl_ms=waiter_ttl_ms
         )
         if isinstance(answer, Lease):
@@ -164,7 +164,7 @@ class GpuLease:
             return False
         sent = time.monotonic()
         async with asyncio.timeout(self.expires_at - sent):
-            if await leases.renew(self._connection, self._pool, lease, self._owner, int(1000 * self._ttl_s)):
+            if await gpu_leases.renew(self._connection, self._pool, lease, self._owner, int(1000 * self._ttl_s)):
                 self._extend(sent)
                 return True
             # Redis has lost it, or it was deleted by hand. If no other worker holds it, the engine may continue.

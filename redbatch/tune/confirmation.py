@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from redbatch.tune.load_search import client_counts
-from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
+from redbatch.tune.measurement import MARGIN, Measurement, TrialResult, is_better
 from redbatch.tune.search_space import DEFAULTS, Candidate
 
 Rounds = Mapping[Candidate, Sequence[Measurement]]
@@ -106,3 +106,16 @@ def _medians(candidate: Candidate, clients: int, measurements: Sequence[Measurem
         p99_ms=statistics.median(measurement.p99_ms for measurement in measurements),
         runs=tuple(measurement.per_s for measurement in measurements),
     )
+
+
+def find_challengers(results: Mapping[Candidate, TrialResult], max_challengers: int) -> list[Candidate]:
+    """Returns the candidates that clearly beat the defaults, best first.
+
+    If the defaults exceed the budget, these are the candidates that keep it.
+    """
+    better = [
+        candidate
+        for candidate, result in results.items()
+        if candidate != DEFAULTS and result.best is not None and is_better(result, results[DEFAULTS])
+    ]
+    return sorted(better, key=lambda candidate: -results[candidate].per_s)[:max_challengers]

@@ -8,7 +8,7 @@ because they depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from redbatch.tune.measurement import TrialResult, is_better
@@ -63,16 +63,3 @@ def min_trials(settings: Sequence[Setting]) -> int:
     return 1 + sum(
         len(list(neighbours(DEFAULTS, setting, direction))[:1]) for setting in settings for direction in (UP, DOWN)
     )
-
-
-def find_challengers(results: Mapping[Candidate, TrialResult], max_challengers: int) -> list[Candidate]:
-    """Returns the candidates that clearly beat the defaults, best first.
-
-    If the defaults exceed the budget, these are the candidates that keep it.
-    """
-    better = [
-        candidate
-        for candidate, result in results.items()
-        if candidate != DEFAULTS and result.best is not None and is_better(result, results[DEFAULTS])
-    ]
-    return sorted(better, key=lambda candidate: -results[candidate].per_s)[:max_challengers]

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from redbatch.tune.confirmation import Confirmation, confirm, confirmation_clients, round_order
-from redbatch.tune.coordinate_descent import Trial, coordinate_descent, find_challengers, min_trials
+from redbatch.tune.confirmation import Confirmation, confirm, confirmation_clients, find_challengers, round_order
+from redbatch.tune.coordinate_descent import Trial, coordinate_descent, min_trials
 from redbatch.tune.load_search import LoadSearch, full_search, local_search
 from redbatch.tune.measurement import Measurement, TrialResult, trial_result
 from redbatch.tune.search_space import DEFAULTS, Candidate, Setting, describe_candidate

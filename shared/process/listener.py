@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import resource
 import socket
+from ipaddress import ip_address
 
 BACKLOG = 4_096
 """Maximum connections that wait to be accepted: Linux' default limit."""
@@ -49,3 +50,11 @@ def raise_open_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):  # macOS reports no number; the current limit stays
         return
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on this host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 CANCEL_INTERVAL_S = 0.1
@@ -29,3 +31,13 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=CANCEL_INTERVAL_S)
     await asyncio.gather(*everything, return_exceptions=True)
+
+
+@asynccontextmanager
+async def yield_as_long() -> AsyncIterator[None]:
+    """Sleeps after the block for as long as the block took, so that other tasks get the same time."""
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        await asyncio.sleep(time.monotonic() - start)

@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 import redis.asyncio
 
-from shared import leases
+from shared import gpu_leases
 from shared.connection import QueueConnections, RedisConnection
+from shared.gpu_leases import Lease
 from shared.keys import PoolKeys
-from shared.leases import Lease
 
 pytestmark = pytest.mark.redis
 USER = "worker"
@@ -37,7 +37,7 @@ async def acquire(
     connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, ttl_ms: int = TTL_MS, waiter_ttl_ms: int = 0
 ) -> Lease:
     """Acquires a lease, which must be free."""
-    lease = await leases.acquire(connection, pool, slots or ("0.0",), owner, ttl_ms, waiter_ttl_ms=waiter_ttl_ms)
+    lease = await gpu_leases.acquire(connection, pool, slots or ("0.0",), owner, ttl_ms, waiter_ttl_ms=waiter_ttl_ms)
     assert isinstance(lease, Lease)
     return lease
 
@@ -46,7 +46,7 @@ async def fail_to_acquire(
     connection: RedisConnection, pool: PoolKeys, owner: str, *slots: str, waiter_ttl_ms: int = 0
 ) -> int:
     """Requests a lease that must not be free; returns after how many ms it expires at the latest."""
-    answer = await leases.acquire(connection, pool, slots or ("0.0",), owner, TTL_MS, waiter_ttl_ms=waiter_ttl_ms)
+    answer = await gpu_leases.acquire(connection, pool, slots or ("0.0",), owner, TTL_MS, waiter_ttl_ms=waiter_ttl_ms)
     assert isinstance(answer, int)
     return answer
 
@@ -58,7 +58,7 @@ async def test_each_slot_has_one_holder(connection: RedisConnection, pool: PoolK
     assert (first.slot, second.slot) == slots
     assert second.fence > first.fence
     assert 0 < await fail_to_acquire(connection, pool, "c", *slots) <= TTL_MS
-    assert await leases.release(connection, pool, slots, "a")
+    assert await gpu_leases.release(connection, pool, slots, "a")
     assert (await acquire(connection, pool, "c", *slots)).slot == "0.0"
 
 
@@ -70,25 +70,25 @@ async def test_a_reply_that_was_lost_costs_nothing(connection: RedisConnection, 
 async def test_only_the_holder_renews_and_releases(connection: RedisConnection, pool: PoolKeys) -> None:
     """Neither another owner nor the same owner under an old fence renews or releases a lease."""
     old = await acquire(connection, pool, "a")
-    assert await leases.release(connection, pool, ["0.0"], "a") == 1
+    assert await gpu_leases.release(connection, pool, ["0.0"], "a") == 1
     lease = await acquire(connection, pool, "a")
     for other, owner in ((old, "a"), (lease, "b"), (Lease("0.0", lease.fence + 1), "a")):
-        assert not await leases.renew(connection, pool, other, owner, TTL_MS)
-    assert await leases.release(connection, pool, ["0.0"], "b") == 0
-    assert await leases.renew(connection, pool, lease, "a", TTL_MS)
+        assert not await gpu_leases.renew(connection, pool, other, owner, TTL_MS)
+    assert await gpu_leases.release(connection, pool, ["0.0"], "b") == 0
+    assert await gpu_leases.renew(connection, pool, lease, "a", TTL_MS)
 
 
 async def test_a_release_gives_back_every_slot_of_its_owner(connection: RedisConnection, pool: PoolKeys) -> None:
     """A release also gives up the owner's place among the waiters, so that the next need not wait for a timeout."""
     await acquire(connection, pool, "a", "0.0")
     await acquire(connection, pool, "a", "1.0")
-    assert await leases.release(connection, pool, ["0.0", "1.0"], "a") == 2
+    assert await gpu_leases.release(connection, pool, ["0.0", "1.0"], "a") == 2
     await acquire(connection, pool, "b", waiter_ttl_ms=TTL_MS)
     for waiting in ("c", "d"):
         await fail_to_acquire(connection, pool, waiting, waiter_ttl_ms=TTL_MS)
         await asyncio.sleep(0.002)
-    assert await leases.release(connection, pool, ["0.0"], "c") == 0
-    assert await leases.release(connection, pool, ["0.0"], "b") == 1
+    assert await gpu_leases.release(connection, pool, ["0.0"], "c") == 0
+    assert await gpu_leases.release(connection, pool, ["0.0"], "b") == 1
     await acquire(connection, pool, "d", waiter_ttl_ms=TTL_MS)
 
 
@@ -100,9 +100,9 @@ async def test_a_lease_that_is_not_renewed_runs_out(connection: RedisConnection,
     )
     until = time.monotonic() + 0.5
     while time.monotonic() < until:
-        assert await leases.renew(connection, pool, kept, "b", 200)
+        assert await gpu_leases.renew(connection, pool, kept, "b", 200)
         await asyncio.sleep(0.05)
-    assert not await leases.renew(connection, pool, lost, "a", 200)
+    assert not await gpu_leases.renew(connection, pool, lost, "a", 200)
     assert (await acquire(connection, pool, "c", "0.0")).fence > lost.fence
 
 
@@ -126,10 +126,10 @@ async def test_turns_follow_the_order_of_requests(connection: RedisConnection, p
         await fail_to_acquire(connection, pool, waiting, waiter_ttl_ms=WAITER_TTL_MS)
         await asyncio.sleep(0.002)  # the order is that of milliseconds
     for following in ("b", "c", "d", "a"):
-        await leases.release(connection, pool, ["0.0"], holder)
+        await gpu_leases.release(connection, pool, ["0.0"], holder)
         await fail_to_acquire(connection, pool, holder, waiter_ttl_ms=WAITER_TTL_MS)
         began = time.monotonic()
-        await leases.wait(connection, pool, following, 1.5)
+        await gpu_leases.wait(connection, pool, following, 1.5)
         assert time.monotonic() - began < 1
         await acquire(connection, pool, following, waiter_ttl_ms=WAITER_TTL_MS)
         holder = following
@@ -140,7 +140,7 @@ async def test_a_dead_waiter_does_not_block_others(connection: RedisConnection, 
     await acquire(connection, pool, "a", waiter_ttl_ms=500)
     await fail_to_acquire(connection, pool, "dead", waiter_ttl_ms=500)
     await asyncio.sleep(0.01)  # requests in the same ms are ordered by name
-    await leases.release(connection, pool, ["0.0"], "a")
+    await gpu_leases.release(connection, pool, ["0.0"], "a")
     await fail_to_acquire(connection, pool, "b", waiter_ttl_ms=500)
     await asyncio.sleep(0.55)
     assert await acquire(connection, pool, "b", waiter_ttl_ms=500)
@@ -150,9 +150,9 @@ async def test_nothing_stays_behind(connection: RedisConnection, pool: PoolKeys,
     """Of a pool that is no longer used only the fence remains."""
     await acquire(connection, pool, "a", waiter_ttl_ms=WAITER_TTL_MS)
     await fail_to_acquire(connection, pool, "b", waiter_ttl_ms=WAITER_TTL_MS)
-    await leases.release(connection, pool, ["0.0"], "a")
+    await gpu_leases.release(connection, pool, ["0.0"], "a")
     await acquire(connection, pool, "b", waiter_ttl_ms=WAITER_TTL_MS)
-    await leases.wait(connection, pool, "b", 0.1)
-    await leases.release(connection, pool, ["0.0"], "b")
+    await gpu_leases.wait(connection, pool, "b", 0.1)
+    await gpu_leases.release(connection, pool, ["0.0"], "b")
     assert [key.decode() async for key in raw.scan_iter(match=pool.prefix.replace("{", "\\{") + "*")] == [pool.fence]
     await raw.delete(pool.fence)

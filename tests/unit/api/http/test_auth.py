@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.auth import FAILURES_PER_S, MAX_ADDRESSES, MAX_FAILURES, FailureLimiter, is_loopback
+from api.http.auth import FAILURES_PER_S, MAX_ADDRESSES, MAX_FAILURES, FailureLimiter
 from shared.api_keys import ApiKey, digest_of, new_id, new_secret
+from shared.process.listener import is_loopback
 
 
 @pytest.mark.parametrize(

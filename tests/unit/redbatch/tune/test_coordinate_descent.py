@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.coordinate_descent import Trial, coordinate_descent, find_challengers, min_trials
+from redbatch.tune.confirmation import find_challengers
+from redbatch.tune.coordinate_descent import Trial, coordinate_descent, min_trials
 from redbatch.tune.measurement import TrialResult, is_better
 from redbatch.tune.search_space import DEFAULTS, Candidate, Setting
 from tests.unit.redbatch.tune.measurements import result

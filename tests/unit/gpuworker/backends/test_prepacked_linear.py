@@ -14,7 +14,7 @@ import torch
 from torch.nn import GELU, Linear, Module, Sequential
 from torch.nn.functional import linear
 
-from gpuworker.backends import prepacked_weights
+from gpuworker.backends import prepacked_linear
 from gpuworker.backends.sentence import SentenceBackend
 from gpuworker.model_spec import parse_model
 from tests.unit.gpuworker.backends.options import OPTIONS
@@ -52,7 +52,7 @@ def threads(number: int) -> Iterator[None]:
 def _layouts_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the layout, which is timed first, the faster one in each trial: on a busy machine it might not be."""
     times = itertools.cycle((LAID_OUT_S, USUAL_S))
-    monkeypatch.setattr(prepacked_weights, "_seconds", lambda *_: next(times))
+    monkeypatch.setattr(prepacked_linear, "_seconds", lambda *_: next(times))
 
 
 def model() -> Sequential:
@@ -71,7 +71,7 @@ def test_the_results_are_the_same(cores: int) -> None:
     """That holds for any number of rows, for inputs of two and three dimensions, on one core and on two."""
     ours, usual = model(), model()
     ours.load_state_dict(usual.state_dict())
-    assert prepacked_weights.prepack(ours, (1, 2)) == 4
+    assert prepacked_linear.prepack(ours, (1, 2)) == 4
     with threads(cores), torch.inference_mode():
         for rows in (1, 3, 31, 100, 257, 513):
             for shape in ((rows, 48), (1, rows, 48), (2, rows, 48)):
@@ -84,7 +84,7 @@ def test_the_results_are_the_same(cores: int) -> None:
 def test_with_another_number_of_cores_layers_work_in_the_usual_way() -> None:
     """The layout is for one number of cores; with another, the result has the bits of the usual product."""
     layers = model()
-    prepacked_weights.prepack(layers, (1,))
+    prepacked_linear.prepack(layers, (1,))
     first, inputs = layers[0], torch.randn(1, 40, 48)
     assert isinstance(first, Linear)
     with threads(2), torch.inference_mode():
@@ -99,19 +99,19 @@ def test_each_number_of_cores_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append((torch.get_num_threads(), threading.current_thread()))
         return float(len(calls))
 
-    monkeypatch.setattr(prepacked_weights, "_seconds", seconds)
-    assert prepacked_weights.prepack(model(), (2, 1, 2)) == 4
+    monkeypatch.setattr(prepacked_linear, "_seconds", seconds)
+    assert prepacked_linear.prepack(model(), (2, 1, 2)) == 4
     assert [number for number, _ in calls] == [1] * 6 + [2] * 6
     assert not any(thread.is_alive() for _, thread in calls)
 
 
 def test_a_slower_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each shape has its trial. A layout that is as fast is used: the next start must decide in the same way."""
-    for usual_s, number in ((1.0, 4), (1.0 / prepacked_weights.MAX_SLOWDOWN - 0.01, 0)):
+    for usual_s, number in ((1.0, 4), (1.0 / prepacked_linear.MAX_SLOWDOWN - 0.01, 0)):
         times = itertools.cycle((1.0, usual_s))
-        monkeypatch.setattr(prepacked_weights, "_seconds", lambda *_, times=times: next(times))
+        monkeypatch.setattr(prepacked_linear, "_seconds", lambda *_, times=times: next(times))
         layers = model()
-        assert prepacked_weights.prepack(layers, (1,)) == number
+        assert prepacked_linear.prepack(layers, (1,)) == number
         assert sum(map(is_prepacked, layers.modules())) == number
 
 
@@ -119,9 +119,9 @@ def test_a_slower_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wrong", ["numbers", "nan", "shape"])
 def test_a_layout_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     """The operator guarantees nothing for the numbers of rows that it gets here, so a trial decides."""
-    product = prepacked_weights._product
+    product = prepacked_linear._product
 
-    def broken(layer: Linear) -> prepacked_weights.Product:
+    def broken(layer: Linear) -> prepacked_linear.Product:
         right = product(layer)
 
         def product_with_error(inputs: torch.Tensor) -> torch.Tensor:
@@ -135,22 +135,22 @@ def test_a_layout_with_other_results_is_not_used(monkeypatch: pytest.MonkeyPatch
 
         return product_with_error
 
-    monkeypatch.setattr(prepacked_weights, "_product", broken)
+    monkeypatch.setattr(prepacked_linear, "_product", broken)
     layers = model()
-    assert prepacked_weights.prepack(layers, (1,)) == 2
+    assert prepacked_linear.prepack(layers, (1,)) == 2
     assert [is_prepacked(layers[i]) for i in (0, 2, 3, 5)] == [False, True, False, True]
 
 
 @FASTER
 def test_other_formats_are_not_laid_out() -> None:
     """The layout is for float32."""
-    assert prepacked_weights.prepack(model().to(torch.bfloat16), (1,)) == 0
+    assert prepacked_linear.prepack(model().to(torch.bfloat16), (1,)) == 0
 
 
 def test_without_mkl_nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other builds of torch have no such operator."""
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    assert prepacked_weights.prepack(model(), (1,)) == 0
+    assert prepacked_linear.prepack(model(), (1,)) == 0
 
 
 @FASTER

@@ -18,8 +18,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from gpuworker.backends import onnx_graph
-from gpuworker.backends.onnx_graph import FILE, SHIPPED, ensure_graph
+from gpuworker.backends import onnx_transformer
+from gpuworker.backends.onnx_transformer import FILE, SHIPPED, ensure_graph
 from gpuworker.backends.runtimes import Cores
 from gpuworker.backends.selection import load_backend
 from gpuworker.model_spec import ModelLoadError, parse_model
@@ -51,7 +51,7 @@ def replace_export(monkeypatch: pytest.MonkeyPatch, error: Exception | None = No
         path.write_bytes(b"graph")
         exported.append(path)
 
-    monkeypatch.setattr(onnx_graph, "_export", export)
+    monkeypatch.setattr(onnx_transformer, "_export", export)
     return exported
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuworker.engine.isolation import IsolationLock
+from gpuworker.engine.suspect_isolation import IsolationLock
 from tests.waiting import wait_until
 
 LONG_S = 10.0

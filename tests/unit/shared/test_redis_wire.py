@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import hiredis
 import pytest
 
-from shared.wire import Wire
+from shared.redis_wire import Wire
 
 LONG_S = 10.0
 SHORT_S = 0.05
