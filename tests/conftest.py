@@ -29,18 +29,6 @@ settings.register_profile("redbatch", deadline=None)  # a busy machine is no fai
 settings.load_profile("redbatch")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers, so that a misspelt one is an error."""
-    config.addinivalue_line("markers", "redis: talks to a Redis server")
-    config.addinivalue_line("markers", "leaves_dead_letters: may leave dead letters in the queue")
-    config.addinivalue_line("markers", "long: runs only if slow or long tests are selected")
-    config.addinivalue_line("markers", "frameworks: runs in a separate environment (make test-frameworks)")
-    config.addinivalue_line("markers", "exclusive: runs while no other test runs, because it measures times")
-    config.addinivalue_line("markers", "starts_first: starts before all others, because it takes longest")
-    config.addinivalue_line("markers", "leaves_anything: may leave any keys, which are removed")
-    config.addinivalue_line("markers", "leaves_consumers(*names): consumers that may stay in the group")
-
-
 @pytest.hookimpl(trylast=True)  # after the plugins that shuffle the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts exclusive tests last: among the others, each would make all processes wait for the longest running test.

@@ -46,6 +46,7 @@ def test_commands_print_the_documents(command: list[str], document: str) -> None
     printed = subprocess.run(
         [sys.executable, "-P", "-m", "redbatch", *command], check=True, capture_output=True, text=True, env={"PATH": ""}
     ).stdout
+    assert len(printed.splitlines()) > 1
     assert printed.strip() in (ROOT / "docs" / document).read_text(encoding="utf-8")
 
 
@@ -70,3 +71,28 @@ def test_the_map_of_a_package_lists_its_modules(package: str) -> None:
         listed = set(re.findall(r"^- `?(\w+)`?: ", docstring, re.MULTILINE))
         assert modules | packages <= listed, init
         assert all((init.parent / name).is_dir() or name in modules | {"__main__"} for name in listed), init
+
+
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    """Each relative link of a document names a file of the repository and, after a #, a heading of it."""
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text(encoding="utf-8")):
+        linked = (path.parent / target) if target else path
+        assert linked.exists(), target
+        if anchor and linked.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}, anchor
+
+
+def test_the_page_of_the_architecture_names_every_script() -> None:
+    """The table of operations names each script that a process calls, and no other."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page[page.index("### The operations") : page.index("**Attempts** are")]
+    named = {
+        name.replace(" ", "_")
+        for cell in re.findall(r"^\| (\*\*.*?) \|", table, re.MULTILINE)
+        for name in re.findall(r"\*\*(.+?)\*\*", cell)
+    }
+    called = set(re.findall(r'Script\.load\("(\w+)"', (ROOT / "shared" / "scripts.py").read_text(encoding="utf-8")))
+    assert called <= named
+    assert named - called <= {"collect", "job_end"}, "collect is no script, and job_end is part of others"
