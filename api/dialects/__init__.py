@@ -1,7 +1,7 @@
 """The wire formats of clients, in the gateway process: from a body to a request, from a result to an answer. Pure.
 
 - base: the base class of all dialects.
-- headers: time and lane of a request, from its headers and fields.
+- headers: time and lane of a request; the times of its answer.
 - native: Redbatch's own API.
 - openai: OpenAI's embeddings API.
 - operations: the OpenAPI descriptions of the embedding routes.
@@ -10,5 +10,5 @@
 - request: a request and its result, independent of the dialect.
 - response_models: the answers as pydantic models, for OpenAPI.
 - tei: the API of Text Embeddings Inference.
-- vectors: results as JSON and headers.
+- vectors: vectors as JSON and as .npy.
 """

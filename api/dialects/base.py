@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from api.dialects.vectors import timing_headers
+from api.dialects.headers import timing_headers
 from api.errors import error_body, status_of
 from shared.errors import RedbatchError
 

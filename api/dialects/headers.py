@@ -1,4 +1,4 @@
-"""Time and lane of a request, from its headers and from the fields that go before these. Pure."""
+"""Headers: the time and lane of a request, unless its fields name them; the times of its answer. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from shared.errors import InvalidRequestError
 from shared.keys import INTERACTIVE, LANES
 
 if TYPE_CHECKING:
+    from api.dialects.request import InferenceResult
     from api.settings import RequestLimits
 
 MAX_DIGITS = 10
@@ -46,3 +47,12 @@ def _header_timeout_ms(headers: Mapping[str, str]) -> int | None:
 
 def _default_timeout_ms(num_inputs: int, limits: RequestLimits) -> int:
     return min(MAX_TIMEOUT_MS, limits.timeout_ms + limits.timeout_per_input_ms * num_inputs)
+
+
+def timing_headers(result: InferenceResult) -> dict[str, str]:
+    """Returns the times of a request, in ms, and the size of the batch that it ran in."""
+    return {
+        "x-queue-time": f"{result.queue_ms:.1f}",
+        "x-inference-time": f"{result.inference_ms:.1f}",
+        "x-batch-size": str(result.batch_size),
+    }

@@ -1,4 +1,4 @@
-"""Results as JSON and headers. Numbers are float32 in the shortest decimal form that reads back the same. Pure."""
+"""Vectors as JSON and as .npy. Numbers are float32 in the shortest decimal form that reads back the same. Pure."""
 
 from __future__ import annotations
 
@@ -39,15 +39,6 @@ def encode_failures(parts: Iterable[Reply]) -> list[dict[str, object]]:
     """Returns the inputs that failed: index, code and message of each."""
     failures = (each for each in parts if isinstance(each, Failure))
     return [{"index": each.position, "code": each.code, "message": each.message} for each in failures]
-
-
-def timing_headers(result: InferenceResult) -> dict[str, str]:
-    """Returns the times of a request, in ms, and the size of the batch that it ran in."""
-    return {
-        "x-queue-time": f"{result.queue_ms:.1f}",
-        "x-inference-time": f"{result.inference_ms:.1f}",
-        "x-batch-size": str(result.batch_size),
-    }
 
 
 def npy_header(n: int, dim: int) -> bytes:

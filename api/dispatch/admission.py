@@ -9,8 +9,8 @@ from typing import NamedTuple
 from shared.errors import NoWorkerError, OverloadedError, RateLimitedError, RedbatchError, RedisUnreachableError
 from shared.messages import MAX_TOKENS
 
-MIN_RETRY_S = 1.0
-MAX_RETRY_S = 30.0
+MIN_RETRY_AFTER_S = 1.0
+MAX_RETRY_AFTER_S = 30.0
 QUEUE_TIME_SHARE = 0.8
 """Share of a request's time budget that the estimated time in the queue may take; the rest covers estimation errors."""
 
@@ -61,9 +61,8 @@ def admit(cluster: ClusterState, grace: Grace, budget_s: float, jitter: float) -
     if cluster.redis_down_s > min(grace.redis_s, budget_s):
         return redis_unreachable_error(cluster.redis_down_s, jitter)
     if cluster.worker_unseen_s is None:
-        return NoWorkerError(
-            "No worker serves this queue yet: start one, then try again.", retry_after_s=_retry_s(MIN_RETRY_S, jitter)
-        )
+        retry_after_s = _retry_s(MIN_RETRY_AFTER_S, jitter)
+        return NoWorkerError("No worker serves this queue yet: start one, then try again.", retry_after_s=retry_after_s)
     if cluster.worker_unseen_s > grace.worker_s:
         return NoWorkerError(
             f"No worker has lived for {cluster.worker_unseen_s:.0f} s: start one, then try again.",
@@ -72,7 +71,7 @@ def admit(cluster: ClusterState, grace: Grace, budget_s: float, jitter: float) -
     if cluster.memory_ratio > grace.memory_ratio:
         return OverloadedError(
             f"Redis uses {cluster.memory_ratio:.0%} of its memory: try again soon, or give Redis more memory.",
-            retry_after_s=_retry_s(MIN_RETRY_S, jitter),
+            retry_after_s=_retry_s(MIN_RETRY_AFTER_S, jitter),
         )
     return None
 
@@ -119,9 +118,9 @@ def retry_after_s(tokens: int, tokens_per_s: float, jitter: float) -> float:
         tokens_per_s: throughput of the fleet in that lane; 0 if unknown.
         jitter: the client's place in the jitter, from 0 to 1.
     """
-    drain_s = tokens / tokens_per_s if tokens_per_s > 0 else MIN_RETRY_S
+    drain_s = tokens / tokens_per_s if tokens_per_s > 0 else MIN_RETRY_AFTER_S
     return _retry_s(drain_s, jitter)
 
 
 def _retry_s(seconds: float, jitter: float) -> float:
-    return min(MAX_RETRY_S, max(MIN_RETRY_S, seconds)) * (1 + JITTER * jitter)
+    return min(MAX_RETRY_AFTER_S, max(MIN_RETRY_AFTER_S, seconds)) * (1 + JITTER * jitter)

@@ -65,8 +65,8 @@ class Dispatcher:
             self.gateway,
             QueueBound(self._limits.max_inputs, self._limits.max_tokens),
             SubmitCallbacks(
-                submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
-                epoch=self.monitor.observe_epoch,
+                on_submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
+                on_epoch=self.monitor.observe_epoch,
                 full=self.monitor.full,
                 slow=self.monitor.slow,
                 max_tokens=self.monitor.max_tokens,

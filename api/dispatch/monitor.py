@@ -42,10 +42,10 @@ UNREACHABLE_AFTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class MonitorCallbacks:
-    """Callbacks: `loss` when the epoch changes (Redis may have lost its data), `fleet` after each poll."""
+    """Callbacks: `on_loss` when the epoch changes (Redis may have lost its data), `on_fleet` after each poll."""
 
-    loss: Callable[[], Awaitable[None]]
-    fleet: Callable[[], None]
+    on_loss: Callable[[], Awaitable[None]]
+    on_fleet: Callable[[], None]
 
 
 class Monitor:
@@ -82,7 +82,7 @@ class Monitor:
         """Polls until cancelled."""
         while True:
             await self.poll()
-            self._callbacks.fleet()
+            self._callbacks.on_fleet()
             if self._data_lost.is_set():
                 await self._handle_loss()
             await wait_for_event(self._data_lost, POLL_INTERVAL_S if self._down_since is None else PROBE_INTERVAL_S)
@@ -149,7 +149,7 @@ class Monitor:
             log.warning("the queue's data was lost or its group recreated: reconciling all requests")
         self._data_lost.clear()  # before the callback: the data may be lost again while that runs
         try:
-            await self._callbacks.loss()
+            await self._callbacks.on_loss()
         except RedisUnreachableError:
             self._data_lost.set()
             await asyncio.sleep(POLL_INTERVAL_S / 4)

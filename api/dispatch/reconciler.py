@@ -21,8 +21,8 @@ from shared.producer import OutstandingRequest
 log = structlog.get_logger()
 
 CHUNK_REQUESTS = 64
-FIRST_RETRY_S = 0.01
-MAX_RETRY_S = 0.5
+RETRY_MIN_S = 0.01
+RETRY_MAX_S = 0.5
 
 
 class Reconciler:
@@ -62,7 +62,7 @@ class Reconciler:
         collected them, or reconciled: these connections are killed first.
         """
         connections = [*broken, self._connection]
-        backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
+        backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
             await backoff.wait()  # always: the caller uses its connection again right after this call
             with suppress(RedisUnreachableError):

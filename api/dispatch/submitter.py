@@ -32,8 +32,8 @@ MAX_REQUESTS = 256
 MAX_BYTES = 4 * 2**20
 """Bounds of one script call: number of requests, and bytes of their bodies."""
 
-FIRST_RETRY_S = 0.02
-MAX_RETRY_S = 0.5
+RETRY_MIN_S = 0.02
+RETRY_MAX_S = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -63,15 +63,15 @@ class PendingSubmit:
 
 @dataclass(frozen=True, slots=True)
 class SubmitCallbacks:
-    """Callbacks: `submitted` for each request in the stream, `epoch` with the queue's epoch after each submit.
+    """Callbacks: `on_submitted` for each request in the stream, `on_epoch` with the queue's epoch after each submit.
 
     `full` and `slow` build the error for a request that its lane rejected: `full` takes the lane, `slow` the lane and
     the tokens above the limit. For a given time budget (s), `max_tokens` returns the lane's token limit, and `limits`
     the limits of a tenant.
     """
 
-    submitted: Callable[[InFlight], None]
-    epoch: Callable[[bytes], None]
+    on_submitted: Callable[[InFlight], None]
+    on_epoch: Callable[[bytes], None]
     full: Callable[[int], RedbatchError]
     slow: Callable[[int, int], RedbatchError]
     max_tokens: Callable[[int, float], int]
@@ -126,7 +126,7 @@ class Submitter:
     async def run(self) -> None:
         """Submits and cancels until cancelled."""
         while True:
-            backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
+            backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
             # Submits and cancels alternate: under load there are always new requests, and cancels would never run.
             while self._pending or self._refs_to_cancel or self._waiters_to_wake:
                 await self._submit(self._next_batch())
@@ -161,13 +161,13 @@ class Submitter:
             for pending in batch:
                 pending.request.fail(InternalError(f"Redis refused the request ({type(error).__name__})."))
             return
-        self._callbacks.epoch(reply.epoch)
+        self._callbacks.on_epoch(reply.epoch)
         for pending, outcome in zip(batch, reply.outcomes, strict=True):
             self._apply_outcome(pending, outcome)
 
     async def _retry_submit(self, batch: Sequence[PendingSubmit]) -> SubmitReply:
         """Repeats one submit until Redis has answered. Redis adds no entry whose deadline has passed by then."""
-        backoff = Backoff(FIRST_RETRY_S, MAX_RETRY_S)
+        backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
             now = asyncio.get_running_loop().time()
             submissions = [self._submission(pending, now) for pending in batch]
@@ -220,7 +220,7 @@ class Submitter:
         if request.done:  # it was answered, its client left, or its deadline passed during the submit
             self.cancel(outcome.refs)
         else:
-            self._callbacks.submitted(request)
+            self._callbacks.on_submitted(request)
 
     def _refusal(self, pending: PendingSubmit, outcome: SubmitOutcome) -> RedbatchError:
         if outcome.status == "full":

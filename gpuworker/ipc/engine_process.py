@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import cast
 
 import structlog
 
@@ -19,6 +18,7 @@ from gpuworker import metrics
 from gpuworker.gpu.sharing import Grant
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
+from gpuworker.ipc.frame_protocol import FrameProtocol
 from gpuworker.ipc.messages import (
     LoadFailed,
     Message,
@@ -96,7 +96,7 @@ class EngineProcess:
         self._on_death = on_death
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._protocol: _FrameProtocol | None = None
+        self._protocol: FrameProtocol | None = None
         self._shared_memory: SharedMemoryWriter | None = None
         self._lease_end = 0.0
         self._was_ready = False
@@ -172,7 +172,7 @@ class EngineProcess:
         sock = await self._fork()
         sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        protocol = self._protocol = _FrameProtocol(self._handle, loop.create_future())
+        protocol = self._protocol = FrameProtocol(self._handle, loop.create_future())
         await loop.create_connection(lambda: protocol, sock=sock)
         protocol.write(framing.encode(StartEngine(grant.device, grant.lock)))
         reporting = asyncio.create_task(self._log_loading())
@@ -255,43 +255,3 @@ def _create_shared_memory() -> SharedMemoryWriter | None:
     except OSError as error:
         log.debug("no shared memory", reason=str(error))
         return None
-
-
-class _FrameProtocol(asyncio.Protocol):
-    """The worker's end of the socket: each frame is handled when it arrives, without a task in between.
-
-    Attributes:
-        ended: done when the engine is gone; holds the error if a frame could not be handled.
-    """
-
-    def __init__(self, handle: Callable[[Message, bytes], None], ended: asyncio.Future[None]) -> None:
-        self._handle = handle
-        self._reader = framing.FrameReader()
-        self._transport: asyncio.Transport | None = None
-        self.ended = ended
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._reader.feed(data):
-                self._handle(*frame)
-        except Exception as error:  # noqa: BLE001 - the task that waits for the end raises it
-            if not self.ended.done():
-                self.ended.set_exception(error)
-            self.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the end of a killed engine is an end like any other
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def write(self, data: bytes) -> None:
-        """Writes soon. Drops data for an engine that has died, whose end may not have been read yet."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Closes the socket."""
-        if self._transport is not None:
-            self._transport.close()

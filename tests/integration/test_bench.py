@@ -69,18 +69,18 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
     """Yields private processes on the test's queue."""
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
         yield GatewayCluster(processes, redis_url, queue_name)
 
 
 @pytest_asyncio.fixture
-async def gateway(house: GatewayCluster) -> GatewayProcess:
+async def gateway(cluster: GatewayCluster) -> GatewayProcess:
     """Returns a gateway with a null worker."""
-    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker())
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker", timeout_s=READY_S)
     return gateway
 
@@ -112,9 +112,9 @@ async def test_an_open_loop_sends_at_its_rate(bench: Bench, gateway: GatewayProc
     assert again["measured"]["requests"] == measured["requests"]
 
 
-async def test_refusals_are_counted_by_code(bench: Bench, house: GatewayCluster) -> None:
+async def test_refusals_are_counted_by_code(bench: Bench, cluster: GatewayCluster) -> None:
     """Without a worker, a gateway refuses all requests: the run continues to its end, and reports no good answer."""
-    gateway = await house.start_gateway()
+    gateway = await cluster.start_gateway()
     measured = (await bench.run(gateway.url, "--clients", "2", "--requests", "30", code=1))["measured"]
     assert (measured["ok"], measured["errors"], measured["requests_per_s"]) == (0, {"no_worker": 30}, 0)
     assert measured["latency_ms"]["p50"] is None

@@ -27,11 +27,11 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
     """Gateways and workers of this test, on the queue of this test."""
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
         yield GatewayCluster(processes, redis_url, queue_name)
 
 
@@ -56,9 +56,9 @@ def check_rows(vectors: np.ndarray, texts: Sequence[str | None]) -> None:
             assert row.astype("<f4").tobytes() == null_vector(text)
 
 
-async def test_a_file_of_lines(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_a_file_of_lines(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Rows keep their order over several jobs; an invalid line is an empty row and is listed in the errors."""
-    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker())
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     texts: list[str | None] = [f"text {i} \u00e9" for i in range(1_000)]
     lines = [json.dumps(text if i % 2 else {"text": text, "id": i}) for i, text in enumerate(texts)]
     for at, line in (
@@ -86,9 +86,9 @@ async def test_a_file_of_lines(house: GatewayCluster, tmp_path: Path) -> None:
     ]
 
 
-async def test_every_format_is_read_and_written(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_every_format_is_read_and_written(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Text, CSV and Parquet files are read; JSON lines and Parquet files are written."""
-    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker())
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker())
     texts = [f"text, {i}\t\u4e16" for i in range(50)]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
     with (tmp_path / "b.csv").open("w", newline="") as file:
@@ -111,9 +111,9 @@ async def test_every_format_is_read_and_written(house: GatewayCluster, tmp_path:
     assert table["error"].to_pylist() == [*[None] * 49, "not a text"]
 
 
-async def test_a_killed_run_is_resumed(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_a_killed_run_is_resumed(cluster: GatewayCluster, tmp_path: Path) -> None:
     """After a kill, finished slices are not requested again, and jobs in flight are found again."""
-    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker("simulated:base_ms=0,item_ms=2"))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("simulated:base_ms=0,item_ms=2"))
     texts = [f"text {i}" for i in range(1_500)]
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(texts))
@@ -131,14 +131,14 @@ async def test_a_killed_run_is_resumed(house: GatewayCluster, tmp_path: Path) ->
     check_rows(np.load(out), texts)
     assert not parts.exists()
     assert len(saved) >= 3
-    with redis.Redis.from_url(house.redis_url, protocol=2) as client:
-        assert client.zcard(house.keys.all_jobs) == 15
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+        assert client.zcard(cluster.keys.all_jobs) == 15
 
 
-async def test_an_expired_job_is_a_failure(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_an_expired_job_is_a_failure(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Texts of an expired job that never ran are listed in the errors, and their rows are empty."""
     gateway, _ = await asyncio.gather(
-        house.start_gateway(job_timeout_s=2), house.start_worker("simulated:base_ms=0,item_ms=20", max_batch_size=8)
+        cluster.start_gateway(job_timeout_s=2), cluster.start_worker("simulated:base_ms=0,item_ms=20", max_batch_size=8)
     )
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(f"text {i}" for i in range(600)))
@@ -150,9 +150,9 @@ async def test_an_expired_job_is_a_failure(house: GatewayCluster, tmp_path: Path
     assert [each["line"] - 1 for each in faults] == list(missing)
 
 
-async def test_a_gateway_that_restarts_is_retried(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_a_gateway_that_restarts_is_retried(cluster: GatewayCluster, tmp_path: Path) -> None:
     """While the gateway is down, requests are retried until it answers."""
-    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker("simulated:base_ms=0,item_ms=2"))
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("simulated:base_ms=0,item_ms=2"))
     texts = [f"text {i}" for i in range(1_000)]
     source, out = tmp_path / "texts.txt", tmp_path / "vectors.npy"
     source.write_text("\n".join(texts))
@@ -160,7 +160,7 @@ async def test_a_gateway_that_restarts_is_retried(house: GatewayCluster, tmp_pat
     await asyncio.sleep(1.5)
     gateway.program.kill()
     await asyncio.sleep(0.5)
-    await house.start_gateway(port=gateway.port)
+    await cluster.start_gateway(port=gateway.port)
     done = await running
     assert done.returncode == 0, done.stderr
     check_rows(np.load(out), texts)

@@ -30,11 +30,11 @@ EXAMPLE = Path(__file__).parents[2] / "docs/examples/consume_results.py"
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     redis_url: str, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
     """Gateways and workers of this test, on the queue of this test."""
-    async with Processes(tmp_path_factory.mktemp("house")) as processes:
+    async with Processes(tmp_path_factory.mktemp("cluster")) as processes:
         yield GatewayCluster(processes, redis_url, queue_name)
 
 
@@ -50,41 +50,41 @@ def status(gateway: GatewayProcess, job: str) -> str:
     return str(plain_http.get(f"{gateway.url}/jobs/{job}?wait=1").json()["status"])
 
 
-async def command(house: GatewayCluster, *words: str) -> Result:
+async def command(cluster: GatewayCluster, *words: str) -> Result:
     """Runs `redbatch jobs` in a thread, because the command runs an event loop."""
-    target = ["--redis-url", as_user(house.redis_url, "admin"), "--queue", house.queue]
+    target = ["--redis-url", as_user(cluster.redis_url, "admin"), "--queue", cluster.queue]
     return await asyncio.to_thread(CliRunner().invoke, app, ["jobs", *words, *target])
 
 
-async def list_jobs(house: GatewayCluster) -> list[dict[str, Any]]:
+async def list_jobs(cluster: GatewayCluster) -> list[dict[str, Any]]:
     """Returns the jobs that `list --json` prints."""
-    return [json.loads(line) for line in (await command(house, "list", "--json")).stdout.splitlines()]
+    return [json.loads(line) for line in (await command(cluster, "list", "--json")).stdout.splitlines()]
 
 
-async def test_jobs_are_listed_shown_cancelled_and_written(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_jobs_are_listed_shown_cancelled_and_written(cluster: GatewayCluster, tmp_path: Path) -> None:
     """Jobs are listed, shown and cancelled, and their results are written; impossible requests end with exit code 1."""
-    gateway = await house.start_gateway()
-    assert "0 jobs" in (await command(house, "list")).stdout
+    gateway = await cluster.start_gateway()
+    assert "0 jobs" in (await command(cluster, "list")).stdout
     first, second = create_job(gateway, ["a", "", "b"]), create_job(gateway, ["c"] * 40)
-    assert [(each["id"], each["status"], each["n"]) for each in await list_jobs(house)] == [
+    assert [(each["id"], each["status"], each["n"]) for each in await list_jobs(cluster)] == [
         (second, "queued", 40),
         (first, "queued", 3),
     ]
-    assert (await command(house, "results", first, "-o", str(tmp_path / "v.npy"))).exit_code == 1
-    assert "cancelled, 0 of 40" in (await command(house, "cancel", second)).stdout
-    assert (await command(house, "cancel", second)).exit_code == 1
-    assert (await command(house, "show", f"{house.queue}.{'0' * 32}")).exit_code == 1
-    await house.start_worker()
+    assert (await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))).exit_code == 1
+    assert "cancelled, 0 of 40" in (await command(cluster, "cancel", second)).stdout
+    assert (await command(cluster, "cancel", second)).exit_code == 1
+    assert (await command(cluster, "show", f"{cluster.queue}.{'0' * 32}")).exit_code == 1
+    await cluster.start_worker()
     await wait_until(lambda: status(gateway, first) == "done", "the job is done")
-    table = (await command(house, "list")).stdout
+    table = (await command(cluster, "list")).stdout
     assert "2 jobs" in table
     assert first.rpartition(".")[2] in table.replace("\n", "")  # the queue of a test has a long name
-    text = (await command(house, "show", first)).stdout
+    text = (await command(cluster, "show", first)).stdout
     assert "input 1" in text
     assert "invalid_request: The text is empty." in text
-    record = json.loads((await command(house, "show", first.rpartition(".")[2], "--json")).stdout)
+    record = json.loads((await command(cluster, "show", first.rpartition(".")[2], "--json")).stdout)
     assert (record["done"], record["failed"], record["errors"][0]["index"]) == (2, 1, 1)
-    result = await command(house, "results", first, "-o", str(tmp_path / "v.npy"))
+    result = await command(cluster, "results", first, "-o", str(tmp_path / "v.npy"))
     assert "2 of 3 vectors of 384 numbers" in result.stdout
     vectors = np.load(tmp_path / "v.npy")
     assert [vectors[0].tobytes(), vectors[2].tobytes()] == [null_vector("a"), null_vector("b")]
@@ -92,10 +92,10 @@ async def test_jobs_are_listed_shown_cancelled_and_written(house: GatewayCluster
 
 
 @pytest.mark.leaves_anything
-async def test_the_example_consumer_survives_a_kill(house: GatewayCluster, tmp_path: Path) -> None:
+async def test_the_example_consumer_survives_a_kill(cluster: GatewayCluster, tmp_path: Path) -> None:
     """After any number of kills, there is a complete file for each job that is done."""
-    gateway, _ = await asyncio.gather(house.start_gateway(), house.start_worker("simulated:base_ms=5,item_ms=0"))
-    words = [sys.executable, str(EXAMPLE), "--redis", as_user(house.redis_url, "results"), "--queue", house.queue]
+    gateway, _ = await asyncio.gather(cluster.start_gateway(), cluster.start_worker("simulated:base_ms=5,item_ms=0"))
+    words = [sys.executable, str(EXAMPLE), "--redis", as_user(cluster.redis_url, "results"), "--queue", cluster.queue]
     words += ["--gateway", gateway.url, "--into", str(tmp_path)]
     jobs: dict[str, list[str]] = {}
     consumer = subprocess.Popen(words, stdout=subprocess.DEVNULL)
@@ -116,5 +116,5 @@ async def test_the_example_consumer_survives_a_kill(house: GatewayCluster, tmp_p
         consumer.wait()
     for job, texts in jobs.items():
         assert [row.tobytes() for row in np.load(tmp_path / f"{job}.npy")] == list(map(null_vector, texts))
-    with redis.Redis.from_url(house.redis_url, protocol=2) as client:
-        assert client.xpending(house.keys.results, "downstream")["pending"] <= 10
+    with redis.Redis.from_url(cluster.redis_url, protocol=2) as client:
+        assert client.xpending(cluster.keys.results, "downstream")["pending"] <= 10

@@ -384,10 +384,10 @@ async def test_passwords_change_without_an_interruption(
         first = create_secrets()
         load_acl(server, first, as_user(server.url, "admin"))
         async with Processes(tmp_path) as processes:
-            house = GatewayCluster(processes, server.url, queue_name)
+            cluster = GatewayCluster(processes, server.url, queue_name)
             urls = [url_at(server, first[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
             gateway, _ = await asyncio.gather(
-                house.start_gateway(redis_url=urls[0]), house.start_worker(redis_url=urls[1])
+                cluster.start_gateway(redis_url=urls[0]), cluster.start_worker(redis_url=urls[1])
             )
             await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
             async with continuous_requests(gateway):
@@ -399,7 +399,7 @@ async def test_passwords_change_without_an_interruption(
             ] * 8
             urls = [url_at(server, second[f"{name}-redis"]["url"]) for name in ("gateway", "worker")]
             later, _ = await asyncio.gather(
-                house.start_gateway(redis_url=urls[0]), house.start_worker(redis_url=urls[1])
+                cluster.start_gateway(redis_url=urls[0]), cluster.start_worker(redis_url=urls[1])
             )
             await wait_until(lambda: later.missing() == [], "the new gateway sees a worker")
             async with continuous_requests(later):

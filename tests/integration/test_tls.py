@@ -87,20 +87,20 @@ def tls_redis(tmp_path: Path) -> Iterator[TlsRedis]:
 
 
 @pytest_asyncio.fixture
-async def house(
+async def cluster(
     tls_redis: TlsRedis, queue_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[GatewayCluster]:
     """Gateways and workers of this test, on a queue in that Redis."""
     async with Processes(tmp_path_factory.mktemp("tls_redis")) as processes:
-        house = GatewayCluster(processes, tls_redis.server.url, queue_name)
-        yield house
-    house.check_leaks()
+        cluster = GatewayCluster(processes, tls_redis.server.url, queue_name)
+        yield cluster
+    cluster.check_leaks()
 
 
-async def start_gateway_and_worker(house: GatewayCluster, tls_redis: TlsRedis) -> tuple[GatewayProcess, Program]:
+async def start_gateway_and_worker(cluster: GatewayCluster, tls_redis: TlsRedis) -> tuple[GatewayProcess, Program]:
     """Starts a gateway and a worker, and waits until the gateway sees the worker."""
     gateway, worker = await asyncio.gather(
-        house.start_gateway(**tls_redis.settings()), house.start_worker(**tls_redis.settings())
+        cluster.start_gateway(**tls_redis.settings()), cluster.start_worker(**tls_redis.settings())
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     return gateway, worker
@@ -126,39 +126,39 @@ def cut_all(tls_redis: TlsRedis) -> None:
             observer.execute_command("CLIENT", "KILL", "ID", row["id"])
 
 
-async def test_all_connections_use_tls(tls_redis: TlsRedis, house: GatewayCluster) -> None:
+async def test_all_connections_use_tls(tls_redis: TlsRedis, cluster: GatewayCluster) -> None:
     """A request is answered, and every connection of gateway and worker uses the TLS port."""
-    gateway, _ = await start_gateway_and_worker(house, tls_redis)
+    gateway, _ = await start_gateway_and_worker(cluster, tls_redis)
     assert serves(gateway, "hello")
     rows = connections(tls_redis)
     assert {row["name"].split(":")[0] for row in rows} == {"gateway", "worker"}
     assert {row["laddr"].rsplit(":", 1)[1] for row in rows} == {str(tls_redis.port)}
 
 
-async def test_broken_connections_are_replaced(tls_redis: TlsRedis, house: GatewayCluster) -> None:
+async def test_broken_connections_are_replaced(tls_redis: TlsRedis, cluster: GatewayCluster) -> None:
     """After all connections break during a request, they are replaced and the request gets its vector."""
     gateway, _ = await asyncio.gather(
-        house.start_gateway(**tls_redis.settings()),
-        house.start_worker("simulated:base_ms=500,item_ms=0", **tls_redis.settings()),
+        cluster.start_gateway(**tls_redis.settings()),
+        cluster.start_worker("simulated:base_ms=500,item_ms=0", **tls_redis.settings()),
     )
     await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
     request = asyncio.create_task(asyncio.to_thread(serves, gateway, "in flight"))
-    await wait_until(lambda: _claimed(tls_redis, house), "the worker has claimed the request")
+    await wait_until(lambda: _claimed(tls_redis, cluster), "the worker has claimed the request")
     before = {row["id"] for row in connections(tls_redis)}
     cut_all(tls_redis)
     assert await request
     assert not before & {row["id"] for row in connections(tls_redis)}
 
 
-def _claimed(tls_redis: TlsRedis, house: GatewayCluster) -> bool:
+def _claimed(tls_redis: TlsRedis, cluster: GatewayCluster) -> bool:
     with redis.Redis.from_url(tls_redis.server.url, protocol=2) as observer:
-        summary: Any = observer.xpending(house.keys.lanes[0], "workers")
+        summary: Any = observer.xpending(cluster.keys.lanes[0], "workers")
         return int(summary["pending"]) == 1
 
 
-async def test_new_certificates_need_no_restart(tls_redis: TlsRedis, house: GatewayCluster) -> None:
+async def test_new_certificates_need_no_restart(tls_redis: TlsRedis, cluster: GatewayCluster) -> None:
     """New connections read the files again, so certificates of another authority need no restart."""
-    gateway, _ = await start_gateway_and_worker(house, tls_redis)
+    gateway, _ = await start_gateway_and_worker(cluster, tls_redis)
     write_certificates(trustme.CA(), tls_redis.folder)
     options: list[str] = []
     with redis.Redis.from_url(tls_redis.server.url, protocol=2) as observer:
@@ -218,12 +218,12 @@ def test_a_client_without_a_certificate_is_refused(run_queue: RunQueue) -> None:
 
 
 async def test_a_gateway_logs_an_untrusted_certificate(
-    tls_redis: TlsRedis, house: GatewayCluster, tmp_path: Path
+    tls_redis: TlsRedis, cluster: GatewayCluster, tmp_path: Path
 ) -> None:
     """A gateway logs why the connection is not trusted, and connects once the file is correct."""
     valid_ca = (tls_redis.folder / "ca.pem").read_bytes()
     (tmp_path / "mine.pem").write_bytes(trustme.CA().cert_pem.bytes())
-    gateway = await house.start_gateway(**tls_redis.settings(redis_tls_ca=tmp_path / "mine.pem"))
+    gateway = await cluster.start_gateway(**tls_redis.settings(redis_tls_ca=tmp_path / "mine.pem"))
     await wait_until(lambda: bool(gateway.program.log_records("Redis is out of reach")), "the log has the error")
     assert "not trusted" in log_lines(gateway.program)[-1]["reason"]
     (tmp_path / "mine.pem").write_bytes(valid_ca)

@@ -3,7 +3,8 @@
 Runs in gateways and workers.
 
 - suppress_errors: an error in tracing costs only the spans.
-- span_exporter: exports spans to a collector.
+- quiet_exporter: exports spans without filling the log when the collector is away.
+- tracer_provider: the destination of spans, a collector.
 - traceparent: the context of a span as text.
 """
 
@@ -50,7 +51,7 @@ def start_tracing(tracing: str, process: str) -> Tracing | None:
     if tracing == "off":
         return None
     try:
-        from shared.process.tracing.span_exporter import create_provider  # noqa: PLC0415 - it imports OpenTelemetry, an extra
+        from shared.process.tracing.tracer_provider import create_provider  # noqa: PLC0415 - it imports OpenTelemetry, an extra
     except ModuleNotFoundError as error:
         print_error(MISSING.format(error.name))
         raise SystemExit(EXIT_CONFIGURATION) from None

@@ -95,7 +95,7 @@ async def test_an_empty_lane_gives_nothing(worker: Worker) -> None:
 async def test_a_wait_ends_with_the_first_entry(gateway: Gateway, worker: Worker, raw: redis.asyncio.Redis) -> None:
     """A worker that waits on an empty lane gets the next entry, and owns it."""
     waiting = asyncio.create_task(consumer.await_entry(worker.connection, worker.keys, worker.name))
-    await wait_until(lambda: blocked(raw), "the worker blocks")
+    await wait_until(lambda: has_blocked_read(raw), "the worker blocks")
     (ref,) = await gateway.add(request())
     (entry,) = await waiting
     assert not isinstance(entry, Ref)
@@ -103,7 +103,7 @@ async def test_a_wait_ends_with_the_first_entry(gateway: Gateway, worker: Worker
     assert await worker.commit([entry]) == [True]
 
 
-async def blocked(raw: redis.asyncio.Redis) -> bool:
+async def has_blocked_read(raw: redis.asyncio.Redis) -> bool:
     """Whether any client waits in a blocking read."""
     info = await raw.info("clients")
     return int(info["blocked_clients"]) > 0
@@ -153,7 +153,7 @@ async def test_a_group_lost_under_a_waiting_worker(
     """A worker that waits while the group is destroyed gets GroupMissingError, or waits in vain until its timeout."""
     assert callable(lose)
     waiting = asyncio.create_task(consumer.await_entry(worker.connection, keys, worker.name))
-    await wait_until(lambda: blocked(raw), "the worker blocks")
+    await wait_until(lambda: has_blocked_read(raw), "the worker blocks")
     await lose(raw, keys)
     await gateway.add(request())
     done, _ = await asyncio.wait([waiting], timeout=BLOCK_S + 1)

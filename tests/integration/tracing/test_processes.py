@@ -101,7 +101,7 @@ async def test_with_tracing_the_recorded_modules_are_imported(separate_cluster: 
         "api.tracing",
         "gpuworker.tracing",
         "opentelemetry.sdk.trace",
-        "shared.process.tracing.span_exporter",
+        "shared.process.tracing.tracer_provider",
     } <= names
 
 

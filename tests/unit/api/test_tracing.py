@@ -21,8 +21,8 @@ from shared.errors import DeadlineExceededError, JobsFullError, OverloadedError
 from shared.keys import BULK
 from shared.messages import NewEntry, Timing, Vectors
 from shared.process.tracing import create_tracing
-from shared.process.tracing.span_exporter import create_bare_provider
 from shared.process.tracing.traceparent import parse_span_context
+from shared.process.tracing.tracer_provider import create_bare_provider
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

@@ -21,7 +21,7 @@ from gpuworker.tracing import MAX_LINKS, MAX_TOKENIZATIONS, Spans
 from gpuworker.worker import Worker
 from shared.messages import Entry, Ref
 from shared.process.tracing import create_tracing
-from shared.process.tracing.span_exporter import create_bare_provider
+from shared.process.tracing.tracer_provider import create_bare_provider
 
 BATCH = "process minilm"
 OPERATION = ("messaging.operation.name", "messaging.operation.type")

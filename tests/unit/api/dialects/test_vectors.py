@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from api.dialects.headers import timing_headers
 from api.dialects.native import Native
 from api.dialects.request import InferenceRequest, InferenceResult
-from api.dialects.vectors import timing_headers
 from shared.messages import Vectors
 
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=True)

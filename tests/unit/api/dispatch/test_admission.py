@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from api.dispatch.admission import (
     JITTER,
-    MAX_RETRY_S,
-    MIN_RETRY_S,
+    MAX_RETRY_AFTER_S,
+    MIN_RETRY_AFTER_S,
     QUEUE_TIME_SHARE,
     ClusterState,
     Grace,
@@ -67,7 +67,7 @@ def test_retries_of_refused_clients_are_spread(down_s: float, jitter: float) -> 
             assert first is last is some
             continue
         assert first.retry_after_s is not None
-        assert MIN_RETRY_S <= first.retry_after_s <= MAX_RETRY_S
+        assert MIN_RETRY_AFTER_S <= first.retry_after_s <= MAX_RETRY_AFTER_S
         assert last.retry_after_s == pytest.approx((1 + JITTER) * first.retry_after_s)
         assert some.retry_after_s == pytest.approx((1 + JITTER * jitter) * first.retry_after_s)
 
@@ -87,12 +87,12 @@ def test_a_refusal_says_for_how_long_the_part_has_been_missing() -> None:
 @pytest.mark.parametrize(
     ("tokens", "rate", "jitter", "expected"),
     [
-        (0, 0.0, 0.0, MIN_RETRY_S),
-        (10**6, 0.0, 0.0, MIN_RETRY_S),
-        (100, 1_000.0, 0.0, MIN_RETRY_S),
+        (0, 0.0, 0.0, MIN_RETRY_AFTER_S),
+        (10**6, 0.0, 0.0, MIN_RETRY_AFTER_S),
+        (100, 1_000.0, 0.0, MIN_RETRY_AFTER_S),
         (7_000, 1_000.0, 0.0, 7.0),
         (7_000, 1_000.0, 1.0, 7.0 * (1 + JITTER)),
-        (10**9, 1.0, 0.0, MAX_RETRY_S),
+        (10**9, 1.0, 0.0, MAX_RETRY_AFTER_S),
     ],
 )
 def test_the_excess_is_processed_before_a_refused_request_is_retried(
@@ -106,7 +106,7 @@ def test_the_excess_is_processed_before_a_refused_request_is_retried(
 def test_the_wait_stays_within_its_bounds(tokens: int, rate: float, jitter: float) -> None:
     """No measured rate makes a client retry at once or after more than the maximum with its jitter."""
     wait = retry_after_s(tokens, rate, jitter)
-    assert MIN_RETRY_S <= wait <= MAX_RETRY_S * (1 + JITTER)
+    assert MIN_RETRY_AFTER_S <= wait <= MAX_RETRY_AFTER_S * (1 + JITTER)
 
 
 @pytest.mark.parametrize(

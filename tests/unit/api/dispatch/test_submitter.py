@@ -61,8 +61,8 @@ class SlowRedis:
 def make_callbacks(submitted: Callable[[InFlight], None] = lambda _: None) -> SubmitCallbacks:
     """Returns callbacks that set no limits."""
     return SubmitCallbacks(
-        submitted=submitted,
-        epoch=lambda _: None,
+        on_submitted=submitted,
+        on_epoch=lambda _: None,
         full=lambda _: InternalError(""),
         slow=lambda _lane, _tokens: InternalError(""),
         max_tokens=lambda _lane, _budget_s: MAX_TOKENS,

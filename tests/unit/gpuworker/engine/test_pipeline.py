@@ -43,7 +43,7 @@ async def busy(harness: PipelineHarness) -> None:
     await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
 
 
-async def answered(harness: PipelineHarness, number: int) -> None:
+async def wait_until_answered(harness: PipelineHarness, number: int) -> None:
     """Waits until this number of entries is answered, and checks that none was answered twice."""
     await wait_until(
         lambda: len(harness.answered_keys) >= number, f"{number} entries are answered, of {harness.answered_keys}"
@@ -56,7 +56,7 @@ async def test_an_entry_of_many_inputs_is_answered_whole_and_in_order(create_har
     harness = create_harness(Limits(max_size=3, max_tokens=1_000))
     texts = [("x" * (17 * i % 23 + 1)) + str(i) for i in range(20)]
     harness.add(entry_task("long", *texts), entry_task("short", "a"))
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert harness.failures == {}
     assert all(has_right_vectors(each) for each in harness.completed.values())
     assert len(harness.backend.batches) >= 7
@@ -69,7 +69,7 @@ async def test_inputs_of_many_entries_share_a_batch(create_harness: CreateHarnes
     await busy(harness)
     harness.add(*(entry_task(f"e{i}") for i in range(5)))
     harness.backend.may_run.set()
-    await answered(harness, 6)
+    await wait_until_answered(harness, 6)
     assert [len(batch) for batch in harness.backend.batches] == [1, 5]
     assert [each.size for each in harness.results] == [1, 5]
     assert all(has_right_vectors(each) for each in harness.completed.values())
@@ -82,7 +82,7 @@ async def test_an_error_in_a_batch_fails_its_cause_alone(create_harness: CreateH
     await busy(harness)
     harness.add(*(entry_task(f"e{i}", f"{i} {fault}" if i in (2, 5) else f"{i} text") for i in range(8)))
     harness.backend.may_run.set()
-    await answered(harness, 9)
+    await wait_until_answered(harness, 9)
     assert harness.failures == {"e2": "input_failed", "e5": "input_failed"}
     assert all(has_right_vectors(each) for each in harness.completed.values())
 
@@ -93,7 +93,7 @@ async def test_a_batch_with_too_few_vectors_fails(create_harness: CreateHarness)
     await busy(harness)
     harness.add(entry_task("a", "one"), entry_task("b", "!less"), entry_task("c", "two"))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert harness.failures == {"b": "input_failed"}
     assert all(has_right_vectors(each) for each in harness.completed.values())
 
@@ -102,7 +102,7 @@ async def test_one_bad_input_fails_its_whole_entry(create_harness: CreateHarness
     """An entry has one answer, and its other inputs do not run in vain."""
     harness = create_harness(Limits(max_size=2, max_tokens=1_000))
     harness.add(entry_task("a", "!run", "22222", "333333", "4444444"), entry_task("b", "55555555"))
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert harness.failures == {"a": "input_failed"}
     assert has_right_vectors(harness.completed["b"])
 
@@ -111,7 +111,7 @@ async def test_a_text_that_cannot_be_tokenized_fails_its_entry_alone(create_harn
     """The other entries of the same tokenizer call run."""
     harness = create_harness()
     harness.add(entry_task("a", "one"), entry_task("b", "two", "!token"), entry_task("c", "three"))
-    await answered(harness, 3)
+    await wait_until_answered(harness, 3)
     assert harness.failures == {"b": "input_failed"}
     assert all(has_right_vectors(each) for each in harness.completed.values())
 
@@ -120,7 +120,7 @@ async def test_the_text_of_an_error_is_not_reported(create_harness: CreateHarnes
     """A model's message may quote its input: the failure has only the class of the error."""
     harness = create_harness()
     harness.add(entry_task("a", "!run secret"))
-    await answered(harness, 1)
+    await wait_until_answered(harness, 1)
     messages = [failure.message for result in harness.results for failure in result.failures]
     assert messages == ["The model failed on this input (RuntimeError)."]
 
@@ -133,7 +133,7 @@ async def test_an_expired_entry_is_answered_and_never_run(create_harness: Create
     until = time.monotonic() + 0.05
     await wait_until(lambda: time.monotonic() > until, "the deadline has passed")
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert harness.failures == {"late": "deadline_exceeded", "dead": "deadline_exceeded"}
     assert harness.backend.batches == [["first"], ["good"]]
 
@@ -146,7 +146,7 @@ async def test_an_entry_that_expires_beside_a_full_batch_is_answered_too(create_
     await wait_until(lambda: harness.failures == {"dead": "deadline_exceeded"}, "the expired entry is answered")
     assert harness.backend.batches == [["first"]]
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
 
 
 async def test_a_ready_batch_runs_without_late_entries(create_harness: CreateHarness) -> None:
@@ -158,7 +158,7 @@ async def test_a_ready_batch_runs_without_late_entries(create_harness: CreateHar
     until = time.monotonic() + 0.1
     await wait_until(lambda: time.monotonic() > until, "the deadline has passed")
     harness.backend.may_run.set()
-    await answered(harness, 3)
+    await wait_until_answered(harness, 3)
     assert harness.failures == {"late": "deadline_exceeded"}
     assert harness.backend.batches == [["first"], ["good"]]
 
@@ -171,7 +171,7 @@ async def test_a_dropped_entry_is_not_run(create_harness: CreateHarness) -> None
     await wait_until(lambda: len(harness.backend.collated) == 2, "a batch is ready")
     harness.pipeline.drop(["aa", "ccc", "eeee", "unknown"])
     harness.backend.may_run.set()
-    await answered(harness, 3)
+    await wait_until_answered(harness, 3)
     assert set(harness.completed) == {"first", "bb", "ddd"}
     assert sorted(text for batch in harness.backend.batches for text in batch) == ["bb", "ddd", "first"]
 
@@ -183,7 +183,7 @@ async def test_a_dropped_entry_may_be_added_again(create_harness: CreateHarness)
     harness.pipeline.drop(["first"])
     harness.add(entry_task("first", "again"), entry_task("other", "more"))
     harness.backend.may_run.set()
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert harness.completed["first"].inputs == ("again",)
     assert all(has_right_vectors(each) for each in harness.completed.values())
 
@@ -211,7 +211,7 @@ async def test_a_drain_returns_entries_that_have_not_started_and_finishes_the_re
     harness.add(entry_task("a"), entry_task("b"), entry_task("c"))
     assert sorted(harness.pipeline.drain()) == ["a", "b", "c"]
     harness.backend.may_run.set()
-    await answered(harness, 1)
+    await wait_until_answered(harness, 1)
     assert has_right_vectors(harness.completed["half"])
     assert {text for batch in harness.backend.batches for text in batch} == {"11", "22", "333", "444"}
 
@@ -224,7 +224,7 @@ async def test_the_start_of_an_entry_is_reported_before_each_run(create_harness:
     harness.add(entry_task("next"))
     assert harness.started == ["half"]
     harness.backend.may_run.set()
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert harness.started == ["half", "half", "next"]
     assert [result.paused_keys for result in harness.results if result.size] == [["half"], []]
 
@@ -237,7 +237,7 @@ async def test_a_full_batch_is_ready_while_another_runs(create_harness: CreateHa
     await wait_until(lambda: len(harness.backend.collated) == 2, "a batch is ready")
     assert harness.backend.batches == [["first"]]
     harness.backend.may_run.set()
-    await answered(harness, 7)
+    await wait_until_answered(harness, 7)
     assert len(harness.backend.collated) == len(harness.backend.batches) == 4
 
 
@@ -249,7 +249,7 @@ async def test_bulk_in_a_ready_batch_makes_way_for_later_interactive_inputs(crea
     await wait_until(lambda: len(harness.backend.collated) == 2, "a batch of bulk is ready")
     harness.add(entry_task("now"))
     harness.backend.may_run.set()
-    await answered(harness, 6)
+    await wait_until_answered(harness, 6)
     assert "now" in harness.backend.batches[1]
     assert sorted(key for batch in harness.backend.batches for key in batch) == sorted(harness.answered_keys)
     assert all(has_right_vectors(each) for each in harness.completed.values())
@@ -264,7 +264,7 @@ async def test_a_ready_batch_that_is_the_turn_of_bulk_runs(create_harness: Creat
     )
     harness.add(entry_task("now"))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert harness.backend.batches[:2] == [["first"], ["bulk0"]]
 
 
@@ -275,7 +275,7 @@ async def test_inputs_that_wait_already_are_made_ready_when_a_run_begins(create_
     await wait_until(lambda: len(harness.backend.collated) == 2, "a batch is ready")
     assert len(harness.backend.batches) == 1
     harness.backend.may_run.set()
-    await answered(harness, 1)
+    await wait_until_answered(harness, 1)
 
 
 async def test_a_partial_batch_grows_until_the_device_is_free(create_harness: CreateHarness) -> None:
@@ -286,7 +286,7 @@ async def test_a_partial_batch_grows_until_the_device_is_free(create_harness: Cr
         harness.add(entry_task(f"e{i}"))
     assert harness.backend.collated == [["first"]]
     harness.backend.may_run.set()
-    await answered(harness, 6)
+    await wait_until_answered(harness, 6)
     assert sorted(harness.backend.batches[1]) == [f"e{i}" for i in range(5)]
 
 
@@ -296,7 +296,7 @@ async def test_a_suspect_shares_no_batch(create_harness: CreateHarness) -> None:
     await busy(harness)
     harness.add(entry_task("a"), entry_task("b"), entry_task("suspect", "111", "222", attempts=1))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert harness.backend.batches == [["first"], ["a", "b"], ["111", "222"]]
 
 
@@ -307,13 +307,13 @@ async def test_a_batch_without_memory_is_split_and_later_ones_are_smaller(create
     await busy(harness)
     harness.add(*(entry_task(f"{i:02}") for i in range(24)))
     harness.backend.may_run.set()
-    await answered(harness, 25)
+    await wait_until_answered(harness, 25)
     assert all(has_right_vectors(each) for each in harness.completed.values())
     assert harness.failures == {}
     assert harness.backend.num_frees >= 1
     tried = len(harness.backend.batches)
     harness.add(*(entry_task(f"{i:02}") for i in range(50, 74)))
-    await answered(harness, 49)
+    await wait_until_answered(harness, 49)
     assert all(sum(map(len, batch)) <= harness.backend.max_chars for batch in harness.backend.batches[tried:])
     assert harness.results[-1].max_batch_tokens <= harness.backend.max_chars
 
@@ -325,7 +325,7 @@ async def test_an_input_for_which_there_is_no_memory_fails_alone(create_harness:
     await busy(harness)
     harness.add(entry_task("a"), entry_task("much", "x" * 17), entry_task("b"))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert set(harness.failures) == {"much"}
     assert set(harness.completed) == {"first", "a", "b"}
 
@@ -360,7 +360,7 @@ async def test_suspects_run_last_and_with_nothing_beside_them(create_harness: Cr
         entry_task("once", attempts=1),
     )
     harness.backend.may_run.set()
-    await answered(harness, 8)
+    await wait_until_answered(harness, 8)
     assert (["second"], ["first"]) in harness.backend.concurrent
     assert not any({"one", "two", "once"} & {*mine, *theirs} for mine, theirs in harness.backend.concurrent)
     assert harness.backend.batches[-2:] == [["once"], ["one", "two"]]
@@ -374,7 +374,7 @@ async def test_inputs_that_arrive_while_a_suspect_runs_wait_for_its_end(create_h
     await wait_until(lambda: harness.backend.batches == [["suspect"]], "the suspect runs")
     harness.add(*(entry_task(f"e{i}") for i in range(6)))
     harness.backend.may_run.set()
-    await answered(harness, 7)
+    await wait_until_answered(harness, 7)
     assert not any("suspect" in theirs for _, theirs in harness.backend.concurrent)
     assert harness.backend.exclusive[0] is True
 
@@ -385,7 +385,7 @@ async def test_a_wait_is_from_the_first_input_to_its_end(create_harness: CreateH
     began = time.monotonic()
     harness.add(entry_task("a"))
     harness.add(entry_task("b"))
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert [sorted(batch) for batch in harness.backend.batches] == [["a", "b"]]
     assert 0.3 <= (harness.completed["a"].started_at or 0.0) - began < 1.0
 
@@ -395,7 +395,7 @@ async def test_a_full_batch_ends_the_wait(create_harness: CreateHarness) -> None
     harness = create_harness(Limits(max_size=2, max_tokens=1_000, wait_s=20.0))
     harness.add(entry_task("a"))
     harness.add(entry_task("b"))
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert [sorted(batch) for batch in harness.backend.batches] == [["a", "b"]]
     assert harness.results[0].is_full
 
@@ -406,7 +406,7 @@ async def test_a_result_has_the_size_tokens_and_padding_of_its_batch(create_harn
     await busy(harness)
     harness.add(entry_task("a", "1", "333", "55555"))
     harness.backend.may_run.set()
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     result = harness.results[-1]
     assert (result.size, result.tokens, result.padded_tokens, result.is_full) == (3, 9, 15, False)
     assert result.run_s >= 0
@@ -421,7 +421,7 @@ async def test_two_runners_run_two_batches_at_once(create_harness: CreateHarness
     assert len(harness.backend.batches[1]) == 2
     assert len(harness.backend.collated) == 2, "nothing is made ready"
     harness.backend.may_run.set()
-    await answered(harness, 6)
+    await wait_until_answered(harness, 6)
     assert all(has_right_vectors(each) for each in harness.completed.values())
     assert sorted(text for batch in harness.backend.batches for text in batch) == sorted(harness.completed)
 
@@ -433,10 +433,10 @@ async def test_a_batch_has_the_device_to_itself_when_nothing_else_runs_or_waits(
     harness.add(entry_task("second"))
     await wait_until(lambda: len(harness.backend.batches) == 2, "the second runner runs")
     harness.backend.may_run.set()
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert harness.backend.exclusive == [True, False]
     harness.add(entry_task("many", "1", "2", "3"))
-    await answered(harness, 3)
+    await wait_until_answered(harness, 3)
     assert harness.backend.exclusive[2] is False
 
 
@@ -446,7 +446,7 @@ async def test_identical_texts_are_computed_once(create_harness: CreateHarness) 
     await busy(harness)
     harness.add(entry_task("a", "same", "other", "same"), entry_task("b", "same"), entry_task("c", "more"))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert sorted(harness.backend.batches[1]) == ["more", "other", "same"]
     assert all(has_right_vectors(each) for each in harness.completed.values())
     assert (harness.results[1].size, harness.results[1].inputs) == (3, 5)
@@ -459,7 +459,7 @@ async def test_identical_texts_fail_together(create_harness: CreateHarness) -> N
     await busy(harness)
     harness.add(entry_task("a", "!run"), entry_task("b", "!run"), entry_task("c", "good"))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert harness.failures == {"a": "input_failed", "b": "input_failed"}
 
 
@@ -470,7 +470,7 @@ async def test_of_identical_texts_only_the_expired_one_is_late(create_harness: C
     harness.add(entry_task("dead", "same", timeout_s=-1.0), entry_task("gone", "same"), entry_task("good", "same"))
     harness.pipeline.drop(["gone"])
     harness.backend.may_run.set()
-    await answered(harness, 3)
+    await wait_until_answered(harness, 3)
     assert harness.failures == {"dead": "deadline_exceeded"}
     assert set(harness.completed) == {"first", "good"}
     assert harness.backend.batches == [["first"], ["same"]]
@@ -482,5 +482,5 @@ async def test_a_suspect_shares_no_row(create_harness: CreateHarness) -> None:
     await busy(harness)
     harness.add(entry_task("suspect", "same", attempts=1), entry_task("good", "same"))
     harness.backend.may_run.set()
-    await answered(harness, 3)
+    await wait_until_answered(harness, 3)
     assert harness.backend.batches[1:] == [["same"], ["same"]]

@@ -33,7 +33,7 @@ def op_task(op: str, key: str, *texts: str, options: Options | None = None) -> E
     return replace(entry_task(key, *texts), op=op, options=options or Options())
 
 
-async def answered(harness: PipelineHarness, number: int) -> None:
+async def wait_until_answered(harness: PipelineHarness, number: int) -> None:
     """Waits until this number of entries is answered."""
     await wait_until(lambda: len(harness.answered_keys) == number, f"{number} are answered, of {harness.answered_keys}")
 
@@ -43,7 +43,7 @@ async def test_vectors_of_tokens_and_of_texts_run_in_one_batch(harness: Pipeline
     await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
     harness.add(entry_task("one", "abc", "d"), op_task(EMBED_ALL, "all", "abc", "de"), entry_task("other", "abc"))
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     done = harness.completed
     expected = [[vector_of(each) for each in text] for text in ("abc", "de")]
     for row, rows in zip(done["all"].outputs, expected, strict=True):
@@ -66,7 +66,7 @@ async def test_in_a_batch_of_both_operations_only_the_cause_fails(harness: Pipel
         entry_task("two", "!run"),
     )
     harness.backend.may_run.set()
-    await answered(harness, 5)
+    await wait_until_answered(harness, 5)
     assert sorted(harness.completed) == ["first", "good", "one"]
     assert harness.failures == {"bad": "input_failed", "two": "input_failed"}
 
@@ -79,14 +79,14 @@ async def test_a_tokenizer_operation_waits_for_no_batch(harness: PipelineHarness
         replace(entry_task("text"), op=DECODE, inputs=[encode_ids([104, 105]), encode_ids([33])]),
         entry_task("later", "c"),
     )
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     [shown] = harness.completed["tokens"].values or []
     assert [each["text"] for each in json.loads(shown)] == list("q: ab")
     assert harness.completed["tokens"].tokens == [len("q: ab")]
     assert harness.completed["text"].values == [b'"hi"', b'"!"']
     assert harness.started == ["first", "tokens", "text"]  # so that they are suspects if the engine dies of them
     harness.backend.may_run.set()
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
 
 
 async def test_a_tokenizer_operation_does_not_run_after_its_deadline(harness: PipelineHarness) -> None:
@@ -94,7 +94,7 @@ async def test_a_tokenizer_operation_does_not_run_after_its_deadline(harness: Pi
     await wait_until(lambda: harness.backend.batches == [["first"]], "the first batch runs")
     late = replace(entry_task("late", "a", timeout_s=-1.0), op=TOKENIZE)
     harness.add(late, op_task(TOKENIZE, "fine", "a"))
-    await answered(harness, 2)
+    await wait_until_answered(harness, 2)
     assert harness.failures == {"late": "deadline_exceeded"}
     assert harness.started == ["first", "fine"]
     harness.backend.may_run.set()
@@ -109,7 +109,7 @@ async def test_a_tokenizer_operation_fails_alone(harness: PipelineHarness) -> No
         op_task(DECODE, "no ids", "a"),
         op_task(TOKENIZE, "fine", "a"),
     )
-    await answered(harness, 4)
+    await wait_until_answered(harness, 4)
     assert harness.failures == {"broken": "input_failed", "no prompt": "invalid_request", "no ids": "invalid_request"}
     assert list(harness.completed) == ["fine"]
     harness.backend.may_run.set()

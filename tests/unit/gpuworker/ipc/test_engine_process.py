@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import uvloop
 
-from gpuworker.ipc.engine_process import EngineProcess, _FrameProtocol
+from gpuworker.ipc.engine_process import EngineProcess
+from gpuworker.ipc.frame_protocol import FrameProtocol
 from gpuworker.ipc.messages import DropEntries
 
 
@@ -19,7 +20,7 @@ def test_a_message_to_an_engine_that_has_just_died_is_dropped() -> None:
         engine = EngineProcess(cast("Any", None), cast("Any", None), print, print, print)
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
-        protocol = engine._protocol = _FrameProtocol(engine._handle, loop.create_future())
+        protocol = engine._protocol = FrameProtocol(engine._handle, loop.create_future())
         transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
         engine.ready = True
         theirs.close()

@@ -21,9 +21,10 @@ from structlog.testing import capture_logs
 
 from shared.process import tracing
 from shared.process.tracing import Tracing, create_tracing, start_tracing
-from shared.process.tracing.span_exporter import QuietExporter, create_bare_provider
+from shared.process.tracing.quiet_exporter import QuietExporter
 from shared.process.tracing.suppress_errors import suppress_errors
 from shared.process.tracing.traceparent import format_traceparent, parse_parent, parse_span_context
+from shared.process.tracing.tracer_provider import create_bare_provider
 from shared.process.version import __version__
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Sequence
 
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+from shared.process.tracing.quiet_exporter import QuietExporter
 from shared.process.version import __version__
 
 log = structlog.get_logger()
@@ -20,52 +19,6 @@ log = structlog.get_logger()
 SAMPLERS = tuple(
     f"{parent}{name}" for parent in ("", "parentbased_") for name in ("always_on", "always_off", "traceidratio")
 )
-
-
-class QuietExporter(SpanExporter):
-    """An exporter that logs once when it cannot send, and once when it can again."""
-
-    def __init__(self, exporter: SpanExporter) -> None:
-        self._exporter = exporter
-        self._handler = _LastMessageHandler()
-        self._lost = 0
-
-    def capture_messages(self) -> None:
-        """Captures, from now on, the messages that OpenTelemetry would write into the log."""
-        # OpenTelemetry logs every batch that is not sent, every span without room in the queue, and every request
-        # whose headers do not follow W3C, which it quotes: any client could write into the log.
-        everything, sending = logging.getLogger("opentelemetry"), logging.getLogger("opentelemetry.exporter")
-        everything.handlers[:], everything.propagate = [logging.NullHandler()], False
-        sending.handlers[:] = [self._handler]
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Sends spans; those that cannot be sent are lost."""
-        try:
-            result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - its message may hold content of the spans
-            result, self._handler.last = SpanExportResult.FAILURE, type(error).__qualname__
-        if result is SpanExportResult.SUCCESS:
-            if self._lost:
-                log.info("traces are sent again", lost_spans=self._lost)
-            self._lost = 0
-        else:
-            if not self._lost:
-                log.warning("traces cannot be sent", reason=self._handler.last)
-            self._lost += len(spans)
-        return result
-
-    def shutdown(self) -> None:
-        """Stops sending."""
-        self._exporter.shutdown()
-
-
-class _LastMessageHandler(logging.Handler):
-    """Keeps the last message, and writes nothing."""
-
-    last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()
 
 
 def create_provider(process: str) -> TracerProvider:
