@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import attrgetter, contains
 from typing import Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import msgpack
@@ -219,6 +220,7 @@ class _Format(NamedTuple):
     """How the messages of one class are on the wire. `rows` has the positions of fields that hold many named tuples."""
 
     message_class: Callable[..., Message]
+    values_of: Callable[[Message], Sequence[Any]]
     names: tuple[str, ...]
     types: tuple[tuple[type, ...], ...]
     rows: tuple[tuple[int, Callable[[Any], tuple[Any, ...]]], ...]
@@ -227,7 +229,7 @@ class _Format(NamedTuple):
 def encode_message(message: Message) -> bytes:
     """Returns a message as bytes."""
     kind = type(message).__name__
-    packed: bytes = msgpack.packb([kind, *[getattr(message, name) for name in _FORMATS[kind].names]])
+    packed: bytes = msgpack.packb([kind, *_FORMATS[kind].values_of(message)])
     return packed
 
 
@@ -249,12 +251,12 @@ def decode_message(data: bytes | bytearray | memoryview) -> Message:
     kind, *fields = values
     if kind not in _FORMATS:
         raise FrameError(f"a message of unknown kind {kind!r}")
-    message_class, names, types, rows = _FORMATS[kind]
+    message_class, _, names, types, rows = _FORMATS[kind]
     if len(fields) != len(names):
         raise FrameError(f"{kind} has {len(names)} fields, not {len(fields)}")
-    for name, allowed, value in zip(names, types, fields, strict=True):
-        if type(value) not in allowed:
-            raise FrameError(f"field {name!r} of {kind} is malformed")
+    if not all(map(contains, types, map(type, fields))):
+        name = next(name for name, allowed, each in zip(names, types, fields, strict=True) if type(each) not in allowed)
+        raise FrameError(f"field {name!r} of {kind} is malformed")
     for index, decode_rows in rows:
         try:
             fields[index] = decode_rows(fields[index])
@@ -296,7 +298,14 @@ _ROWS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
 def _format_of(message_class: type[Any]) -> _Format:
     hints = get_type_hints(message_class)
     rows = tuple((index, _ROWS[each]) for index, each in enumerate(hints.values()) if each in _ROWS)
-    return _Format(message_class, tuple(hints), tuple(_TYPES.get(each, (tuple,)) for each in hints.values()), rows)
+    names, types = tuple(hints), tuple(_TYPES.get(each, (tuple,)) for each in hints.values())
+    return _Format(message_class, _getter_of(names), names, types, rows)
+
+
+def _getter_of(names: tuple[str, ...]) -> Callable[[Message], Sequence[Any]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda message: [getattr(message, name) for name in names]  # for one name, an attrgetter returns no tuple
 
 
 _FORMATS = {each.__name__: _format_of(each) for each in get_args(Message)}
