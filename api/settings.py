@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -206,7 +207,7 @@ class GatewaySettings(QueueSettings):
         default=30.0, ge=0, le=600, description="After that: maximum time for requests in flight to finish."
     )
 
-    @property
+    @cached_property
     def requests(self) -> RequestLimits:
         """Bounds of one request."""
         return RequestLimits(
@@ -219,22 +220,22 @@ class GatewaySettings(QueueSettings):
             timeout_per_input_ms=self.request_timeout_per_input_ms,
         )
 
-    @property
+    @cached_property
     def queue_limits(self) -> QueueLimits:
         """Bounds of the whole queue."""
         return QueueLimits(self.max_queue_inputs, self.max_queue_tokens)
 
-    @property
+    @cached_property
     def tenants(self) -> TenantSettings:
         """Default rate limit of a tenant."""
         return TenantSettings(self.tenant_tokens_per_s, self.tenant_burst_tokens)
 
-    @property
+    @cached_property
     def cache(self) -> CacheSettings:
         """The cache of vectors."""
         return CacheSettings(self.cache_bytes, self.cache_ttl_s)
 
-    @property
+    @cached_property
     def jobs(self) -> JobSettings:
         """Bounds and durability of jobs."""
         return JobSettings(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
@@ -259,7 +260,7 @@ class WorkerSettings(QueueSettings):
             raise ValueError(f"compile: only backend torch can compile, not {self.backend}")
         return self
 
-    @property
+    @cached_property
     def lease(self) -> LeaseSettings:
         """How workers share GPUs; the pool is named after this host if no name is set."""
         return LeaseSettings(
@@ -272,29 +273,29 @@ class WorkerSettings(QueueSettings):
             lock_dir=self.gpu_lease_dir,
         )
 
-    @property
+    @cached_property
     def batching(self) -> BatchSettings:
         """Limits of a batch."""
         wait_ms = self.max_batch_wait_ms
         wait_s = None if wait_ms == "auto" else wait_ms / 1000
         return BatchSettings(self.max_batch_size, self.max_batch_tokens, wait_s, self.batch_age_bound_ms / 1000)
 
-    @property
+    @cached_property
     def bulk(self) -> BulkSettings:
         """What the bulk lane gets."""
         return BulkSettings(self.bulk_share, self.bulk_age_bound_ms / 1000, self.bulk_stretch)
 
-    @property
+    @cached_property
     def heartbeat(self) -> HeartbeatSettings:
         """Interval and lifetime of heartbeats."""
         return HeartbeatSettings(self.heartbeat_s, self.heartbeat_ttl_s)
 
-    @property
+    @cached_property
     def renewal(self) -> RenewalSettings:
         """How entries are renewed and reclaimed."""
         return RenewalSettings(self.renew_ms / 1000, self.reclaim_idle_ms)
 
-    @property
+    @cached_property
     def retries(self) -> RetrySettings:
         """How often inputs run again, and what is kept of those given up."""
         return RetrySettings(self.max_attempts, self.max_dead_letters)

@@ -282,16 +282,17 @@ class Claimer:
                 continue
             suspect = decision is RetryDecision.ISOLATED
             entries.append(
+                # By position: names would take twice the time.
                 EngineEntry(
-                    key=key_of(entry),
-                    op=in_flight_entry.op,
-                    inputs=in_flight_entry.inputs,
-                    options=None if in_flight_entry.options == DEFAULT_OPTIONS else in_flight_entry.options,
+                    key_of(entry),
+                    in_flight_entry.op,
+                    in_flight_entry.inputs,
+                    None if in_flight_entry.options == DEFAULT_OPTIONS else in_flight_entry.options,
                     # For a suspect, the bounds on how long an input is passed over count from when it came back.
-                    since=time.monotonic() if suspect else self._submitted(entry),
-                    deadline=clock.to_monotonic(entry.deadline_ms),
-                    attempts=entry.attempts if suspect else 0,
-                    bulk=entry.ref.lane != INTERACTIVE,
+                    time.monotonic() if suspect else self._submitted(entry),
+                    clock.to_monotonic(entry.deadline_ms),
+                    entry.attempts if suspect else 0,
+                    entry.ref.lane != INTERACTIVE,
                 )
             )
         for start in range(0, len(entries), FRAME_ENTRIES):
