@@ -27,7 +27,7 @@ from transformers import BertConfig, BertModel
 from bench.limit import sorted_batches
 from gpuworker.backends.base import Backend
 from gpuworker.backends.equivalence import TOLERANCE, distance
-from gpuworker.backends.model_loading import DTYPES
+from gpuworker.backends.precision import DTYPES
 from gpuworker.backends.selection import load_backend
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.model_spec import parse_model

@@ -23,14 +23,6 @@ def http_url(host: str, port: int) -> str:
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
-def curl_line(url: str, api_key: str = "", *, function: bool = False) -> str:
-    """Returns a command line that embeds one text, or calls a `function`; with the API key, unless that is empty."""
-    path, body = ("predict", '{"input": 1}') if function else ("embed", '{"text": "hello"}')
-    authorization = ["-H", f"Authorization: Bearer {api_key}"] if api_key else []
-    data = ["-H", "Content-Type: application/json", "-d", body]
-    return shlex.join(["curl", "-s", f"{url}/{path}", *authorization, *data])
-
-
 def redis_cli_line(program: str, url: str, *command: str) -> str:
     """Returns a command line that sends a command to the Redis at `url`, quoted for a shell, its password masked."""
     parts = urlsplit(url)

@@ -9,5 +9,4 @@
 - submitter: adds entries to the stream and cancels them.
 - replies: how replies come back to the requests that wait.
 - reconciler: the recovery after a broken connection or a loss of data.
-- producer_spans: the interface of the producer spans.
 """

@@ -6,8 +6,9 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
+from typing import Protocol
 
 import structlog
 
@@ -16,7 +17,6 @@ from api.dialects.request import InferenceRequest, InferenceResult
 from api.dispatch.admission import ClusterState, Grace, admit, redis_unreachable_error
 from api.dispatch.inflight import InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
-from api.dispatch.producer_spans import ProducerSpans
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
 from api.dispatch.splitting import check_output_size, split
@@ -33,6 +33,27 @@ log = structlog.get_logger()
 
 RESTART_PAUSE_S = 0.5
 FINAL_CANCEL_TIMEOUT_S = 1.0
+
+
+class ProducerSpans(Protocol):
+    """The spans of one queue: each lasts from when a request is ready for it until the request is in the stream.
+
+    api.tracing implements it, and is only imported if tracing is on.
+
+    Attributes:
+        client: the gateway's name in the queue.
+    """
+
+    client: str
+
+    def begin(self, request: InFlight) -> None:
+        """Starts the span of a request, and sets the `traceparent` that its entries carry."""
+
+    def end(self, request: InFlight) -> None:
+        """Ends the span: the request is in the stream. Another call changes nothing."""
+
+    def job(self, lane: int) -> AbstractContextManager[str]:
+        """Makes the span in which inputs of a job go into Redis; yields the `traceparent` that its entries carry."""
 
 
 class Dispatcher:

@@ -20,7 +20,7 @@ from api.dialects.operations import JSON
 from api.errors import headers_of
 from api.http.body import BodyLimits, BodyUnreadError, read_body
 from api.http.lingering_close import LingeringCloseResponse
-from api.http.protocol import CLIENT, QUEUE, Client
+from api.http.protocol import CLIENT, QUEUE, ClientConnection
 from api.tenants import ANONYMOUS
 from shared.errors import InternalError, RedbatchError, UnavailableError
 from shared.process.tasks import yield_as_long
@@ -165,7 +165,7 @@ async def _translate_cancel(exchange: Exchange) -> Response:
 
 async def _answer(exchange: Exchange) -> Response:
     scope, state = exchange.request.scope, exchange.state
-    client: Client = scope["state"][CLIENT]
+    client: ClientConnection = scope["state"][CLIENT]
     try:
         tenant = await state.authenticate(exchange.headers, client_address(scope), "embed")
     except RedbatchError as error:
@@ -187,7 +187,7 @@ async def _answer(exchange: Exchange) -> Response:
     return Response(exchange.dialect.encode_result(request, result), 200, headers, JSON)
 
 
-async def _read_request(exchange: Exchange, client: Client) -> InferenceRequest:
+async def _read_request(exchange: Exchange, client: ClientConnection) -> InferenceRequest:
     """Returns the request in the body. Raises BodyUnreadError, or RequestError."""
     state = exchange.state
     limits = BodyLimits(exchange.dialect.max_bytes(state.limits), state.limits.body_timeout_s, state.body_budget)

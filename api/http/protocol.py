@@ -8,14 +8,13 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 CLIENT, BODY_COMPLETE, QUEUE = "client", "body_complete", "queue"
-"""Keys in the `state` of a request's scope: its Client; True if its body arrived with its head; the name of its queue.
-
-The last is set once the queue is known.
+"""Keys in the `state` of a request's scope: its ClientConnection; True if its body arrived with its head; the name of
+its queue, set once that is known.
 """
 
 
-class Client:
-    """The client of a connection. `gone` is True once it has closed the connection."""
+class ClientConnection:
+    """The client's side of a connection. `gone` is True once it has closed the connection."""
 
     def __init__(self) -> None:
         self.gone = False
@@ -44,7 +43,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's parameters
         super().__init__(*args, **kwargs)
-        self._client = Client()
+        self._client = ClientConnection()
         self._transport: CoalescingTransport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

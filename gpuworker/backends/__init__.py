@@ -7,6 +7,7 @@
 - function: a user's class as a model.
 - selection: the choice of a backend for a model.
 - model_loading: loads a sentence-transformers model and finds out its properties.
+- precision: the floating-point format in which a model computes.
 - onnx_transformer: a transformer as an ONNX graph.
 - packing: batches without padding.
 - prepacked_linear: linear layers whose weights are laid out once.

@@ -14,7 +14,7 @@ import structlog
 import torch
 from sentence_transformers.base.modules.transformer import Transformer
 
-from gpuworker.backends import model_loading, packing, prepacked_linear
+from gpuworker.backends import model_loading, packing, precision, prepacked_linear
 from gpuworker.backends.equivalence import PROBE_TEXTS, TOLERANCE, distance
 from gpuworker.backends.onnx_transformer import OnnxTransformer, ensure_graph
 from gpuworker.backends.runtimes import RUNTIMES, Cores
@@ -52,9 +52,9 @@ def accelerate(
     if runner.device == "cpu":
         if may_pack:
             _try_packing(runner, torch.float32)
-        model_loading.cast_weights(runner.model, dtype)
+        precision.cast_weights(runner.model, dtype)
     else:
-        model_loading.cast_weights(runner.model, dtype)
+        precision.cast_weights(runner.model, dtype)
         if may_pack and runner.device.startswith("cuda"):
             _try_packing(runner, dtype)
     if options.compile:

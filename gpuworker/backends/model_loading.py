@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,8 +17,6 @@ from gpuworker.model_spec import Model, ModelLoadError, one_line
 
 if TYPE_CHECKING:
     from gpuworker.ipc.engine_options import EngineOptions
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def load_model(model: Model, options: EngineOptions, device: str, dtype: torch.dtype) -> SentenceTransformer:
@@ -55,16 +53,6 @@ def device_of(options: EngineOptions) -> str:
     return "cpu"
 
 
-def dtype_of(name: str, device: str) -> torch.dtype:
-    """Returns the format of this name. For `auto` it is the short format that a GPU computes in, elsewhere float32."""
-    if name != "auto":
-        return DTYPES[name]
-    if not device.startswith("cuda"):
-        return torch.float32
-    has_bfloat16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if has_bfloat16 else torch.float16
-
-
 def fast_tokenizer_of(model: SentenceTransformer) -> PreTrainedTokenizerFast | None:
     """Returns the tokenizer of a transformer of texts; None if texts cannot be tokenized apart from the model's run."""
     first = model[0]
@@ -93,24 +81,3 @@ def normalizes(model: SentenceTransformer) -> bool:
     """Returns whether the last step of a model gives its vectors length 1."""
     last = model[-1]
     return isinstance(last, Normalize) and last.module_output_name == "sentence_embedding"
-
-
-def cast_weights(model: SentenceTransformer, dtype: torch.dtype) -> None:
-    """Casts the transformer's weights to a shorter format. The steps after it, from pooling on, keep float32.
-
-    So do tables that are no weights: in a short format the angles of rotary positions would be off by whole turns.
-    """
-    if dtype != torch.float32:
-        for parameter in model[0].parameters():
-            parameter.data = parameter.data.to(dtype)
-        model[0].register_forward_hook(_widen)
-
-
-def _widen(_module: object, _arguments: object, features: dict[str, Any]) -> dict[str, Any]:
-    """A hook after the transformer: a mean over tokens in a short format would lose precision, or overflow."""
-    wide = {name: value.float() for name, value in features.items() if _is_short(value)}
-    return {**features, **wide}
-
-
-def _is_short(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)

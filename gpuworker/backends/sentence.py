@@ -16,7 +16,7 @@ import structlog
 import torch
 from joblib import cpu_count
 
-from gpuworker.backends import buckets, model_loading
+from gpuworker.backends import buckets, model_loading, precision
 from gpuworker.backends.acceleration import accelerate
 from gpuworker.backends.base import TEXT_OPS, InputRefusedError, Token
 from gpuworker.backends.revision import revision_of
@@ -74,7 +74,7 @@ class SentenceBackend:
         self.ops = TEXT_OPS
         self.device = model_loading.device_of(options)
         on_cpu = self.device == "cpu"
-        dtype = model_loading.dtype_of(options.dtype, self.device)
+        dtype = precision.dtype_of(options.dtype, self.device)
         # A CPU begins with float32, in which a model shows whether it can run without padding.
         loaded = model_loading.load_model(model, options, self.device, torch.float32 if on_cpu else dtype)
         self.device = str(loaded.device)

@@ -22,7 +22,7 @@ from math import inf
 from typing import NamedTuple
 
 from gpuworker.policy.batch_wait import PendingBatch
-from gpuworker.policy.composition import CompositionContext, WaitingInput, compose_batch
+from gpuworker.policy.composition import CompositionContext, WaitingInput, compose_batch, split_lanes
 from gpuworker.policy.limits import Limits, is_full
 
 SUSPECT_BOUND_S = 1.0
@@ -76,7 +76,7 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
             return Plan(expired=expired)
         next_one = waiting[min(suspects, key=lambda i: (waiting[i].attempts, waiting[i].since))]
         return Plan(tuple(i for i in suspects if waiting[i].entry == next_one.entry), expired, full=True)
-    first, then = _split_lanes(waiting, shared, bulk_first=state.bulk_owed > 0)
+    first, then = split_lanes(waiting, shared, bulk_first=state.bulk_owed > 0)
     full = _is_full(waiting, shared, first, limits)
     if not full and (limits.wait_s or limits.forecast):
         wake_at = min(due, _wake_at([waiting[i] for i in first], limits, now))
@@ -90,7 +90,7 @@ def plan(waiting: Sequence[WaitingInput], limits: Limits, now: float, state: Sch
     ):
         late |= newly_late
         rest = [i for i in (*first, *then) if i not in newly_late]
-        first, then = _split_lanes(waiting, rest, bulk_first=state.bulk_owed > 0)
+        first, then = split_lanes(waiting, rest, bulk_first=state.bulk_owed > 0)
         full = False
         batch = compose_batch(waiting, first, then, context)
         seconds = _batch_seconds(waiting, batch, limits)
@@ -116,15 +116,6 @@ def _is_full(waiting: Sequence[WaitingInput], shared: list[int], first: list[int
     if is_full(lengths, leading) or not limits.packed or len(first) == len(shared):
         return is_full(lengths, leading)
     return sum(lengths) < filling.max_tokens and is_full([waiting[i].tokens for i in shared], filling)
-
-
-def _split_lanes(
-    waiting: Sequence[WaitingInput], shared: Sequence[int], *, bulk_first: bool
-) -> tuple[list[int], list[int]]:
-    """The inputs of the lane that goes first, and those of the other."""
-    first = [i for i in shared if waiting[i].bulk == bulk_first]
-    then = [i for i in shared if waiting[i].bulk != bulk_first]
-    return (first, then) if first else (then, [])
 
 
 def _in_time_alone(waiting: Sequence[WaitingInput], late: set[int], limits: Limits, now: float) -> tuple[int, ...]:

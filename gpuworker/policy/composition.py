@@ -55,6 +55,15 @@ class CompositionContext(NamedTuple):
     bulk_owed: int
 
 
+def split_lanes(
+    waiting: Sequence[WaitingInput], shared: Sequence[int], *, bulk_first: bool
+) -> tuple[list[int], list[int]]:
+    """Returns the inputs of the lane that goes first, and those of the other."""
+    first = [i for i in shared if waiting[i].bulk == bulk_first]
+    then = [i for i in shared if waiting[i].bulk != bulk_first]
+    return (first, then) if first else (then, [])
+
+
 def compose_batch(
     waiting: Sequence[WaitingInput], first: list[int], then: list[int], context: CompositionContext
 ) -> tuple[int, ...]:

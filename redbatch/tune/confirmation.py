@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from redbatch.tune.load_search import client_counts
-from redbatch.tune.measurement import MARGIN, Measurement, TrialResult, is_better
+from redbatch.tune.measurement import MARGIN, Measurement, TrialResult
 from redbatch.tune.search_space import DEFAULTS, Candidate
 
 Rounds = Mapping[Candidate, Sequence[Measurement]]
@@ -116,6 +116,6 @@ def find_challengers(results: Mapping[Candidate, TrialResult], max_challengers: 
     better = [
         candidate
         for candidate, result in results.items()
-        if candidate != DEFAULTS and result.best is not None and is_better(result, results[DEFAULTS])
+        if candidate != DEFAULTS and result.best is not None and result.is_better_than(results[DEFAULTS])
     ]
     return sorted(better, key=lambda candidate: -results[candidate].per_s)[:max_challengers]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from redbatch.tune.measurement import TrialResult, is_better
+from redbatch.tune.measurement import TrialResult
 from redbatch.tune.search_space import DEFAULTS, Candidate, Setting, neighbours
 
 PASSES = 2
@@ -52,7 +52,7 @@ def _line_search(
     for candidate in neighbours(best, setting, direction):
         if candidate not in results:
             results[candidate] = yield Trial(candidate, results[best])
-        if not is_better(results[candidate], results[best]):
+        if not results[candidate].is_better_than(results[best]):
             break
         best = candidate
     return best

@@ -52,6 +52,12 @@ class TrialResult:
             key=lambda measurement: (measurement.errors > 0, not measurement.answers, measurement.p95_ms),
         )
 
+    def is_better_than(self, other: TrialResult) -> bool:
+        """Whether it clearly answers more within the budget; or, if neither keeps it, clearly exceeds it by less."""
+        if self.best is not None or other.best is not None:
+            return self.per_s > other.per_s * (1 + MARGIN)
+        return self.lowest.p95_ms < other.lowest.p95_ms * (1 - MARGIN)
+
 
 def best_within_budget(measurements: tuple[Measurement, ...], budget_ms: float) -> Measurement | None:
     """Returns the measurement with the most answers per second within the budget, or None."""
@@ -65,10 +71,3 @@ def best_within_budget(measurements: tuple[Measurement, ...], budget_ms: float) 
 def trial_result(measurements: tuple[Measurement, ...], budget_ms: float, *, dropped: bool = False) -> TrialResult:
     """Returns the result of a candidate with these loads."""
     return TrialResult(measurements, best_within_budget(measurements, budget_ms), dropped)
-
-
-def is_better(one: TrialResult, other: TrialResult) -> bool:
-    """Whether `one` clearly answers more within the budget; or, if neither keeps it, clearly exceeds it by less."""
-    if one.best is not None or other.best is not None:
-        return one.per_s > other.per_s * (1 + MARGIN)
-    return one.lowest.p95_ms < other.lowest.p95_ms * (1 - MARGIN)

@@ -20,12 +20,12 @@ from redbatch.exit_codes import EXIT_INTERRUPTED, report_failure
 from redbatch.import_path import child_environment
 from redbatch.readiness import fetch_missing_parts
 from redbatch.up.child_spec import SettingValues, gateway_specs, worker_specs
-from redbatch.up.console import ClusterConsole, format_log_line
+from redbatch.up.console import ClusterConsole, curl_line, format_log_line
 from redbatch.up.local_redis import find_bundled
 from redbatch.up.run_file import RunFile, remove_run_file, write_run_file
 from redbatch.up.supervised_redis import SupervisedRedis
 from redbatch.up.supervisor import Supervisor
-from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
+from redbatch.urls import http_url, mask_password, redis_cli_line
 from shared.api_keys import add, new_key
 from shared.connection import QueueConnections
 from shared.keys import Keys

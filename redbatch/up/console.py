@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -37,6 +38,14 @@ def format_log_line(text: str, *, brief: bool = False) -> str:
     parts = [] if brief else [time, f"{level:<7}"]
     line = " ".join([*parts, str(message), *rest])
     return f"{line}\n{trace}" if trace else line
+
+
+def curl_line(url: str, api_key: str = "", *, function: bool = False) -> str:
+    """Returns a command line that embeds one text, or calls a `function`; with the API key, unless that is empty."""
+    path, body = ("predict", '{"input": 1}') if function else ("embed", '{"text": "hello"}')
+    authorization = ["-H", f"Authorization: Bearer {api_key}"] if api_key else []
+    data = ["-H", "Content-Type: application/json", "-d", body]
+    return shlex.join(["curl", "-s", f"{url}/{path}", *authorization, *data])
 
 
 class PipeSafeConsole(Console):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import pytest
 
-from redbatch.urls import curl_line, http_url, mask_password, redis_cli_line
+from redbatch.urls import http_url, mask_password, redis_cli_line
 
 
 @pytest.mark.parametrize(
@@ -40,18 +39,6 @@ def test_passwords_are_masked(url: str, masked: str) -> None:
 def test_url_can_be_reached_from_here(host: str, url: str) -> None:
     """A wildcard becomes a loopback address, and an IPv6 address gets brackets."""
     assert http_url(host, 8080) == url
-
-
-def test_curl_line_is_one_request() -> None:
-    """The line is curl with the URL, the content type, a JSON body and, if there is one, the API key."""
-    words = shlex.split(curl_line("http://127.0.0.1:8080"))
-    assert words[0] == "curl"
-    assert "http://127.0.0.1:8080/embed" in words
-    assert words[words.index("-H") + 1] == "Content-Type: application/json"
-    assert json.loads(words[words.index("-d") + 1]) == {"text": "hello"}
-    with_api_key = shlex.split(curl_line("http://127.0.0.1:8080", "a.b"))
-    assert "Authorization: Bearer a.b" in with_api_key
-    assert [each for each in with_api_key if each not in words] == ["Authorization: Bearer a.b"]
 
 
 def test_redis_cli_line_keeps_the_braces() -> None:

@@ -11,7 +11,7 @@ import pytest
 from api.dialects.native import Native
 from api.dialects.request import InferenceRequest
 from api.http.handler import serve
-from api.http.protocol import BODY_COMPLETE, CLIENT, Client
+from api.http.protocol import BODY_COMPLETE, CLIENT, ClientConnection
 from api.settings import GatewaySettings
 from api.state import State
 from shared.errors import DeadlineExceededError
@@ -49,7 +49,7 @@ async def send_request(body: bytes) -> int:
         statuses.append(message.get("status", 0))
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/embed", "headers": [], "client": None}
-    scope["state"] = {CLIENT: Client(), BODY_COMPLETE: True}
+    scope["state"] = {CLIENT: ClientConnection(), BODY_COMPLETE: True}
     state = State(GatewaySettings(), cast("Any", LateQueues()), cast("Any", None))
     await serve(scope, receive, send, state, Native())
     return statuses[0]

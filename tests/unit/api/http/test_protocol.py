@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 import uvicorn
 
-from api.http.protocol import BODY_COMPLETE, CLIENT, Client, CoalescingTransport, GatewayProtocol
+from api.http.protocol import BODY_COMPLETE, CLIENT, ClientConnection, CoalescingTransport, GatewayProtocol
 
 HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
 
@@ -78,7 +78,7 @@ class ConnectionUnderTest:
             self._app, interface="asgi3", proxy_headers=False, http=GatewayProtocol, log_config=None
         )
         config.load()
-        self.clients: list[Client] = []
+        self.clients: list[ClientConnection] = []
         self.outcomes: list[str] = []
         self.body_complete: list[bool] = []
         self.answers = asyncio.Event()
@@ -93,7 +93,7 @@ class ConnectionUnderTest:
         send: Callable[[dict[str, object]], Awaitable[None]],
     ) -> None:
         client = scope["state"][CLIENT]
-        assert isinstance(client, Client)
+        assert isinstance(client, ClientConnection)
         self.clients.append(client)
         self.body_complete.append(BODY_COMPLETE in scope["state"])
         client.watch()

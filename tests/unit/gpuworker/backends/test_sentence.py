@@ -25,9 +25,8 @@ from transformers import (
     RobertaModel,
 )
 
-from gpuworker.backends import model_loading
 from gpuworker.backends.base import InputRefusedError
-from gpuworker.backends.model_loading import dtype_of
+from gpuworker.backends.precision import cast_weights, dtype_of
 from gpuworker.backends.sentence import SentenceBackend, UntokenizedInput
 from gpuworker.backends.tokenizer import TokenizedInput
 from gpuworker.model_spec import ModelLoadError, parse_model
@@ -114,7 +113,7 @@ def test_tables_of_rotary_positions_keep_their_format() -> None:
         vocab_size=64, pad_token_id=0, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1
     )
     model = ModernBertModel(config)
-    model_loading.cast_weights([model], torch.bfloat16)  # type: ignore[arg-type]
+    cast_weights([model], torch.bfloat16)  # type: ignore[arg-type]
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
     tables = [each for name, each in model.named_buffers() if "inv_freq" in name]
     assert tables

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from redbatch.tune.confirmation import find_challengers
 from redbatch.tune.coordinate_descent import Trial, coordinate_descent, min_trials
-from redbatch.tune.measurement import TrialResult, is_better
+from redbatch.tune.measurement import TrialResult
 from redbatch.tune.search_space import DEFAULTS, Candidate, Setting
 from tests.unit.redbatch.tune.measurements import result
 
@@ -67,7 +67,7 @@ def test_the_search_ends_and_tries_nothing_twice(rates: dict[tuple[str | None, s
     choices = [each.candidate for each in trials]
     assert len(set(choices)) == len(choices) <= len(SIZE.values) * len(WAIT.values)
     assert best in results
-    assert not is_better(results[DEFAULTS], results[best])
+    assert not results[DEFAULTS].is_better_than(results[best])
 
 
 def test_challengers_are_those_that_clearly_beat_the_defaults() -> None:

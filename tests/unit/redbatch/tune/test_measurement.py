@@ -7,26 +7,26 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redbatch.tune.measurement import MARGIN, is_better, trial_result
+from redbatch.tune.measurement import MARGIN, trial_result
 from tests.unit.redbatch.tune.measurements import measurement, result
 
 
 def test_more_answers_within_the_budget_are_better() -> None:
     """More answers within the budget are better, by more than the margin and whatever the latency."""
-    assert is_better(result(110, 90), result(100, 10))
-    assert not is_better(result(100 * (1 + MARGIN), 10), result(100, 90))
+    assert result(110, 90).is_better_than(result(100, 10))
+    assert not result(100 * (1 + MARGIN), 10).is_better_than(result(100, 90))
 
 
 def test_keeping_the_budget_is_better() -> None:
     """Keeping the budget is better, however many answers there are beyond it."""
-    assert is_better(result(1, 90), result(1_000, 110))
-    assert not is_better(result(1_000, 110), result(1, 90))
+    assert result(1, 90).is_better_than(result(1_000, 110))
+    assert not result(1_000, 110).is_better_than(result(1, 90))
 
 
 def test_if_nothing_keeps_the_budget_the_lower_latency_is_better() -> None:
     """Without a result within the budget, the lower latency is better: it may be close enough."""
-    assert is_better(result(50, 110), result(500, 200))
-    assert not is_better(result(500, 200), result(50, 110))
+    assert result(50, 110).is_better_than(result(500, 200))
+    assert not result(500, 200).is_better_than(result(50, 110))
 
 
 def test_a_load_with_errors_exceeds_the_budget() -> None:
@@ -45,5 +45,5 @@ def test_the_lowest_load_has_answers() -> None:
 def test_at_most_one_of_two_is_better(one: float, other: float, one_ms: float, other_ms: float) -> None:
     """Of two results at most one is better, and none is better than itself."""
     first, second = result(one, one_ms), result(other, other_ms)
-    assert not (is_better(first, second) and is_better(second, first))
-    assert not is_better(first, first)
+    assert not (first.is_better_than(second) and second.is_better_than(first))
+    assert not first.is_better_than(first)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
+import shlex
 
 from rich.console import Console
 
-from redbatch.up.console import ClusterConsole, PipeSafeConsole, format_log_line
+from redbatch.up.console import ClusterConsole, PipeSafeConsole, curl_line, format_log_line
 
 EVENT = '{"ts":"2026-01-02T03:04:05.678Z","level":"info","msg":"ready","service":"worker","model":"minilm"}'
 
@@ -87,3 +89,15 @@ def test_control_sequences_do_not_reach_the_terminal() -> None:
     console = ClusterConsole(Console(file=output, force_terminal=True, color_system=None, highlight=False))
     console.print_child_line("worker-1", '{"msg":"bad\\u001b[2Jid\\u0007"}')
     assert output.getvalue() == "worker-1  |          badid\n"
+
+
+def test_curl_line_is_one_request() -> None:
+    """The line is curl with the URL, the content type, a JSON body and, if there is one, the API key."""
+    words = shlex.split(curl_line("http://127.0.0.1:8080"))
+    assert words[0] == "curl"
+    assert "http://127.0.0.1:8080/embed" in words
+    assert words[words.index("-H") + 1] == "Content-Type: application/json"
+    assert json.loads(words[words.index("-d") + 1]) == {"text": "hello"}
+    with_api_key = shlex.split(curl_line("http://127.0.0.1:8080", "a.b"))
+    assert "Authorization: Bearer a.b" in with_api_key
+    assert [each for each in with_api_key if each not in words] == ["Authorization: Bearer a.b"]
