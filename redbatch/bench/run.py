@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import os
 import signal
-import socket
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +17,7 @@ import uvloop
 
 from redbatch.bench.arrivals import ARRIVALS, schedule
 from redbatch.bench.closed_loop import ClosedLoop
-from redbatch.bench.connector import Connector
+from redbatch.bench.connector import Connector, describe_connect_error
 from redbatch.bench.load_generator import LoadGenerator, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
 from redbatch.bench.settings import BenchSettings
@@ -128,7 +125,7 @@ async def measure(spec: RunSpec, progress: ProgressDisplay) -> RunResult:
         try:
             await generator.connect_all(_initial_connections(settings))
         except OSError as error:
-            raise CannotConnectError(_describe_error(error)) from None
+            raise CannotConnectError(describe_connect_error(error)) from None
         loop.add_signal_handler(signal.SIGINT, interrupt)
         generator.start()
         await _wait_until_ended(generator, progress)
@@ -198,11 +195,3 @@ def _generator_cost(generator: LoadGenerator, connector: Connector) -> Generator
         delayed_requests=delayed,
         peak_lag_ms=lag_s * 1000,
     )
-
-
-def _describe_error(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer to the attempt to connect"
-    if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
