@@ -17,7 +17,7 @@ def slots_of(gpus: int, per_gpu: int, device: str, *, fixed: bool) -> list[str]:
 
     Args:
         gpus: number of GPUs in the pool.
-        per_gpu: maximum workers on one GPU at once.
+        per_gpu: maximum number of workers that hold one GPU at once.
         device: as set.
         fixed: whether the model is loaded before a slot is held, so that the slot must be on the GPU of the model.
     """
