@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
-from typing import Protocol
 
 import uvloop
 
@@ -20,6 +19,7 @@ from redbatch.bench.closed_loop import ClosedLoop
 from redbatch.bench.connector import Connector, describe_connect_error
 from redbatch.bench.load_generator import LoadGenerator, LoadPlan
 from redbatch.bench.open_loop import OpenLoop
+from redbatch.bench.progress import PROGRESS_INTERVAL_S, ProgressDisplay
 from redbatch.bench.settings import BenchSettings
 from redbatch.bench.statistics import Summary, summarize
 from redbatch.bench.target import Target
@@ -76,19 +76,6 @@ class RunResult:
     summary: Summary | None
     cost: GeneratorCost
     unanswered: int = 0
-
-
-class ProgressDisplay(Protocol):
-    """Receives the progress of a load."""
-
-    def show(self, elapsed_s: float, finished: int, errors: int) -> None:
-        """Shows the progress. The time is relative to the start of the measurement, and negative in the warmup.
-
-        Called every PROGRESS_INTERVAL_S.
-        """
-
-
-PROGRESS_INTERVAL_S = 0.5
 
 
 def run(spec: RunSpec, progress: ProgressDisplay) -> RunResult:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
-from redbatch.bench.command import check_file, missing_module
 from redbatch.bench.texts import InvalidTextsError, request_texts
 from redbatch.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, report_failure, report_misuse
+from redbatch.preconditions import check_file, missing_module
 from redbatch.tune.search_space import Machine, Setting, search_settings
 from redbatch.tune.settings import TuneSettings
 from redbatch.up.local_redis import LocalRedisError
