@@ -16,6 +16,6 @@ def missing_module(*names: str) -> str | None:
 
 
 def check_file(path: Path | None) -> None:
-    """Checks before a run, rather than after it, that a result file can be written. Raises ValueError."""
+    """Checks before a run that a result file has a folder, and is none itself. Raises ValueError."""
     if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
         raise ValueError(f"{path}: " + ("is a folder" if path.is_dir() else "its folder does not exist"))

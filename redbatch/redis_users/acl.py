@@ -14,8 +14,8 @@ Digests = Mapping[str, Sequence[str]]
 
 DEFAULT = "user default reset off ~* &* +@all"
 """No client can log in as this user: it is off and has no password. But Redis replays its append-only file as this
-user, and the writes of a script are a transaction there: without these rights, Redis 7.0 would skip all of them
-silently."""
+user, and the writes of a script are a transaction there: without these rights, Redis (at least 7.0 and 7.2) would
+skip all of them silently."""
 
 
 class NoUsersError(ValueError):

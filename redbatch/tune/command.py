@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
     """Runs the search and prints its result.
 
-    Returns the exit code: 0; 1 if no candidate keeps the budget or the cluster cannot run; 2 for invalid arguments; 130
-    after Ctrl-C.
+    Returns the exit code: 0; 1 if no candidate keeps the budget, or the cluster or the file for the result fails; 2 for
+    invalid arguments or a missing package; 130 after Ctrl-C.
     """
     settings = read_settings(TuneSettings, {**overrides, "p95_ms": str(p95_ms)})
     worker_settings = {name: value for name, value in overrides.items() if name in WorkerSettings.model_fields}
