@@ -26,7 +26,7 @@ from api.dialects.predict import Predict
 from api.dialects.request import MODEL_HEADER
 from api.http.handler import error_response, request_id_of, respond
 from api.jobs.routes import router as job_router
-from shared.errors import ModelNotFoundError, NoWorkerError, UnavailableError
+from shared.errors import ModelNotFoundError, NoWorkerError, RequestError, UnavailableError
 from shared.process.admin_server import without_excluded
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def info(request: Request) -> Response:
     state: State = request.app.state.redbatch
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
-    except (ModelNotFoundError, NoWorkerError) as error:
+    except (NoWorkerError, RequestError) as error:
         return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 

@@ -97,7 +97,7 @@ def build_gateway(
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    connections = QueueConnections(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
+    connections = QueueConnections(settings, settings.initial_queue, f"gateway:{secrets.token_hex(8)}")
     try:
         authenticator = await create_authenticator(settings, connections.connection("keys"))
     except NoKeysError as error:
@@ -120,7 +120,7 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
     admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive)
     admin.start()
     host, port = listen.getsockname()[:2]
-    log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.queue)
+    log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.initial_queue)
     server = DrainingServer(config, state)
     collect_rarely()
     try:

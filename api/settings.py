@@ -83,9 +83,10 @@ class GatewaySettings(QueueSettings):
         description="Whether clients need an API key (redbatch keys create). auto requires one unless host is the "
         "loopback, and does not start while no key exists; on requires one and starts anyway.",
     )
-    queue: QueueName = Field(
-        default=queue_slug(DEFAULT_MODEL),
-        description="Queue of requests that name no model: the slug of the model's name.",
+    queue: QueueName | None = Field(
+        default=None,
+        description="Queue of requests that name no model. When not set: the only queue that workers serve; if there "
+        "are several, such requests are rejected (minilm with --all-queues false).",
     )
     all_queues: bool = Field(
         default=True,
@@ -206,6 +207,11 @@ class GatewaySettings(QueueSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After that: maximum time for requests in flight to finish."
     )
+
+    @property
+    def initial_queue(self) -> str:
+        """The queue of requests that name no model, until another queue is found to be the only one."""
+        return self.queue or queue_slug(DEFAULT_MODEL)
 
     @cached_property
     def requests(self) -> RequestLimits:
