@@ -28,8 +28,8 @@ class WorkerSettings(QueueSettings):
 
     model: str = Field(
         default=DEFAULT_MODEL,
-        description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own class "
-        "as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
+        description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
+        "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
     model_revision: str | None = Field(
         default=None,
