@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from starlette.routing import Route
 
 from api.dialects import tei
 from api.dialects.base import BaseDialect
@@ -65,6 +66,12 @@ def dialect_of(path: str) -> BaseDialect:
     if path in ("/info", "/ping"):
         return DIALECTS["/"]
     return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
+
+
+def begins_route(prefix: str) -> bool:
+    """Whether a route begins with a prefix, so that a path with both would be ambiguous; False if it is empty."""
+    paths = (route.path for route in (*router.routes, *job_router.routes) if isinstance(route, Route))
+    return bool(prefix) and any(f"{path}/".startswith(f"{prefix}/") for path in (*paths, "/docs", "/openapi.json"))
 
 
 def _add_route(dialect: BaseDialect) -> None:

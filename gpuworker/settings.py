@@ -122,7 +122,7 @@ class WorkerSettings(QueueSettings):
     )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
-        default=9091, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
+        default=9091, ge=0, le=65535, description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one."
     )
     worker_id: str | None = Field(
         default=None,

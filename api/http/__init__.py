@@ -4,5 +4,6 @@
 - body: reads bodies within their bounds.
 - handler: handles one request, from its body to its answer.
 - lingering_close: answers a request whose body is not read, then closes the connection.
+- root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
 """

@@ -15,10 +15,7 @@ from shared.process.settings import flag_of, variable_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "from-the-articles.md").read_text(encoding="utf-8")
-UNMERGED = {"--data-dir", "--preferred-batch-sizes", "--root-path", "--span", "--trusted-proxies"} | {
-    "POST /v1/predict",
-    "redbatch leases",
-}
+UNMERGED = {"--data-dir", "--preferred-batch-sizes", "--span", "POST /v1/predict", "redbatch leases"}
 """Names of features that are built at the same time as this page."""
 
 ADMIN_ROUTES = {"GET /health", "GET /livez", "GET /readyz", "GET /metrics"}
@@ -80,7 +77,7 @@ def test_each_name_that_is_warned_of_is_explained(name: str) -> None:
 
 
 def test_the_ceilings_are_those_of_the_formula() -> None:
-    """n items take 5 + 3 (n - 1) ms."""
+    """N items take 5 + 3 (n - 1) ms."""
     rows = re.findall(r"^\| (\d+), \d+ ms \| (\d+) ms \| (\d+)/s \| ([\d,]+)/s \|$", PAGE, re.MULTILINE)
     assert [int(size) for size, *_ in rows] == [8, 16, 32]
     for size, batch_ms, ceiling, printed in rows:
