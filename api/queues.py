@@ -107,7 +107,7 @@ class ServedQueue:
 
     def is_staffed(self) -> bool:
         """Whether a worker has been alive within the grace time, so that requests are accepted."""
-        unseen_s = self.dispatcher.monitor.cluster().worker_unseen_s
+        unseen_s = self.dispatcher.monitor.worker_unseen_s()
         return unseen_s is not None and unseen_s <= self._worker_grace_s
 
 

@@ -74,7 +74,7 @@ async def test_keys_are_required_below_a_prefix(cluster: GatewayCluster) -> None
 
 
 def is_limited(gateway: GatewayProcess, forwarded_for: Callable[[int], str], guesses: int) -> bool:
-    """Whether one of so many wrong keys gets a 429; each has an X-Forwarded-For, by its number."""
+    """Whether one of up to `guesses` wrong keys gets a 429; each has an X-Forwarded-For, by its number."""
     for number in range(guesses):
         headers = {"authorization": "Bearer wrong.key", "x-forwarded-for": forwarded_for(number)}
         status = plain_http.post(f"{gateway.url}/embed", json={"text": "a"}, headers=headers).status_code

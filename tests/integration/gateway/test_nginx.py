@@ -107,7 +107,7 @@ async def test_gateways_behind_the_documented_nginx(cluster: GatewayCluster, tmp
 
 
 async def test_wrong_keys_count_for_the_client_of_nginx(cluster: GatewayCluster, tmp_path: Path) -> None:
-    """A client is limited alone, also one that sends an X-Forwarded-For of its own: nginx appends its real address."""
+    """A client is limited alone, also one that sends X-Forwarded-For itself: nginx appends its real address."""
     gateway = await cluster.start_gateway(root_path="/redbatch", auth="on", trusted_proxies="127.0.0.1")
 
     async def is_limited(address: str, guesses: int) -> bool:

@@ -19,7 +19,7 @@ def test_networks_of_proxies() -> None:
 
 @pytest.mark.parametrize("value", ["10.0.0.1/8", "proxy.example.com", "*", "10.0.0.0/8;fd00::/8", "0.0.0.0/0", "::/0"])
 def test_what_is_no_network_or_all_of_them_is_refused(value: str) -> None:
-    """A typing error must not mean that no proxy is trusted; and whoever trusts all trusts what clients send."""
+    """A typing error must not mean that no proxy is trusted; and to trust all is to trust what clients send."""
     with pytest.raises(ValidationError):
         GatewaySettings(trusted_proxies=value)
 
