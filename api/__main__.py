@@ -10,20 +10,26 @@ from setproctitle import setproctitle
 
 from api.server import run
 from api.settings import GatewaySettings
-from shared.process.logs import configure_logging
+from shared.process.logs import configure_logging, warn_of_variables
 from shared.process.settings import read_settings
 
 
-def main(overrides: Mapping[str, str] | None = None, listen: socket.socket | None = None) -> int:
+def main(
+    overrides: Mapping[str, str] | None = None,
+    listen: socket.socket | None = None,
+    ineffective_variables: Mapping[str, str] | None = None,
+) -> int:
     """Runs a gateway until it stops and returns its exit code.
 
     Args:
         overrides: settings that take precedence over the environment.
         listen: a listening socket to accept from, instead of host and port.
+        ineffective_variables: environment variables that have no effect, with what to do instead; they are logged.
     """
     settings = read_settings(GatewaySettings, overrides)
     setproctitle("redbatch gateway")
     configure_logging("gateway", settings.log_level)
+    warn_of_variables(ineffective_variables or {})
     return run(settings, listen)
 
 

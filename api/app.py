@@ -14,6 +14,7 @@ from api.http.auth import ApiKeyAuthenticator
 from api.http.error_responses import error_response
 from api.http.handler import client_address, request_id_of, serve
 from api.http.lingering_close import LingeringCloseResponse
+from api.http.root_path import restore_root_path, route_path
 from api.routes import DIALECTS, dialect_of, router
 from api.state import State
 from shared.errors import InvalidRequestError, MethodNotAllowedError, NotFoundError, RedbatchError
@@ -76,8 +77,9 @@ def _routes(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Returns the error of an unknown route or method, in the dialect of the path."""
     status = error.status_code if isinstance(error, HTTPException) else 0
-    unknown = ERRORS.get(status, InvalidRequestError)(f"{request.method} {request.url.path}: see /docs for all routes.")
-    response = error_response(dialect_of(request.url.path), unknown, request_id_of(request.headers))
+    path = route_path(request.scope)
+    unknown = ERRORS.get(status, InvalidRequestError)(f"{request.method} {path}: see /docs for all routes.")
+    response = error_response(dialect_of(path), unknown, request_id_of(request.headers))
     response.headers.update(getattr(error, "headers", None) or {})
     return response
 
@@ -118,6 +120,7 @@ class FastPathApp:
         send = _close_connection(send) if self._state.draining else send
         authenticator = self._state.authenticator
         error = None if authenticator is None else await _authentication_error(Request(scope), authenticator)
+        restore_root_path(scope)
         await (error or self._app)(scope, receive, send)
 
 

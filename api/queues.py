@@ -17,11 +17,17 @@ from api.jobs.store import JobStore
 from api.settings import GatewaySettings
 from shared import producer
 from shared.connection import RedisConnection
-from shared.errors import JobsFullError, ModelNotFoundError, NoWorkerError, RedisUnreachableError
+from shared.errors import (
+    InvalidRequestError,
+    JobsFullError,
+    ModelNotFoundError,
+    NoWorkerError,
+    RedisUnreachableError,
+)
 from shared.messages import Heartbeat
 from shared.process.tasks import cancel_and_wait
 from shared.producer import MAX_QUEUES
-from shared.settings import queue_slug
+from shared.settings import canonical_model, queue_slug
 
 log = structlog.get_logger()
 
@@ -64,6 +70,7 @@ class ServedQueue:
             spans.client = self.dispatcher.gateway
         self.job_store = JobStore(self.dispatcher.queue)
         self._max_memory_ratio = settings.redis_memory_ratio
+        self._worker_grace_s = settings.worker_grace_s
         self._cached = create_caching_dispatcher(settings.cache, self.dispatcher)
         self.answer: Callable[[InferenceRequest, str], Awaitable[InferenceResult]] = (
             self._cached or self.dispatcher
@@ -96,7 +103,12 @@ class ServedQueue:
     def serves(self, model: str) -> bool:
         """Whether its workers use this name for their model; while there is no worker, whether earlier workers did."""
         names = {each.model for each in self.workers()} or self.dispatcher.monitor.models
-        return model in names
+        return canonical_model(model) in map(canonical_model, names)
+
+    def is_staffed(self) -> bool:
+        """Whether a worker has been alive within the grace time, so that requests are accepted."""
+        unseen_s = self.dispatcher.monitor.worker_unseen_s()
+        return unseen_s is not None and unseen_s <= self._worker_grace_s
 
 
 class Queues:
@@ -114,8 +126,10 @@ class Queues:
         self._settings = settings
         self._connection = connection
         self._spans_of = spans_of
-        self._own = ServedQueue(settings, settings.queue, spans_of(settings.queue))
-        self._served = {settings.queue: self._own}
+        name = settings.initial_queue
+        self._own = ServedQueue(settings, name, spans_of(name))
+        self._served = {name: self._own}
+        self._ambiguous: list[str] = []
         self._missed: dict[str, int] = {}
         self._unusable: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -147,17 +161,23 @@ class Queues:
         """Returns the queue of a model, by the queue's name or its workers' name for the model; None: the own queue.
 
         Raises:
+            InvalidRequestError: the model is None, and there are several.
             ModelNotFoundError: no queue serves the model.
             NoWorkerError: no worker has been seen yet, so the names of models are unknown.
         """
         if model is None:
+            if self._ambiguous:
+                names = ", ".join(self._ambiguous)
+                raise InvalidRequestError(f"Name a model: this cluster serves {names}.", param="model")
             return self._own
-        by_name = self._served.get(model)
-        if by_name is not None:
+        by_name = self._served.get(model.lower())  # names of queues are in lower case
+        if by_name is not None and by_name.dispatcher.monitor.models:
             return by_name
         serving = [each for each in self._served.values() if each.serves(model)]
         if serving:
             return max(serving, key=lambda each: bool(each.workers()))  # the first of equals
+        if by_name is not None:
+            return by_name
         if queue_slug(model) == self._own.name and not self._own.dispatcher.monitor.models:
             return self._own
         if not any(each.dispatcher.monitor.models for each in self._served.values()):
@@ -206,6 +226,21 @@ class Queues:
                 del self._served[name], self._missed[name]
                 log.info("queue dropped", queue=name)
                 await queue.stop()
+        self._choose_own()
+
+    def _choose_own(self) -> None:
+        """Makes the only queue that workers serve the own one, unless a setting names it.
+
+        All gateways decide alike, because the time of the last heartbeat is in Redis. A queue without live workers
+        counts until its grace time is over: the requests of a model must not go to another while its workers restart.
+        """
+        if self._settings.queue is not None:
+            return
+        staffed = [each for each in self._served.values() if each.is_staffed()]
+        self._ambiguous = sorted(each.name for each in staffed) if len(staffed) > 1 else []
+        if len(staffed) == 1 and staffed[0] is not self._own:
+            self._own = staffed[0]
+            log.info("requests that name no model go to the only queue", queue=self._own.name)
 
     async def _add(self, name: str) -> None:
         queue = ServedQueue(self._settings, name, self._spans_of(name))

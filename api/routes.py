@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from starlette.routing import Route
 
 from api.dialects import tei
 from api.dialects.base import BaseDialect
@@ -27,7 +28,7 @@ from api.dialects.request import MODEL_HEADER
 from api.http.error_responses import error_response
 from api.http.handler import request_id_of, respond
 from api.jobs.routes import router as job_router
-from shared.errors import ModelNotFoundError, NoWorkerError, UnavailableError
+from shared.errors import ModelNotFoundError, NoWorkerError, RequestError, UnavailableError
 from shared.process.admin_server import without_excluded
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ def dialect_of(path: str) -> BaseDialect:
     return DIALECTS.get(path) or (OPENAI if path.startswith("/v1/") else NATIVE)
 
 
+def begins_route(prefix: str) -> bool:
+    """Whether a route begins with a prefix, so that a path with both would be ambiguous; False if it is empty."""
+    paths = (route.path for route in (*router.routes, *job_router.routes) if isinstance(route, Route))
+    return bool(prefix) and any(f"{path}/".startswith(f"{prefix}/") for path in (*paths, "/docs", "/openapi.json"))
+
+
 def _add_route(dialect: BaseDialect) -> None:
     async def embed(request: Request) -> Response:
         return await respond(request, request.app.state.redbatch, dialect)
@@ -90,7 +97,7 @@ async def info(request: Request) -> Response:
     state: State = request.app.state.redbatch
     try:
         return Response(orjson.dumps(state.info(request.headers.get(MODEL_HEADER))), media_type=JSON)
-    except (ModelNotFoundError, NoWorkerError) as error:
+    except (NoWorkerError, RequestError) as error:
         return error_response(DIALECTS["/"], error, request_id_of(request.headers))
 
 

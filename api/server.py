@@ -18,7 +18,9 @@ import uvloop
 from api.app import UNAUTHENTICATED_PATHS, FastPathApp, make_app
 from api.http.auth import ApiKeyAuthenticator, NoKeysError, create_authenticator
 from api.http.protocol import GatewayProtocol
+from api.http.root_path import RootPathApp
 from api.queues import Queues
+from api.routes import begins_route
 from api.settings import GatewaySettings
 from api.state import State
 from shared.connection import QueueConnections
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 log = structlog.get_logger()
-
-KEEP_ALIVE_S = 75
-"""Longer than load balancers keep an idle connection (usually 60 s), so that they close it, not the gateway."""
 
 LINGER_S = 1.0
 LINGER_STEP_S = 0.02
@@ -97,7 +96,7 @@ def build_gateway(
 
 async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Tracing | None = None) -> int:
     """Serves on a listening socket until SIGTERM or SIGINT; returns the exit code."""
-    connections = QueueConnections(settings, settings.queue, f"gateway:{secrets.token_hex(8)}")
+    connections = QueueConnections(settings, settings.initial_queue, f"gateway:{secrets.token_hex(8)}")
     try:
         authenticator = await create_authenticator(settings, connections.connection("keys"))
     except NoKeysError as error:
@@ -105,22 +104,23 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
         return EXIT_CONFIGURATION
     state, app = build_gateway(settings, connections, authenticator, tracing)
     config = uvicorn.Config(
-        app,
+        RootPathApp(app, settings.root_path) if settings.root_path else app,
         http=GatewayProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_networks,
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=max(1, round(settings.drain_grace_s)),
     )
     admin = AdminServer(settings.admin_host, settings.admin_port, state.missing, state.alive)
     admin.start()
     host, port = listen.getsockname()[:2]
-    log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.queue)
+    log.info("gateway starts", host=host, port=port, admin_port=admin.port, queue=settings.initial_queue)
     server = DrainingServer(config, state)
     collect_rarely()
     try:
@@ -134,6 +134,9 @@ async def serve(settings: GatewaySettings, listen: socket.socket, tracing: Traci
 
 def run(settings: GatewaySettings, listen: socket.socket | None = None) -> int:
     """Runs a gateway in this process, on `listen` or on a new socket for host and port; returns its exit code."""
+    if begins_route(settings.root_path):
+        sys.stderr.write(f"root_path: routes of the gateway begin with {settings.root_path}: choose another prefix\n")
+        return EXIT_CONFIGURATION
     raise_open_file_limit()
     tracing = start_tracing(settings.tracing, "gateway")
     if listen is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
@@ -69,23 +70,47 @@ class JobSettings:
     durable_s: float
 
 
+def parse_networks(text: str) -> list[IPv4Network | IPv6Network]:
+    """Returns the networks in a list with commas. Raises ValueError: one of them is none."""
+    return [ip_network(part.strip()) for part in text.split(",") if part.strip()]
+
+
 class GatewaySettings(QueueSettings):
     """Settings that a gateway reads once at start, from `REDBATCH_*` variables and command-line flags."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port of the API; 0 takes a free one.")
+    root_path: str = Field(
+        default="",
+        pattern=r"^((/[A-Za-z0-9._~-]+)+)?$",
+        description="Prefix of all paths, such as /redbatch, where a proxy serves the gateway below one; whether the "
+        "proxy removes it or not. No route may begin with it.",
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description="Networks of the proxies in front, such as 10.0.0.0/8,fd00::/8: a request from one of these has "
+        "the last address of its X-Forwarded-For that is not in them. Empty: that of the connection.",
+    )
+    keep_alive_s: int = Field(
+        default=75,
+        ge=1,
+        le=3_600,
+        description="How long an idle connection stays open: longer than the load balancer keeps it (usually 60 s), so "
+        "that it closes the connection, not the gateway.",
+    )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
-        default=9090, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
+        default=9090, ge=0, le=65535, description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one."
     )
     auth: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Whether clients need an API key (redbatch keys create). auto requires one unless host is the "
         "loopback, and does not start while no key exists; on requires one and starts anyway.",
     )
-    queue: QueueName = Field(
-        default=queue_slug(DEFAULT_MODEL),
-        description="Queue of requests that name no model: the slug of the model's name.",
+    queue: QueueName | None = Field(
+        default=None,
+        description="Queue of requests that name no model. When not set: the only queue that workers serve; if there "
+        "are several, such requests are rejected (minilm with --all-queues false).",
     )
     all_queues: bool = Field(
         default=True,
@@ -206,6 +231,27 @@ class GatewaySettings(QueueSettings):
     drain_grace_s: float = Field(
         default=30.0, ge=0, le=600, description="After that: maximum time for requests in flight to finish."
     )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        for network in parse_networks(value):
+            if network.prefixlen == 0:
+                raise ValueError(f"{network} trusts every client, who may then choose its address")
+        return value
+
+    @property
+    def trusted_networks(self) -> list[str]:
+        """The networks of proxies, and those of IPv4 also as a socket of IPv6 reports them."""
+        networks = parse_networks(self.trusted_proxies)
+        ipv4 = [each for each in networks if each.version == 4]  # noqa: PLR2004 - of the protocol
+        mapped = [f"::ffff:{each.network_address}/{96 + each.prefixlen}" for each in ipv4]
+        return [*map(str, networks), *mapped]
+
+    @property
+    def initial_queue(self) -> str:
+        """The queue of requests that name no model, until another queue is found to be the only one."""
+        return self.queue or queue_slug(DEFAULT_MODEL)
 
     @cached_property
     def requests(self) -> RequestLimits:

@@ -80,6 +80,7 @@ class State:
         """Returns TEI's description of the server and a model; of the gateway's own model for None.
 
         Raises:
+            InvalidRequestError: the model is None, and there are several.
             ModelNotFoundError: there is no such model.
             NoWorkerError: no worker of the model has loaded it.
         """

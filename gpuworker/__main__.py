@@ -9,15 +9,21 @@ from setproctitle import setproctitle
 
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker_group import run
-from shared.process.logs import configure_logging
+from shared.process.logs import configure_logging, warn_of_variables
 from shared.process.settings import read_settings
 
 
-def main(overrides: Mapping[str, str] | None = None) -> int:
-    """Runs a worker to its end and returns its exit code. The `overrides` take precedence over the environment."""
+def main(overrides: Mapping[str, str] | None = None, ineffective_variables: Mapping[str, str] | None = None) -> int:
+    """Runs a worker to its end and returns its exit code.
+
+    Args:
+        overrides: settings that take precedence over the environment.
+        ineffective_variables: environment variables that have no effect, with what to do instead; they are logged.
+    """
     settings = read_settings(WorkerSettings, overrides)
     setproctitle("redbatch worker")
     configure_logging("worker", settings.log_level)
+    warn_of_variables(ineffective_variables or {})
     return run(settings)
 
 

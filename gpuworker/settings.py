@@ -28,8 +28,8 @@ class WorkerSettings(QueueSettings):
 
     model: str = Field(
         default=DEFAULT_MODEL,
-        description="minilm (bundled), a path or hub id of a sentence-transformers model, your own class as "
-        "package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
+        description="minilm (all-MiniLM-L6-v2, bundled), a path or hub id of a sentence-transformers model, your own "
+        "class as package.module:Class, null, or simulated:base_ms=5,item_ms=3.",
     )
     model_revision: str | None = Field(
         default=None,
@@ -124,7 +124,7 @@ class WorkerSettings(QueueSettings):
     )
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int = Field(
-        default=9091, ge=0, le=65535, description="Port of /metrics, /livez and /readyz; 0 takes a free one."
+        default=9091, ge=0, le=65535, description="Port of /metrics, /livez, /readyz and /health; 0 takes a free one."
     )
     worker_id: str | None = Field(
         default=None,

@@ -109,7 +109,7 @@ class WorkerGroup:
 def run(settings: WorkerSettings) -> int:
     """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
-        parse_model(settings.model)
+        parse_model(settings.model, settings.model_revision)
         gpus = devices.visible_gpus(devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
     except (ModelLoadError, NoGpuError) as error:

@@ -30,4 +30,5 @@ Modules:
 - tables: the look of printed tables.
 - times: durations and timestamps as people read and write them.
 - urls: URLs and command lines to print.
+- variables: environment variables that have no effect.
 """

@@ -12,9 +12,15 @@ def main() -> None:
     """Runs the command line."""
     clean_sys_path()
     import os
+    import sys
 
     from redbatch.commands import app
-    from shared.process.settings import read_file_variables
+    from redbatch.variables import ineffective_variables
+    from shared.process.settings import print_error, read_file_variables
 
     read_file_variables(os.environ)
+    command = next(iter(sys.argv[1:]), "")
+    if command not in ("gateway", "worker"):  # these report it in their logs
+        for name, advice in ineffective_variables(os.environ, command).items():
+            print_error(f"warning: {name} has no effect: {advice}")
     app()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 
 from redbatch.exit_codes import report_misuse
+from redbatch.variables import ineffective_variables
 
 
 def run_gateway(overrides: Mapping[str, str], listen_fd: int | None) -> int:
@@ -15,7 +17,7 @@ def run_gateway(overrides: Mapping[str, str], listen_fd: int | None) -> int:
     except ModuleNotFoundError as error:
         return _not_installed(error, "gateway")
     listen = None if listen_fd is None else socket.socket(fileno=listen_fd)
-    return main(overrides, listen)
+    return main(overrides, listen, ineffective_variables(os.environ, "gateway"))
 
 
 def run_worker(overrides: Mapping[str, str]) -> int:
@@ -24,7 +26,7 @@ def run_worker(overrides: Mapping[str, str]) -> int:
         from gpuworker.__main__ import main
     except ModuleNotFoundError as error:
         return _not_installed(error, "worker")
-    return main(overrides)
+    return main(overrides, ineffective_variables(os.environ, "worker"))
 
 
 def _not_installed(error: ModuleNotFoundError, process: str) -> int:

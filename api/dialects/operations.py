@@ -202,7 +202,9 @@ OPERATIONS: dict[str, Operation] = {
 }
 """By route."""
 
-INFO_ANSWERS = error_answers((401, 404, 503), model=TeiErrorAnswer)
+INFO_ANSWERS = error_answers(
+    (401, 404, 422, 503), {422: "There are several models, and none is named"}, model=TeiErrorAnswer
+)
 HEALTH_ANSWERS: Answers = {503: {"description": "Not ready; the body says what is missing"}}
 UNHEALTHY_ANSWERS = error_answers((503,), {503: "Not ready"}, TeiErrorAnswer)
 MODEL_ANSWERS = error_answers((404,), model=OpenAIErrorAnswer)

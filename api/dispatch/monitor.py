@@ -170,6 +170,10 @@ class Monitor:
             unseen_s = max(0.0, now - down_s - self._last_heartbeat_at)
         return ClusterState(down_s, unseen_s, self._stats.memory_ratio)
 
+    def worker_unseen_s(self) -> float | None:
+        """Returns the time since the last sign of life of any worker, s; None if none is known."""
+        return None if self._stats is None else self.cluster().worker_unseen_s
+
     def _down_s(self, now: float) -> float:
         if self._down_since is not None:
             return now - self._down_since

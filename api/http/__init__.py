@@ -6,5 +6,6 @@
 - error_responses: errors as responses, in the client's dialect, counted and logged.
 - handler: handles one request, from its body to its answer.
 - lingering_close: answers a request whose body is not read, then closes the connection.
+- root_path: the prefix under which a proxy serves the gateway.
 - protocol: the connection, as a uvicorn protocol.
 """

@@ -124,6 +124,8 @@ async def _answer(exchange: Exchange) -> Response:
         request = request._replace(tenant=tenant)
     queue = state.queues.of_model(request.model)
     scope["state"][QUEUE] = queue.name
+    if request.model is None:  # while it waits, another model may join, and then no model is the default
+        request = request._replace(model=queue.name)
     client.watch()
     try:
         if client.gone:

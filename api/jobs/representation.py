@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from api.http.root_path import ROOT_PATH
+
 if TYPE_CHECKING:
     from shared.jobs import Job
     from shared.messages import Failure
@@ -26,13 +28,13 @@ def split_public_id(public_id: str) -> tuple[str, str]:
 
 def status_url(public_id: str) -> str:
     """Returns the path of a job."""
-    return f"/jobs/{public_id}"
+    return f"{ROOT_PATH.get()}/jobs/{public_id}"
 
 
 def result_url(public_id: str, offset: int = 0, limit: int | None = None) -> str:
     """Returns the path of a job's vectors, from `offset` on."""
     query = f"?offset={offset}" + (f"&limit={limit}" if limit is not None else "")
-    return f"/jobs/{public_id}/result" + (query if offset or limit is not None else "")
+    return f"{ROOT_PATH.get()}/jobs/{public_id}/result" + (query if offset or limit is not None else "")
 
 
 def accepted_document(public_id: str, status: str) -> dict[str, object]:

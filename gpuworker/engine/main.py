@@ -50,7 +50,7 @@ def serve(sock: socket.socket, options: EngineOptions, shared_memory: SharedMemo
     options = replace(options, device=start.device, runners=runners)
     try:
         session = GpuSession(options, start.lock, shared_memory, outbox.send)
-        backend = load_backend(parse_model(options.model), options)
+        backend = load_backend(parse_model(options.model, options.model_revision), options)
         backend.warmup()
     except ModelLoadError as error:
         outbox.send(LoadFailed(str(error)))

@@ -35,7 +35,7 @@ def tune(overrides: Mapping[str, str], p95_ms: float) -> int:
     if missing is not None:
         return report_misuse(f"{missing} is not installed; install it with: pip install 'redbatch[bench]'")
     try:
-        parse_model(worker.model)
+        parse_model(worker.model, worker.model_revision)
         check_file(settings.out)
         request_texts(settings.texts, settings.mix, settings.seed, settings.inputs_per_request)
     except (ModelLoadError, InvalidTextsError, ValueError) as error:

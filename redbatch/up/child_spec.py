@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from redbatch.variables import CHECKED
 from shared.process.settings import variable_of
 from shared.settings import DEFAULT_MODEL, queue_slug
 
@@ -80,4 +81,4 @@ def _environment(base: Mapping[str, str], settings: SettingValues, *, offset: in
     port = child_settings["admin_port"]
     if port.isdecimal() and port != "0":
         child_settings["admin_port"] = str(int(port) + offset)
-    return {**base, **{variable_of(name): value for name, value in child_settings.items()}}
+    return {**base, CHECKED: "1", **{variable_of(name): value for name, value in child_settings.items()}}

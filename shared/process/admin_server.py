@@ -25,7 +25,7 @@ class PortTakenError(Exception):
 
 
 class AdminServer:
-    """Serves GET /metrics, /livez and /readyz.
+    """Serves GET /metrics, /livez and /readyz, and /health, which is the same as /readyz.
 
     `ready` returns the names of the missing parts (none missing: 200, else 503; see `without_excluded`); `live` returns
     whether the process is healthy. Both are called in a thread of this server, so they must only read. Port 0 picks a
@@ -112,7 +112,7 @@ def _application(ready: Callable[[], list[str]], live: Callable[[], bool], metri
             return metrics(environ, start)
         if path == "/livez":
             return _health(start, healthy=live(), detail={})
-        if path == "/readyz":
+        if path in {"/readyz", "/health"}:
             missing = without_excluded(ready(), environ.get("QUERY_STRING", ""))
             return _health(start, healthy=not missing, detail={"missing": missing})
         return _json(start, "404 Not Found", {"status": "not found"})

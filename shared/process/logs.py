@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -83,6 +84,12 @@ def configure_logging(service: str, level: str) -> None:
         cache_logger_on_first_use=False,
     )
     _route_standard_library(common, finish, threshold)
+
+
+def warn_of_variables(variables: Mapping[str, str]) -> None:
+    """Logs environment variables that have no effect, with what to do instead; never their values."""
+    for name, advice in variables.items():
+        structlog.get_logger().warning("environment variable has no effect", variable=name, advice=advice)
 
 
 def _route_standard_library(common: list[Processor], finish: list[Processor], threshold: int) -> None:

@@ -13,12 +13,15 @@ from pydantic_settings import BaseSettings
 
 EXIT_CONFIGURATION = 2  # also the exit code of a worker that cannot load its model: a restart does not help
 
+PREFIX = "REDBATCH_"
+"""The prefix of the variables of all settings."""
+
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 def variable_of(field: str) -> str:
     """Returns the environment variable of a setting."""
-    return f"REDBATCH_{field.upper()}"
+    return f"{PREFIX}{field.upper()}"
 
 
 def flag_of(field: str) -> str:
@@ -49,7 +52,7 @@ def read_file_variables(environment: MutableMapping[str, str]) -> None:
 
     Exits the process with code 2 and a line on stderr if a file cannot be read, or both variables are set.
     """
-    for name in [each for each in environment if each.startswith("REDBATCH_") and each.endswith("_FILE")]:
+    for name in [each for each in environment if each.startswith(PREFIX) and each.endswith("_FILE")]:
         plain = name.removesuffix("_FILE")
         if plain in environment:
             print_error(f"{name}: {plain} is set too; use one of them")

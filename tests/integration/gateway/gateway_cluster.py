@@ -126,10 +126,14 @@ class GatewayCluster:
         self.environment: dict[str, str] = {}
 
     def env(self, **settings: object) -> dict[str, str]:
-        """Returns the environment of a process with these settings, named as their fields: `drain_delay_s=3`."""
+        """Returns the environment of a process with these settings, named as their fields: `drain_delay_s=3`.
+
+        None leaves a setting unset.
+        """
         common = {"redis_url": self.redis_url, "queue": self.queue, "port": 0, "admin_port": 0, "drain_delay_s": 0}
         common["all_queues"] = False  # the queues of other tests are in the same Redis
-        named = {f"REDBATCH_{name.upper()}": str(value) for name, value in (common | settings).items()}
+        given = {name: value for name, value in (common | settings).items() if value is not None}
+        named = {f"REDBATCH_{name.upper()}": str(value) for name, value in given.items()}
         return self.environment | named
 
     async def start_gateway(self, **settings: object) -> GatewayProcess:

@@ -108,6 +108,42 @@ async def test_before_a_worker_is_known_any_model_may_come(isolated_cluster: Gat
     assert gateway.embed({"text": "a", "model": slow}).status_code == 200
 
 
+async def test_the_only_model_serves_requests_that_name_none(isolated_cluster: GatewayCluster) -> None:
+    """Without a queue set, requests go to the only model, whatever its queue is called; two gateways agree.
+
+    With a second model they are rejected in the client's dialect, and the message lists the models. Once workers of
+    the first model have been away for the grace time, the second one is the only model.
+    """
+    settings: dict[str, Any] = {"queue": None, "all_queues": True, "worker_grace_s": 2}
+    gateways = await asyncio.gather(*(isolated_cluster.start_gateway(**settings) for _ in range(2)))
+    assert error_of(gateways[0].embed({"text": "a"}))["code"] == "no_worker"
+    first = await isolated_cluster.start_worker(queue="any-name")
+    for gateway in gateways:
+        await wait_until(lambda gateway=gateway: gateway.missing() == [], "a worker is ready")  # type: ignore[misc]
+        assert has_vectors(gateway.embed({"texts": ["a"]}), ["a"])
+        info = plain_http.get(f"{gateway.url}/info").json()
+        assert (info["model_id"], info["served_model_name"]) == ("null", "any-name")
+    await isolated_cluster.start_worker(OTHER, queue="other")
+    for gateway in gateways:
+        await wait_until(lambda gateway=gateway: gateway.ready_workers("other") == 1, "other is ready")  # type: ignore[misc]
+        await wait_until(lambda gateway=gateway: gateway.embed({"text": "a"}).status_code != 200, "both are known")  # type: ignore[misc]
+        answer = gateway.embed({"text": "a"})
+        error = error_of(answer)
+        assert (answer.status_code, error["code"]) == (400, "invalid_request")
+        assert error["message"] == "Name a model: this cluster serves any-name, other."
+        tei = plain_http.post(f"{gateway.url}/embed", json={"inputs": "a"})
+        assert (tei.status_code, tei.json()["error_type"]) == (422, "Validation")
+        job = plain_http.post(f"{gateway.url}/jobs", json={"texts": ["a"]})
+        assert (job.status_code, error_of(job)["code"]) == (400, "invalid_request")
+        assert plain_http.get(f"{gateway.url}/info").status_code == 422
+        assert has_vectors(gateway.embed({"texts": ["a"], "model": "any-name"}), ["a"])
+    await first.stop()
+    for gateway in gateways:
+        await wait_until(lambda gateway=gateway: gateway.embed({"text": "a"}).status_code == 200, "one is left")  # type: ignore[misc]
+        vector = gateway.embed({"text": "a"}).json()["embedding"]
+        assert vector_bytes(vector) == revision_vector("other", "a")
+
+
 async def test_models_appear_and_disappear(isolated_cluster: GatewayCluster, client: httpx.AsyncClient) -> None:
     """A model without workers is not listed, and requests for it wait for a worker, which may start again.
 
@@ -216,3 +252,20 @@ async def test_a_partly_cached_request_is_not_mixed(isolated_cluster: GatewayClu
     old.kill()
     await isolated_cluster.start_worker(NEW)
     assert revision_of(gateway.embed({"texts": ["a", "b"]}), ["a", "b"]) == {"new"}
+
+
+@pytest.mark.model
+async def test_the_bundled_model_has_several_names(isolated_cluster: GatewayCluster) -> None:
+    """A worker may name it as the hub does; clients reach it by each of its names, and without one."""
+    unset: dict[str, Any] = {"queue": None, "all_queues": True}
+    gateway, _ = await asyncio.gather(
+        isolated_cluster.start_gateway(**unset), isolated_cluster.start_worker("all-MiniLM-L6-v2", queue=None)
+    )
+    await wait_until(lambda: gateway.missing() == [], "the gateway sees the worker")
+    assert listed_models(gateway) == ["minilm"]
+    expected = gateway.embed({"text": "a"}).json()["embedding"]
+    for name in ("minilm", "MiniLM", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "ALL-MINILM-L6-V2"):
+        answer = gateway.embed({"text": "a", "model": name})
+        assert (answer.status_code, answer.json()["embedding"]) == (200, expected), name
+        assert plain_http.get(f"{gateway.url}/v1/models/{name}").status_code == 200
+    assert gateway.embed({"text": "a", "model": "all-MiniLM-L12-v2"}).status_code == 404

@@ -72,9 +72,27 @@ def test_a_missing_folder_is_an_error(name: str) -> None:
 
 def test_anything_else_is_a_hub_id() -> None:
     """Whether it exists is known when it is loaded."""
-    assert parse_model("sentence-transformers/all-MiniLM-L6-v2") == Model(
-        "sentence-transformers/all-MiniLM-L6-v2", "sentence", "sentence-transformers/all-MiniLM-L6-v2"
-    )
+    name = "sentence-transformers/all-mpnet-base-v2"
+    assert parse_model(name) == Model(name, "sentence", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "Sentence-Transformers/ALL-minilm-l6-v2"]
+)
+def test_the_hub_names_of_the_bundled_model_are_the_bundled_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is downloaded, unless a commit is set; a folder of that name, or no package, takes precedence."""
+    bundled = parse_model("minilm").path
+    assert (parse_model(name).path, parse_model(name).name) == (bundled, name)
+    assert parse_model(name, "main").path == bundled
+    assert parse_model(name, "c9745ed1d9f207416be6d2e6f8de32d1f16199bf").path == name
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    assert parse_model(name).path == name
+    (tmp_path / name).rmdir()
+    monkeypatch.setattr("gpuworker.model_spec.BUNDLED_PACKAGE", "no_such_package_anywhere")
+    assert parse_model(name).path == name
 
 
 @pytest.mark.parametrize("name", ["squares:Squares", "my_package.my_module:My_Model2", "a:b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redbatch.up.child_spec import gateway_specs, with_up_defaults, worker_specs
+from redbatch.variables import CHECKED
 
 
 def test_an_embedded_cluster_needs_no_fixed_ports_and_no_delay() -> None:
@@ -29,6 +30,7 @@ def test_gateways_inherit_the_listening_socket() -> None:
     assert first.environment["PATH"] == "/bin"
     assert first.environment["REDBATCH_MAX_INPUTS"] == "5"
     assert "REDBATCH_MAX_BODY_BYTES" not in first.environment
+    assert CHECKED in first.environment, "a child does not repeat the warnings of `up`"
 
 
 def test_a_fixed_admin_port_is_the_first_of_consecutive_ones() -> None:

@@ -44,8 +44,8 @@ def client(health: Health, registry: CollectorRegistry) -> Iterator[httpx.Client
 
 
 def test_a_healthy_process_says_so(client: httpx.Client) -> None:
-    """Both probes return 200 with a status."""
-    for path in ("/livez", "/readyz"):
+    """All probes return 200 with a status."""
+    for path in ("/livez", "/readyz", "/health"):
         answer = client.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
@@ -56,8 +56,9 @@ def test_readyz_names_what_is_missing(client: httpx.Client, health: Health) -> N
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()) == (503, {"status": "unavailable", "missing": ["redis", "worker"]})
     assert client.get("/livez").status_code == 200
+    assert client.get("/health").json() == answer.json(), "a health check means readiness"
     health.missing = []
-    assert client.get("/readyz").status_code == 200
+    assert client.get("/readyz").status_code == client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize(
