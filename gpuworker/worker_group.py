@@ -19,6 +19,7 @@ import uvloop
 
 from gpuworker.gpu import devices
 from gpuworker.gpu.devices import Gpu, NoGpuError
+from gpuworker.gpu.lease_slots import turn_devices
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
@@ -112,6 +113,8 @@ def run(settings: WorkerSettings) -> int:
         parse_model(settings.model)
         gpus = devices.visible_gpus(devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
+        if settings.gpu_lease == "batch":
+            device_names = turn_devices(device_names, settings.lease.gpus)
     except (ModelLoadError, NoGpuError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

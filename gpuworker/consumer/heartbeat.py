@@ -94,6 +94,10 @@ class HeartbeatSender:
         self._set_state(READY)
         self._set_up(up=True)
 
+    def set_resumed(self) -> None:
+        """Records that the engine, which was ready before the worker stood by, is ready again."""
+        self.set_ready(self._engine)
+
     def set_loading(self) -> None:
         """Records that the next engine loads."""
         self._set_state(LOADING)
