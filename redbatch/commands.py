@@ -21,7 +21,8 @@ from redbatch.exit_codes import report_misuse
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
-from redbatch.options import Json, QueueName, RedisUrl
+from redbatch.leases.cli import leases
+from redbatch.options import Json, QueueName, RedisUrl, Watch
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
 from shared.process.version import __version__
@@ -47,6 +48,7 @@ app.add_typer(dead_app, name="dead")
 app.add_typer(jobs_app, name="jobs")
 app.command()(embed)
 app.add_typer(keys_app, name="keys")
+app.command()(leases)
 app.add_typer(k8s_app, name="k8s")
 app.add_typer(swarm_app, name="swarm")
 
@@ -203,7 +205,7 @@ def queue(
     redis_url: RedisUrl = None,
     name: QueueName = None,
     in_json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")] = False,
+    watch: Watch = False,
 ) -> None:
     """Show the state of a queue.
 

@@ -6,7 +6,12 @@ A test takes a GPU away by writing another holder into its slot.
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,6 +20,7 @@ from shared.keys import PoolKeys
 from shared.producer import queue_stats
 from tests.integration.worker.worker_cluster import WorkerCluster, get_admin, metric
 from tests.processes import Program
+from tests.users import as_user
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -147,6 +153,72 @@ async def test_devices_must_be_of_the_pool(
     worker = await cluster.start_worker(MODEL, ready=False, **options)
     assert await worker.wait_until_ended(timeout_s=20) == 2
     assert message in worker.output
+
+
+async def leases(cluster: WorkerCluster, *arguments: str) -> str:
+    """Returns the output of `redbatch leases` for a user that may only read."""
+    command = [sys.executable, "-m", "redbatch", "leases", "--redis-url", as_user(cluster.url, "ops"), *arguments]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode()
+
+
+async def pool_of(cluster: WorkerCluster, pool: PoolKeys) -> dict[str, Any]:
+    """Returns the pool as `redbatch leases --json` shows it."""
+    shown: dict[str, Any] = json.loads(await leases(cluster, "--pool", pool.name, "--json"))
+    return shown
+
+
+async def test_the_command_shows_holders_and_waiters(cluster: WorkerCluster, pool: PoolKeys) -> None:
+    """Of an exclusive lease and its standby, and of an engine that waits for its turn; as text and as JSON."""
+    exclusive = {"gpu_lease": "exclusive", "gpu_lease_gpus": 2, "device": "cpu", "heartbeat_s": 0.2}
+    for name in ("first", "second"):
+        await start_sharing(cluster, pool, name, **exclusive)
+    await cluster.start_worker(
+        MODEL, ready=False, worker_id="standby", gpu_lease_pool=pool.name, **exclusive
+    )
+    await wait_for_state(cluster, "standby", "standby")
+    fences = {slot: (await cluster.raw.get(pool.slot(slot))).split()[1].decode() for slot in ("0.0", "1.0")}
+    shown = await pool_of(cluster, pool)
+    left = [slot.pop("left_s") for slot in shown["slots"]]
+    assert all(0 < each <= 15 for each in left)
+    host = {"queue": cluster.keys.queue, "host": socket.gethostname()}
+    assert shown == {
+        "pool": pool.name,
+        "slots": [
+            {"slot": slot, "state": "held", "worker": worker, **host, "fence": int(fences[slot])}
+            for slot, worker in (("0.0", "first"), ("1.0", "second"))
+        ],
+        "waiting": [{"worker": "standby", **host, "slots": ["0.0", "1.0"], "waits_s": None}],
+    }
+    text = await leases(cluster)
+    assert f"Pool {pool.name}" in text
+    assert [word for word in ("first", "second", "standby", *fences.values()) if word not in text] == []
+
+
+async def test_the_command_shows_who_waits_for_a_turn(cluster: WorkerCluster, pool: PoolKeys) -> None:
+    """With the time that it has waited; a holder without a heartbeat has no queue. Then the slot is free."""
+    await start_sharing(cluster, pool, "turns", device="cuda:0", gpu_lease_gpus=2)
+    await cluster.raw.set(pool.slot("0.0"), OTHER, ex=HELD_S)
+    request = await cluster.submit("waits")
+
+    async def waits() -> bool:
+        return bool((await pool_of(cluster, pool))["waiting"])
+
+    await wait_until(waits, "it waits")
+    shown = await pool_of(cluster, pool)
+    (holder,) = shown["slots"]
+    assert (holder["worker"], holder["queue"], holder["fence"]) == ("other", None, 1)
+    (waiter,) = shown["waiting"]
+    assert (waiter["worker"], waiter["slots"], waiter["waits_s"] > 0) == ("turns", ["0.0"], True)
+    await cluster.raw.delete(pool.slot("0.0"))
+    await cluster.check_replies([request])
+    assert await pool_of(cluster, pool) == {
+        "pool": pool.name,
+        "slots": [{"slot": "0.0", "state": "free"}],
+        "waiting": [],
+    }
 
 
 async def metric_is(program: Program, name: str, value: float) -> bool:
