@@ -111,7 +111,7 @@ def run(settings: WorkerSettings) -> int:
     """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
         parse_model(settings.model)
-        gpus = devices.visible_gpus(devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = devices.list_visible_gpus()
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
         if settings.gpu_lease == "batch":
             device_names = turn_devices(device_names, settings.lease.gpus)
