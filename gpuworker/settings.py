@@ -61,8 +61,8 @@ class WorkerSettings(QueueSettings):
     gpu_lease: Literal["off", "exclusive", "batch"] = Field(
         default="off",
         description="Whether workers share GPUs by leases in Redis. exclusive: a worker holds a GPU while it lives, "
-        "others stand by; batch: it holds one for each batch, and has an engine on each GPU of the pool unless --device "
-        "or --devices names some. See docs/leases.md.",
+        "others stand by; batch: it holds one for each batch, with an engine on each GPU of the pool or on those that "
+        "--device or --devices names. See docs/leases.md.",
     )
     gpu_lease_pool: str | None = Field(
         default=None,
@@ -87,8 +87,8 @@ class WorkerSettings(QueueSettings):
         default=5.0,
         ge=0.1,
         le=3_600,
-        description="gpu_lease=batch: an engine that has waited this long for a GPU hands back its entries and takes no "
-        "more until it has one, if another worker of the queue serves.",
+        description="gpu_lease=batch: if the queue has another worker, an engine that has waited this long for a GPU "
+        "hands back its entries, and takes no more until it has one.",
     )
     gpu_lease_dir: str | None = Field(
         default=None,

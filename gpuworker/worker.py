@@ -233,7 +233,7 @@ class Worker:
         A worker that has stood by runs a batch before it does so again: if the other one is not served either, the
         entries would go back and forth.
         """
-        if self._worker_state.workers < 2 or not self._has_run:
+        if self._worker_state.workers <= 1 or not self._has_run:
             return False
         self._has_run = False
         waiting = [each.entry for each in self._worker_state.in_flight.unanswered() if each.started_at is None]

@@ -97,9 +97,7 @@ async def wait(connection: RedisConnection, pool: PoolKeys, owner: str, timeout_
     await connection.pop(pool.wake(owner), timeout_s)
 
 
-async def pool_state(
-    connection: RedisConnection, pool: PoolKeys, slot_sets: Collection[tuple[str, ...]]
-) -> PoolState:
+async def pool_state(connection: RedisConnection, pool: PoolKeys, slot_sets: Collection[tuple[str, ...]]) -> PoolState:
     """Returns the state of the slots of a pool.
 
     Args:

@@ -62,7 +62,8 @@ def assign_gpus(count: int, worker: WorkerSettings, gpus: Sequence[Gpu]) -> list
         worker: their settings.
         gpus: the GPUs that this process sees.
     """
-    if worker.device != "auto" or worker.devices or worker.gpu_lease != "off" or count < 2 or len(gpus) < 2:
+    chosen = worker.device != "auto" or worker.devices or worker.gpu_lease != "off"
+    if chosen or min(count, len(gpus)) <= 1:
         return []
     return [gpus[number % len(gpus)].uuid for number in range(count)]
 

@@ -321,7 +321,7 @@ class ShowsGpu(VectorizedFunction):
 
 
 async def test_two_workers_use_two_gpus(start: Start, tmp_path: Path) -> None:
-    """Each sees a GPU of its own, as the driver names them."""
+    """Each sees one GPU, by the UUID that the driver reports."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "pynvml.py").write_text(FAKE_DRIVER)
     (tmp_path / "path" / "shows_gpu.py").write_text(SHOWS_GPU)

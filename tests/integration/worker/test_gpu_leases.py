@@ -1,4 +1,4 @@
-"""Workers that take turns on the GPUs of a pool. The simulated model uses no GPU, so that any host has as many as set.
+"""Workers that take turns on the GPUs of a pool. The simulated model uses no GPU, so a pool may have any number.
 
 A test takes a GPU away by writing another holder into its slot.
 """
@@ -112,7 +112,7 @@ async def test_entries_that_wait_too_long_for_a_gpu_go_to_another_worker(
 
 
 async def test_the_only_worker_keeps_what_waits_for_a_gpu(cluster: WorkerCluster, pool: PoolKeys) -> None:
-    """Nobody could take the entries: it runs them as soon as it has the GPU, in their order."""
+    """No other worker could take the entries: it runs them as soon as it has the GPU, in their order."""
     worker = await start_sharing(cluster, pool, "only")
     await cluster.raw.set(pool.slot("0.0"), OTHER, ex=HELD_S)
     requests = await cluster.submit_many([["a"], ["b"]])
@@ -175,9 +175,7 @@ async def test_the_command_shows_holders_and_waiters(cluster: WorkerCluster, poo
     exclusive = {"gpu_lease": "exclusive", "gpu_lease_gpus": 2, "device": "cpu", "heartbeat_s": 0.2}
     for name in ("first", "second"):
         await start_sharing(cluster, pool, name, **exclusive)
-    await cluster.start_worker(
-        MODEL, ready=False, worker_id="standby", gpu_lease_pool=pool.name, **exclusive
-    )
+    await cluster.start_worker(MODEL, ready=False, worker_id="standby", gpu_lease_pool=pool.name, **exclusive)
     await wait_for_state(cluster, "standby", "standby")
     fences = {slot: (await cluster.raw.get(pool.slot(slot))).split()[1].decode() for slot in ("0.0", "1.0")}
     shown = await pool_of(cluster, pool)

@@ -74,7 +74,7 @@ async def test_renewals_in_time_are_not_late() -> None:
 
 
 async def test_a_renewal_that_fails_for_long_is_late_once() -> None:
-    """It is counted while the lease is still held, however often it is tried again; the next one starts anew."""
+    """It is counted while the lease is still held, however often it is tried again; the next one is in time."""
     before = num_late()
 
     async def renew(_: GpuLease) -> None:

@@ -35,9 +35,7 @@ def test_slots_in_order_of_preference(gpus: int, per_gpu: int, device: str, slot
         (["cpu", "cpu"], 2, ["cpu", "cpu"]),
     ],
 )
-def test_a_worker_that_takes_turns_has_an_engine_on_each_gpu(
-    devices: list[str], gpus: int, engines: list[str]
-) -> None:
+def test_a_worker_that_takes_turns_has_an_engine_on_each_gpu(devices: list[str], gpus: int, engines: list[str]) -> None:
     """Of the pool, unless devices are named: a model is on a GPU before the worker has its turn there."""
     assert turn_devices(devices, gpus) == engines
 
