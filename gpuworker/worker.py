@@ -84,15 +84,8 @@ class Worker:
             self._trace(tracing)
         self._committer = Committer(worker_state, self._queue.connection("commit"))
         options = EngineOptions.from_settings(settings)
-        callbacks = LeaseCallbacks(
-            on_extended=lambda until: self._engine.grant(until),  # noqa: PLW0108 - the engine is created below
-            on_turn=lambda lock: self._engine.send(GrantTurn(lock)),
-            on_lost=self._on_loss,
-            on_standby=self._on_standby,
-            on_late=self._on_late,
-            on_granted=self._on_grant,
-        )
-        self._sharing = create_sharing(settings, name, self._queue.connection("lease"), callbacks, gpus)
+        lease_connection = self._queue.connection("lease")
+        self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
             options, self._sharing.wait_until_granted, self._on_frame, self._on_ready, self._on_death
         )
@@ -109,6 +102,16 @@ class Worker:
         self._returned_keys: asyncio.Future[list[str]] | None = None
         self._has_run = True
         self._stop = stop
+
+    def _lease_callbacks(self) -> LeaseCallbacks:
+        return LeaseCallbacks(
+            on_extended=lambda until: self._engine.grant(until),  # noqa: PLW0108 - the engine is created later
+            on_turn=lambda lock: self._engine.send(GrantTurn(lock)),
+            on_lost=self._on_loss,
+            on_standby=self._on_standby,
+            on_late=self._on_late,
+            on_granted=self._on_grant,
+        )
 
     def _trace(self, tracing: Tracing) -> None:
         from gpuworker.tracing import Spans  # noqa: PLC0415 - it imports OpenTelemetry

@@ -46,8 +46,8 @@ async def pool(cluster: WorkerCluster) -> AsyncIterator[PoolKeys]:
 
 async def start_sharing(cluster: WorkerCluster, pool: PoolKeys, name: str, **settings: object) -> Program:
     """Starts a worker that takes turns on the GPUs of a pool."""
-    options = {"gpu_lease": "batch", "gpu_lease_pool": pool.name, "gpu_lease_wait_s": WAIT_S, "reclaim_idle_ms": 1_000}
-    return await cluster.start_worker(MODEL, worker_id=name, **options | settings)
+    options = {"gpu_lease": "batch", "gpu_lease_wait_s": WAIT_S, "reclaim_idle_ms": 1_000} | settings
+    return await cluster.start_worker(MODEL, ready=True, worker_id=name, gpu_lease_pool=pool.name, **options)
 
 
 async def state_of(cluster: WorkerCluster, worker: str) -> str:
@@ -177,7 +177,8 @@ async def test_the_command_shows_holders_and_waiters(cluster: WorkerCluster, poo
         await start_sharing(cluster, pool, name, **exclusive)
     await cluster.start_worker(MODEL, ready=False, worker_id="standby", gpu_lease_pool=pool.name, **exclusive)
     await wait_for_state(cluster, "standby", "standby")
-    fences = {slot: (await cluster.raw.get(pool.slot(slot))).split()[1].decode() for slot in ("0.0", "1.0")}
+    values: list[Any] = [await cluster.raw.get(pool.slot(slot)) for slot in ("0.0", "1.0")]
+    fences = [value.decode().split()[1] for value in values]
     shown = await pool_of(cluster, pool)
     left = [slot.pop("left_s") for slot in shown["slots"]]
     assert all(0 < each <= 15 for each in left)
@@ -185,14 +186,14 @@ async def test_the_command_shows_holders_and_waiters(cluster: WorkerCluster, poo
     assert shown == {
         "pool": pool.name,
         "slots": [
-            {"slot": slot, "state": "held", "worker": worker, **host, "fence": int(fences[slot])}
-            for slot, worker in (("0.0", "first"), ("1.0", "second"))
+            {"slot": slot, "state": "held", "worker": worker, **host, "fence": int(fence)}
+            for slot, worker, fence in zip(("0.0", "1.0"), ("first", "second"), fences, strict=True)
         ],
         "waiting": [{"worker": "standby", **host, "slots": ["0.0", "1.0"], "waits_s": None}],
     }
     text = await leases(cluster)
     assert f"Pool {pool.name}" in text
-    assert [word for word in ("first", "second", "standby", *fences.values()) if word not in text] == []
+    assert [word for word in ("first", "second", "standby", *fences) if word not in text] == []
 
 
 async def test_the_command_shows_who_waits_for_a_turn(cluster: WorkerCluster, pool: PoolKeys) -> None:
