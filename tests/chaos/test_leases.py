@@ -298,7 +298,7 @@ async def test_workers_take_turns_on_each_gpu_of_a_pool(scenario: Scenario, tmp_
         timeout_s=40,
     )
     async with cluster.load() as found:
-        await wait_for_calls(found, scenario.repeats(200, 2_000))
+        await wait_for_calls(found, scenario.repeats(200, 1_000))
     turns = [Counter(each.process for each in usage_intervals(gpu, by_batch=True)) for gpu in cluster.gpu_folders()]
     overlap = cluster.note("turns on a pool of two GPUs", found, turns=[each.total() for each in turns])
     assert overlap == 0

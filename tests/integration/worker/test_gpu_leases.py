@@ -11,11 +11,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from gpuworker.engine.host_lock import HostLock
 from shared.keys import PoolKeys
 from shared.producer import queue_stats
 from tests.integration.worker.worker_cluster import WorkerCluster, get_admin, metric
@@ -89,12 +91,17 @@ async def test_a_slot_of_any_gpu_serves_an_engine_without_one(cluster: WorkerClu
     await cluster.check_replies(await cluster.submit_many([["a"], ["b"]]))
 
 
+@pytest.mark.parametrize("by", ["lease", "lock"])
 async def test_entries_that_wait_too_long_for_a_gpu_go_to_another_worker(
-    cluster: WorkerCluster, pool: PoolKeys
+    cluster: WorkerCluster, pool: PoolKeys, tmp_path: Path, by: str
 ) -> None:
-    """The worker stands by, and says so; it serves again when it has the GPU. Nothing counts as an attempt."""
-    starved = await start_sharing(cluster, pool, "starved", heartbeat_s=0.2)
-    await cluster.raw.set(pool.slot("0.0"), OTHER, ex=HELD_S)
+    """For its lease, or for the lock of its host: the worker stands by, says so, and serves again when it has both."""
+    starved = await start_sharing(cluster, pool, "starved", heartbeat_s=0.2, gpu_lease_dir=tmp_path)
+    host_lock = HostLock(str(tmp_path))
+    if by == "lease":
+        await cluster.raw.set(pool.slot("0.0"), OTHER, ex=HELD_S)
+    else:
+        host_lock.acquire(f"{pool.name}-0.0")
     requests = await cluster.submit_many([[f"text {i}"] for i in range(20)])
     await wait_until(lambda: metric_is(starved, "redbatch_held_entries", 20), "it holds the entries")
     other = await cluster.start_worker(MODEL, worker_id="other", reclaim_idle_ms=60_000, heartbeat_s=0.2)
@@ -103,7 +110,9 @@ async def test_entries_that_wait_too_long_for_a_gpu_go_to_another_worker(
     assert await metric(starved, "redbatch_handed_back_total") == 20
     assert await metric(other, 'redbatch_reclaimed_total{origin="released"}') == 20
     assert (await get_admin(starved, "/readyz")).status_code == 200
-    await cluster.raw.delete(pool.slot("0.0"))
+    host_lock.release()
+    if by == "lease":
+        await cluster.raw.delete(pool.slot("0.0"))
     await wait_for_state(cluster, "starved", "ready")
     assert await other.stop() == 0
     await cluster.check_replies(await cluster.submit_many([["later"]]))
