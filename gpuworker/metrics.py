@@ -61,6 +61,11 @@ UP = Gauge("redbatch_worker_up", "1 while the engine is ready", ["worker", "mode
 LEASE_LEFT = Gauge(
     "redbatch_gpu_lease_left_seconds",
     "Time until the engine must leave its GPU if its lease is not renewed; 0 without a lease",
+    ["worker"],
 )
 LEASE_WAIT = Histogram("redbatch_gpu_lease_wait_seconds", "Time to acquire a GPU lease", buckets=SECONDS)
+LEASE_LATE_RENEWALS = Counter(
+    "redbatch_gpu_lease_late_renewals",
+    "Renewals of a GPU lease that were not done after half of the time they have before the engine must end",
+)
 LEASES_LOST = Counter("redbatch_gpu_leases_lost", "GPU leases that expired or went to another worker")

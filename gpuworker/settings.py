@@ -61,7 +61,8 @@ class WorkerSettings(QueueSettings):
     gpu_lease: Literal["off", "exclusive", "batch"] = Field(
         default="off",
         description="Whether workers share GPUs by leases in Redis. exclusive: a worker holds a GPU while it lives, "
-        "others stand by; batch: it holds one for each batch. See docs/leases.md.",
+        "others stand by; batch: it holds one for each batch, with an engine on each GPU of the pool or on those that "
+        "--device or --devices names. See docs/leases.md.",
     )
     gpu_lease_pool: str | None = Field(
         default=None,
@@ -83,6 +84,13 @@ class WorkerSettings(QueueSettings):
         ge=0.05,
         le=60,
         description="The engine stops this long before its lease expires: the time that stopping may take.",
+    )
+    gpu_lease_wait_s: float = Field(
+        default=5.0,
+        ge=0.1,
+        le=3_600,
+        description="gpu_lease=batch: if the queue has another worker, an engine that has waited this long for a GPU "
+        "hands back its entries, and takes no more until it has one.",
     )
     gpu_lease_dir: str | None = Field(
         default=None,
@@ -247,8 +255,8 @@ class WorkerSettings(QueueSettings):
     def _lease_is_sensible(self) -> Self:
         if self.gpu_lease != "off" and self.gpu_lease_margin_s > self.gpu_lease_ttl_s / 3:
             raise ValueError("gpu_lease_margin_s: at most a third of gpu_lease_ttl_s")
-        if self.gpu_lease != "off" and self.devices:
-            raise ValueError("devices: with gpu_lease a worker has one device; start several")
+        if self.gpu_lease == "exclusive" and self.devices:
+            raise ValueError("devices: with gpu_lease=exclusive a worker has one device; start several")
         gpu = self.device.partition(":")[2]
         if self.gpu_lease != "off" and gpu and int(gpu) >= self.gpu_lease_gpus:
             raise ValueError(f"gpu_lease_gpus: cuda:{gpu} needs a pool of at least {int(gpu) + 1} GPUs")
@@ -272,6 +280,7 @@ class WorkerSettings(QueueSettings):
             per_gpu=self.gpu_lease_per_gpu,
             ttl_s=self.gpu_lease_ttl_s,
             margin_s=self.gpu_lease_margin_s,
+            wait_s=self.gpu_lease_wait_s,
             lock_dir=self.gpu_lease_dir,
         )
 

@@ -17,6 +17,7 @@ class LeaseSettings:
         per_gpu: maximum number of workers that hold one GPU at once.
         ttl_s: lifetime of a lease after its last renewal.
         margin_s: the engine stops this long before its lease expires.
+        wait_s: how long an engine waits for a GPU before its entries go to other workers.
         lock_dir: folder of the files that engines of this host lock; None without one.
     """
 
@@ -26,6 +27,7 @@ class LeaseSettings:
     per_gpu: int
     ttl_s: float
     margin_s: float
+    wait_s: float
     lock_dir: str | None
 
 

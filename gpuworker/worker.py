@@ -84,14 +84,8 @@ class Worker:
             self._trace(tracing)
         self._committer = Committer(worker_state, self._queue.connection("commit"))
         options = EngineOptions.from_settings(settings)
-        callbacks = LeaseCallbacks(
-            on_extended=lambda until: self._engine.grant(until),  # noqa: PLW0108 - the engine is created below
-            on_turn=lambda lock: self._engine.send(GrantTurn(lock)),
-            on_lost=self._on_loss,
-            on_standby=self._on_standby,
-            on_granted=self._on_grant,
-        )
-        self._sharing = create_sharing(settings, name, self._queue.connection("lease"), callbacks, gpus)
+        lease_connection = self._queue.connection("lease")
+        self._sharing = create_sharing(settings, name, lease_connection, self._lease_callbacks(), gpus)
         self._engine = EngineProcess(
             options, self._sharing.wait_until_granted, self._on_frame, self._on_ready, self._on_death
         )
@@ -106,7 +100,18 @@ class Worker:
         self._watchdog = Watchdog(worker_state, self._engine, self._hang_timeout, self._sharing)
         self._result_handler = ResultHandler(worker_state, self._committer)
         self._returned_keys: asyncio.Future[list[str]] | None = None
+        self._has_run = True
         self._stop = stop
+
+    def _lease_callbacks(self) -> LeaseCallbacks:
+        return LeaseCallbacks(
+            on_extended=lambda until: self._engine.grant(until),  # noqa: PLW0108 - the engine is created later
+            on_turn=lambda lock: self._engine.send(GrantTurn(lock)),
+            on_lost=self._on_loss,
+            on_standby=self._on_standby,
+            on_late=self._on_late,
+            on_granted=self._on_grant,
+        )
 
     def _trace(self, tracing: Tracing) -> None:
         from gpuworker.tracing import Spans  # noqa: PLC0415 - it imports OpenTelemetry
@@ -216,6 +221,8 @@ class Worker:
         self._hang_timeout.reset()
         self._worker_state.revision = ready.revision
         self._heartbeat.set_ready(ready)
+        if self._worker_state.standby:
+            self._heartbeat.set_standby()
         self._claimer.send_to_engine(self._worker_state.in_flight.unanswered())
         self._worker_state.in_flight.capacity_freed.set()
 
@@ -223,9 +230,31 @@ class Worker:
         self._worker_state.standby = True
         self._heartbeat.set_standby()
 
+    def _on_late(self) -> bool:
+        """Stands by and hands back the entries that wait for a GPU, if there is another worker that may take them.
+
+        A worker that has stood by runs a batch before it does so again: if the other one is not served either, the
+        entries would go back and forth.
+        """
+        if self._worker_state.workers <= 1 or not self._has_run:
+            return False
+        self._has_run = False
+        waiting = [each.entry for each in self._worker_state.in_flight.unanswered() if each.started_at is None]
+        log.warning("no gpu in time: the worker stands by", handed_back=len(waiting))
+        self._on_standby()
+        self._drop([key_of(each) for each in waiting])
+        self._committer.hand_back(waiting)
+        return True
+
     def _on_grant(self) -> None:
+        if not self._worker_state.standby:
+            return
         self._worker_state.standby = False
-        self._heartbeat.set_loading()
+        if self._engine.ready:
+            self._heartbeat.set_resumed()
+        else:
+            self._heartbeat.set_loading()
+        self._worker_state.in_flight.capacity_freed.set()
 
     def _on_loss(self) -> None:
         """Ends the engine at once: another worker has the GPU. Others run its entries, and none of these is accused."""
@@ -278,6 +307,7 @@ class Worker:
         """Learns the hang timeout and the token limit from a batch."""
         if not completed.size or completed.more:
             return
+        self._has_run = True
         self._hang_timeout.record_batch(completed.run_s, completed.full_batch_s)
         if completed.max_batch_tokens < self._claimer.batch_tokens:
             self._claimer.batch_tokens = completed.max_batch_tokens

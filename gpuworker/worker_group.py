@@ -19,6 +19,7 @@ import uvloop
 
 from gpuworker.gpu import devices
 from gpuworker.gpu.devices import Gpu, NoGpuError
+from gpuworker.gpu.lease_slots import turn_devices
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.settings import WorkerSettings
 from gpuworker.worker import Worker
@@ -110,8 +111,10 @@ def run(settings: WorkerSettings) -> int:
     """Runs the workers of this process; returns its exit code: 0 after a drain, 2 if a restart would not help."""
     try:
         parse_model(settings.model, settings.model_revision)
-        gpus = devices.visible_gpus(devices.list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        gpus = devices.list_visible_gpus()
         device_names = devices.engine_devices(settings.devices, settings.device, gpus)
+        if settings.gpu_lease == "batch":
+            device_names = turn_devices(device_names, settings.lease.gpus)
     except (ModelLoadError, NoGpuError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

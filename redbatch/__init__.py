@@ -8,6 +8,7 @@ Commands:
 - embed: `redbatch embed`, the vectors of a file.
 - jobs: `redbatch jobs`, jobs of all clients.
 - keys: `redbatch keys`, API keys.
+- leases: `redbatch leases`, the shared GPUs.
 - queue: `redbatch queue`, the state of a queue.
 - redis_users: `redbatch k8s secrets` and `redbatch swarm secrets`, the Redis users.
 - tune: `redbatch tune`, the search for good settings.
@@ -27,6 +28,7 @@ Modules:
 - readiness: the missing parts of a cluster, as a gateway reports them.
 - settings_view: `redbatch settings`, the table of all settings.
 - run_process: `redbatch gateway` and `redbatch worker`, one process.
+- state_printer: prints a state once or again and again.
 - tables: the look of printed tables.
 - times: durations and timestamps as people read and write them.
 - urls: URLs and command lines to print.

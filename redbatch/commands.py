@@ -21,7 +21,8 @@ from redbatch.exit_codes import report_misuse
 from redbatch.flags import Panel, Setting, settings_of, with_flags
 from redbatch.jobs.cli import app as jobs_app
 from redbatch.keys.cli import app as keys_app
-from redbatch.options import Json, QueueName, RedisUrl
+from redbatch.leases.cli import leases
+from redbatch.queue.cli import queue
 from redbatch.redis_users.cli import k8s_app, swarm_app
 from redbatch.tune.settings import TuneSettings
 from shared.process.version import __version__
@@ -47,6 +48,8 @@ app.add_typer(dead_app, name="dead")
 app.add_typer(jobs_app, name="jobs")
 app.command()(embed)
 app.add_typer(keys_app, name="keys")
+app.command()(leases)
+app.command()(queue)
 app.add_typer(k8s_app, name="k8s")
 app.add_typer(swarm_app, name="swarm")
 
@@ -196,28 +199,6 @@ def worker(overrides: dict[str, str]) -> int:
     from redbatch.run_process import run_worker
 
     return run_worker(overrides)
-
-
-@app.command()
-def queue(
-    redis_url: RedisUrl = None,
-    name: QueueName = None,
-    in_json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")] = False,
-) -> None:
-    """Show the state of a queue.
-
-    Waiting entries, entries in flight, the age of the oldest entry, and the
-    entries that each worker holds. Without --redis-url, it shows the queue of
-    your running `redbatch up`.
-
-    redbatch queue --watch
-
-    redbatch queue --redis-url redis://redis:6379/0 --queue minilm --json
-    """
-    from redbatch.queue.command import show_queue
-
-    raise typer.Exit(show_queue(redis_url, name, in_json=in_json, watch=watch))
 
 
 BENCH_HELP = r"""Put load on a running server and report the results.

@@ -14,6 +14,7 @@ QueueName = Annotated[
     str | None, typer.Option("--queue", envvar="REDBATCH_QUEUE", help="Name of the queue.", show_default="minilm")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")]
 Limit = Annotated[int, typer.Option("--most", min=1, help="Maximum number of rows; the newest are shown.")]
 
 

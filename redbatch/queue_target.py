@@ -48,10 +48,10 @@ class QueueTarget:
 QueueTask = Callable[[RedisConnection, Keys], Coroutine[object, object, int]]
 
 
-def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask) -> int:
+def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask, on_interrupt: int = EXIT_FAILED) -> int:
     """Runs a task on a connection to the queue; prints what failed; returns the exit code.
 
-    `purpose` becomes part of the name of the connection.
+    `purpose` becomes part of the name of the connection; `on_interrupt` is the exit code after Ctrl-C.
     """
     try:
         url, name = find_queue(target.redis_url, target.queue)
@@ -70,6 +70,6 @@ def run_on_queue(target: QueueTarget, purpose: str, task: QueueTask) -> int:
     try:
         return asyncio.run(run())
     except KeyboardInterrupt:
-        return EXIT_FAILED
+        return on_interrupt
     except (NotPermittedError, RedisUnreachableError, ValueError) as error:
         return report_failure(f"{mask_password(url)}: {error}")

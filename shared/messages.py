@@ -162,7 +162,8 @@ class Heartbeat:
     whose run has begun. The model's properties, as far as it reports them: the format of its numbers, the pooling of
     token vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
     vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
-    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version.
+    `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. A worker that
+    shares GPUs by leases names their pool, and the slots of it that it accepts.
     """
 
     worker: str
@@ -188,3 +189,5 @@ class Heartbeat:
     gpu_uuid: str = ""
     gpu_memory_bytes: int = 0
     driver: str = ""
+    gpu_pool: str = ""
+    gpu_slots: tuple[str, ...] = ()

@@ -53,5 +53,6 @@ JOB_CANCEL = Script.load("job_cancel", "backlog", "add_entry", "job_lanes", "job
 LEASE_ACQUIRE = Script.load("lease_acquire")
 LEASE_RENEW = Script.load("lease_renew")
 LEASE_RELEASE = Script.load("lease_release")
+LEASE_STATUS = Script.load("lease_status", reads=True)
 
 REQUEUE = Script.load("requeue", "backlog", "add_entry")

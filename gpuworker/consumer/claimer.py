@@ -97,9 +97,13 @@ class Claimer:
                 log.warning("cannot claim", reason=error.message)
                 await backoff.wait()
 
+    @property
+    def _can_take(self) -> bool:
+        return self._engine.ready and not self.stopping and not self._worker_state.standby
+
     def _credit(self, lane: int) -> Credit | None:
-        """Returns what may be claimed of a lane now; nothing while no engine can run it."""
-        if self.stopping or not self._engine.ready:
+        """Returns what may be claimed of a lane now; nothing while no engine can run it, or the worker stands by."""
+        if not self._can_take:
             return None
         worker_state = self._worker_state
         held = worker_state.in_flight.held_load(lane)
@@ -130,7 +134,7 @@ class Claimer:
         They have a window apart from that of claims, which is always full under load: what another worker left behind
         is older than anything that could be claimed.
         """
-        if self.stopping or not self._engine.ready:
+        if not self._can_take:
             return 0
         return max(0, 2 * self._worker_state.settings.claim_window - len(self._worker_state.in_flight))
 

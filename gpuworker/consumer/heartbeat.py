@@ -13,7 +13,9 @@ import structlog
 from gpuworker import metrics
 from gpuworker.consumer.worker_state import WorkerState
 from gpuworker.gpu.devices import Gpu, gpu_of
+from gpuworker.gpu.lease_slots import slots_of
 from gpuworker.ipc.messages import Ready
+from gpuworker.settings import WorkerSettings
 from shared import consumer
 from shared.errors import RedisUnreachableError
 from shared.messages import DRAINING, LOADING, READY, STANDBY, Heartbeat
@@ -40,6 +42,7 @@ class HeartbeatSender:
     def __init__(self, worker_state: WorkerState, gpus: Sequence[Gpu]) -> None:
         self._worker_state = worker_state
         self._gpus = gpus
+        self._gpu_pool, self._gpu_slots = _lease_slots(worker_state.settings)
         self._interval_s = worker_state.settings.heartbeat.interval_s
         self._ttl_ms = int(1000 * worker_state.settings.heartbeat.ttl_s)
         self._engine = Ready()
@@ -93,6 +96,10 @@ class HeartbeatSender:
         self._engine = engine
         self._set_state(READY)
         self._set_up(up=True)
+
+    def set_resumed(self) -> None:
+        """Records that the engine, which was ready before the worker stood by, is ready again."""
+        self.set_ready(self._engine)
 
     def set_loading(self) -> None:
         """Records that the next engine loads."""
@@ -157,4 +164,14 @@ class HeartbeatSender:
             gpu_uuid=gpu.uuid,
             gpu_memory_bytes=gpu.memory_bytes,
             driver=gpu.driver,
+            gpu_pool=self._gpu_pool,
+            gpu_slots=self._gpu_slots,
         )
+
+
+def _lease_slots(settings: WorkerSettings) -> tuple[str, tuple[str, ...]]:
+    """Returns the pool of the GPUs that a worker shares by leases, and the slots that it accepts; empty without one."""
+    lease = settings.lease
+    if lease.mode == "off":
+        return "", ()
+    return lease.pool, tuple(slots_of(lease.gpus, lease.per_gpu, settings.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,6 +58,11 @@ def list_gpus() -> list[Gpu]:
         return []
     finally:
         pynvml.nvmlShutdown()
+
+
+def list_visible_gpus() -> list[Gpu]:
+    """Returns the GPUs that this process sees, in the order in which it numbers them."""
+    return visible_gpus(list_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> list[Gpu]:

@@ -63,15 +63,16 @@ class GpuLease:
         on_extended: Callable[[float], None],
     ) -> None:
         self._takes_turns = settings.mode == "batch"
-        self._slots = slots_of(settings.gpus, settings.per_gpu, device, fixed=self._takes_turns)
+        self._slots = slots_of(settings.gpus, settings.per_gpu, device)
         self._owner = f"{worker}:{secrets.token_hex(8)}"  # another process with the same name is another holder
         self._pool = PoolKeys(settings.pool)
         self._connection = connection
         self._ttl_s, self._margin_s = settings.ttl_s, settings.margin_s
+        self._late_s = (2 * settings.ttl_s / 3 - settings.margin_s) / 2  # half of what a renewal has when it is due
         self._on_extended = on_extended
         self.lease: Lease | None = None
         self.expires_at = 0.0
-        metrics.LEASE_LEFT.set_function(self._left_s)
+        metrics.LEASE_LEFT.labels(worker).set_function(self._left_s)
 
     @property
     def slot(self) -> str:
@@ -113,21 +114,26 @@ class GpuLease:
 
     async def keep_until_lost(self) -> str:
         """Renews the lease until it is lost; returns the reason."""
-        renewal = self.expires_at + self._margin_s - 2 * self._ttl_s / 3
-        warned = False
+        renew_at, is_late = self._renewal_due(), False
         while True:
-            await asyncio.sleep(max(0.0, min(renewal, self.expires_at) - time.monotonic()))
-            if time.monotonic() >= self.expires_at:  # also after a pause of this process
+            await asyncio.sleep(max(0.0, min(renew_at, self.expires_at) - time.monotonic()))
+            expires_at = self.expires_at
+            if time.monotonic() >= expires_at:  # also after a pause of this process
                 return "it has expired"
             try:
                 if not await self._renew():
                     return "another worker holds it"
-                renewal, warned = self.expires_at + self._margin_s - 2 * self._ttl_s / 3, False
+                renew_at, renewed = self._renewal_due(), True
             except (RedisUnreachableError, TimeoutError):
-                renewal = time.monotonic() + RETRY_S
-                if not warned and self._left_s() < self._ttl_s / 3:
-                    log.warning("gpu lease about to expire", left_s=round(self._left_s(), 2))
-                    warned = True
+                renew_at, renewed = time.monotonic() + RETRY_S, False
+            left_s = expires_at - time.monotonic()
+            if left_s < self._late_s and not is_late:
+                log.warning("gpu lease renewal is late", left_s=round(left_s, 2), slot=self.slot)
+                metrics.LEASE_LATE_RENEWALS.inc()
+            is_late = not renewed and left_s < self._late_s
+
+    def _renewal_due(self) -> float:
+        return self.expires_at + self._margin_s - 2 * self._ttl_s / 3
 
     async def release(self) -> None:
         """Gives back the lease that is held, if any. If Redis cannot be reached, it expires."""

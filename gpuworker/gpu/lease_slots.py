@@ -7,21 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuworker.gpu.devices import Gpu, gpu_of
+from gpuworker.gpu.devices import Gpu, NoGpuError, gpu_of
 
 ANY = ("auto", "cuda")
 
 
-def slots_of(gpus: int, per_gpu: int, device: str, *, fixed: bool) -> list[str]:
+def turn_devices(devices: Sequence[str], gpus: int) -> list[str]:
+    """Returns the devices of a worker that holds a GPU for one batch at a time; it has an engine on each.
+
+    Args:
+        devices: as set. `auto` and `cuda` alone stand for every GPU of the pool.
+        gpus: number of GPUs in the pool.
+
+    Raises:
+        NoGpuError: a device is not in the pool.
+    """
+    if len(devices) == 1 and devices[0] in ANY:
+        return [f"cuda:{index}" for index in range(gpus)]
+    named = ["cuda:0" if device in ANY else device for device in devices]
+    for device in named:
+        if (_index(device) or 0) >= gpus:
+            raise NoGpuError(f"--devices: {device} is not in the pool of {gpus} (--gpu-lease-gpus)")
+    return named
+
+
+def slots_of(gpus: int, per_gpu: int, device: str) -> list[str]:
     """Returns the slots that a worker accepts, in order of preference: those with an unshared GPU first.
 
     Args:
         gpus: number of GPUs in the pool.
         per_gpu: maximum number of workers that hold one GPU at once.
-        device: as set.
-        fixed: whether the model is loaded before a slot is held, so that the slot must be on the GPU of the model.
+        device: as set; only slots of this GPU are accepted if it names one.
     """
-    required = 0 if fixed and device in ANY else _index(device)
+    required = _index(device)
     return [f"{gpu}.{place}" for place in range(per_gpu) for gpu in range(gpus) if required in (None, gpu)]
 
 

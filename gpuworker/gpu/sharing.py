@@ -18,6 +18,9 @@ from shared.process.tasks import cancel_and_wait
 
 log = structlog.get_logger()
 
+LATE_RETRY_S = 1.0
+"""Pause before a worker that could not stand by, since no other worker serves, tries it again."""
+
 
 class Grant(NamedTuple):
     """The device of an engine, and the name of the lock that it must take on its host; empty: no lock."""
@@ -41,14 +44,16 @@ class LeaseCallbacks(NamedTuple):
         on_extended: called with the time (monotonic clock) when the engine must have left the GPU.
         on_turn: called when the engine's turn begins, with the name of the lock that it must take on its host.
         on_lost: ends the engine at once.
-        on_standby: called when the wait for a GPU begins.
-        on_granted: called when that wait ends.
+        on_standby: called when a worker without a GPU, which holds no entries, begins to wait for one.
+        on_late: called when an engine has waited too long for its turn; returns whether the worker stands by now.
+        on_granted: called when a wait for a GPU ends, also if the worker does not stand by.
     """
 
     on_extended: Callable[[float], None]
     on_turn: Callable[[str], None]
     on_lost: Callable[[], None]
     on_standby: Callable[[], None]
+    on_late: Callable[[], bool]
     on_granted: Callable[[], None]
 
 
@@ -163,7 +168,7 @@ class TimeShared:
 
     Args:
         gpu_lease: takes and keeps the lease.
-        settings: of the worker. The model is loaded on its device, whichever worker holds the GPU.
+        settings: of the worker. The model is loaded on its device, whichever worker holds the GPU: not `auto`.
         callbacks: what the lease causes.
         gpus: the GPUs that its process sees.
     """
@@ -173,10 +178,12 @@ class TimeShared:
     ) -> None:
         self._gpu_lease = gpu_lease
         self._pool, self._gpus = settings.lease.pool, gpus
-        self._device = device_of("0.0", settings.device)
+        self._device = settings.device
+        self._wait_s = settings.lease.wait_s
         self._callbacks = callbacks
         self._turn_requested, self._turn_ended = asyncio.Event(), asyncio.Event()
         self._num_deaths = 0
+        self._late_timer: asyncio.TimerHandle | None = None
         self._has_lock, self._turn_started = settings.lease.lock_dir is not None, False
 
     @property
@@ -194,15 +201,34 @@ class TimeShared:
         while True:
             await self._turn_requested.wait()
             num_deaths = self._num_deaths
-            await self._gpu_lease.acquire()
-            if num_deaths != self._num_deaths:  # the engine that requested it has died meanwhile
-                await self._gpu_lease.release()
-                continue
-            self._turn_requested.clear()
-            self._turn_ended.clear()
-            self._turn_started = False
-            self._callbacks.on_turn(lock_of(self._gpu_lease.slot, self._device, self._pool, self._gpus))
-            await self._keep_for_turn()
+            self._set_late_timer(self._wait_s)
+            try:
+                await self._gpu_lease.acquire()
+                if num_deaths != self._num_deaths:  # the engine that requested it has died meanwhile
+                    await self._gpu_lease.release()
+                    continue
+                self._turn_requested.clear()
+                self._turn_ended.clear()
+                self._turn_started = False
+                self._callbacks.on_turn(lock_of(self._gpu_lease.slot, self._device, self._pool, self._gpus))
+                await self._keep_for_turn()
+            finally:
+                self._end_wait()
+
+    def _set_late_timer(self, delay_s: float) -> None:
+        self._late_timer = asyncio.get_running_loop().call_later(delay_s, self._handle_late)
+
+    def _handle_late(self) -> None:
+        self._late_timer = None
+        if not self._callbacks.on_late():
+            self._set_late_timer(LATE_RETRY_S)
+
+    def _end_wait(self) -> None:
+        """Ends the wait for a GPU and for the lock of its host, if it has not ended."""
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        self._callbacks.on_granted()
 
     async def _keep_for_turn(self) -> None:
         keeping = asyncio.create_task(self._gpu_lease.keep_until_lost())
@@ -223,6 +249,8 @@ class TimeShared:
         self._turn_started = event is TurnEvent.STARTED
         if event is TurnEvent.REQUESTED:
             self._turn_requested.set()
+        elif event is TurnEvent.STARTED:
+            self._end_wait()
         elif event is TurnEvent.ENDED:
             self._turn_ended.set()
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import typer
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from redbatch.tables import plain_table
 from shared.keys import LANES
 from shared.producer import QueueStats
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
@@ -83,15 +76,3 @@ def _workers(stats: QueueStats) -> Table | Text:
         texts = (beat.worker, beat.state, beat.model, beat.device)
         table.add_row(*(Text(text) for text in (*texts, *numbers)))
     return table
-
-
-@contextmanager
-def stats_printer(console: Console, queue_name: str, *, in_json: bool) -> Iterator[Callable[[QueueStats], None]]:
-    """Yields a function that prints a state: in place on a terminal, otherwise below the previous one."""
-    if in_json:
-        yield lambda stats: typer.echo(as_json(queue_name, stats))
-    elif console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            yield lambda stats: live.update(as_text(queue_name, stats), refresh=True)
-    else:
-        yield lambda stats: console.print(as_text(queue_name, stats))

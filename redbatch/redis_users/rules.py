@@ -130,7 +130,7 @@ OPS = User(
         "+ping +time +info +dbsize +scan +acl|whoami",
         "+command",  # redis-cli requests it for its command hints
         "+slowlog|get +slowlog|len +latency|latest +latency|history +memory|usage +memory|stats",
-        "+evalsha_ro +eval_ro",  # `redbatch queue`: Redis refuses any write in these
+        "+evalsha_ro +eval_ro",  # `redbatch queue` and `leases`: Redis refuses any write in these
         "+type +exists +ttl +pttl",
         "+get +strlen +llen +lrange",
         "+hget +hmget +hgetall +hlen",

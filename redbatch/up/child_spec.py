@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuworker.gpu.devices import Gpu
+from gpuworker.settings import WorkerSettings
 from redbatch.variables import CHECKED
 from shared.process.settings import variable_of
 from shared.settings import DEFAULT_MODEL, queue_slug
@@ -51,12 +53,37 @@ def gateway_specs(
     ]
 
 
+def assign_gpus(count: int, worker: WorkerSettings, gpus: Sequence[Gpu]) -> list[str]:
+    """Returns the UUID of the GPU of each worker, in turn; empty if the workers are not spread over GPUs.
+
+    They are not if the user has set a device, if leases decide which worker has a GPU, or if there is only one GPU.
+
+    Args:
+        count: number of workers.
+        worker: their settings.
+        gpus: the GPUs that this process sees.
+    """
+    chosen = worker.device != "auto" or worker.devices or worker.gpu_lease != "off"
+    if chosen or min(count, len(gpus)) <= 1:
+        return []
+    return [gpus[number % len(gpus)].uuid for number in range(count)]
+
+
 def worker_specs(
-    count: int, settings: SettingValues, environment: Mapping[str, str], *, gateways: int = 0
+    count: int,
+    settings: SettingValues,
+    environment: Mapping[str, str],
+    *,
+    gateways: int = 0,
+    gpu_uuids: Sequence[str] = (),
 ) -> list[ChildSpec]:
-    """Returns the workers. If admin ports are consecutive, the first `gateways` ports belong to the gateways."""
+    """Returns the workers. If admin ports are consecutive, the first `gateways` ports belong to the gateways.
+
+    Each worker sees only its GPU of `gpu_uuids`, so that `auto` is that GPU in any library; without them, all GPUs.
+    """
     specs: list[ChildSpec] = []
     for number in range(1, count + 1):
+        visible = {"CUDA_VISIBLE_DEVICES": gpu_uuids[number - 1]} if gpu_uuids else {}
         worker_settings = dict(settings)
         if "worker_id" in worker_settings and count > 1:
             worker_settings["worker_id"] = f"{worker_settings['worker_id']}-{number}"
@@ -64,7 +91,7 @@ def worker_specs(
             ChildSpec(
                 name=f"worker-{number}",
                 command=_command("worker"),
-                environment=_environment(environment, worker_settings, offset=gateways + number - 1),
+                environment=_environment(environment, worker_settings, offset=gateways + number - 1) | visible,
             )
         )
     return specs

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from api.http.auth import requires_keys
 from api.settings import GatewaySettings
+from gpuworker.gpu import devices
 from gpuworker.model_spec import is_function
 from gpuworker.settings import WorkerSettings
 from redbatch.exit_codes import EXIT_INTERRUPTED, report_failure
 from redbatch.import_path import child_environment
 from redbatch.readiness import fetch_missing_parts
-from redbatch.up.child_spec import SettingValues, gateway_specs, worker_specs
+from redbatch.up.child_spec import SettingValues, assign_gpus, gateway_specs, worker_specs
 from redbatch.up.console import ClusterConsole, curl_line, format_log_line
 from redbatch.up.local_redis import find_bundled
 from redbatch.up.run_file import RunFile, remove_run_file, write_run_file
@@ -126,7 +127,10 @@ class Cluster:
         environment = child_environment(os.environ)
         self._settings["port"] = str(listener.getsockname()[1])
         gateways = gateway_specs(self._size.gateways, self._settings, listener.fileno(), environment)
-        workers = worker_specs(self._size.workers, self._settings, environment, gateways=len(gateways))
+        gpu_uuids = assign_gpus(self._size.workers, self._worker, devices.list_visible_gpus())
+        workers = worker_specs(
+            self._size.workers, self._settings, environment, gateways=len(gateways), gpu_uuids=gpu_uuids
+        )
         self._gateways = [Supervisor(spec, self) for spec in gateways]
         self._workers = [Supervisor(spec, self) for spec in workers]
         for child in (*self._workers, *self._gateways):  # workers first: loading the model takes longest

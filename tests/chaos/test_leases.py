@@ -48,16 +48,21 @@ GRANTED = "gpu lease acquired"
 
 @dataclass
 class SharedGpu:
-    """A cluster whose workers share one slot, and their records of usage."""
+    """A cluster whose workers share one slot, or one of each of several GPUs, and their records of usage."""
 
     scenario: Scenario
     folder: Path
     mode: str
+    gpus: int = 0
 
     @property
     def pool(self) -> PoolKeys:
         """Pool for this test only."""
         return PoolKeys(self.scenario.cluster.queue)
+
+    def gpu_folders(self) -> list[Path]:
+        """Returns the folders with the records of each GPU."""
+        return [self.folder / str(gpu) for gpu in range(self.gpus)] if self.gpus else [self.folder]
 
     async def start_worker(self) -> Program:
         """Starts a worker, which may have to stand by; returns when it logs its start."""
@@ -65,8 +70,9 @@ class SharedGpu:
         env = cluster.env(
             model=RECORDER,
             model_args=json.dumps({"folder": str(self.folder), "load_s": LOAD_S}),
-            device="cpu",
+            device="auto" if self.gpus else "cpu",
             gpu_lease=self.mode,
+            gpu_lease_gpus=self.gpus or 1,
             gpu_lease_pool=cluster.queue,
             gpu_lease_ttl_s=TTL_S,
             gpu_lease_margin_s=LEASE_MARGIN_S,
@@ -141,7 +147,7 @@ class SharedGpu:
 
         Raises AssertionError: a call failed.
         """
-        overlap = round(overlap_s(self.folder, by_batch=self.mode == "batch"), 3)
+        overlap = round(max(overlap_s(each, by_batch=self.mode == "batch") for each in self.gpu_folders()), 3)
         lost = found.total() - found["right"]
         self.scenario.note(f"F20 {fault}", calls=found.total(), lost=lost, overlap_s=overlap, **figures)
         assert set(found) == {"right"}
@@ -280,6 +286,23 @@ async def test_workers_take_turns_batch_by_batch(scenario: Scenario, tmp_path: P
     assert overlap == 0
     assert len(turns) == 3
     assert min(turns.values()) >= turns.total() / 6
+
+
+async def test_workers_take_turns_on_each_gpu_of_a_pool(scenario: Scenario, tmp_path: Path) -> None:
+    """Of two GPUs, which the function only records: each of three workers uses both, and none while another does."""
+    cluster = SharedGpu(scenario, tmp_path, "batch", gpus=2)
+    await cluster.start(3)
+    await wait_until(
+        lambda: all(len(worker.log_records("engine ready")) == 2 for worker in scenario.workers),
+        "all are ready",
+        timeout_s=40,
+    )
+    async with cluster.load() as found:
+        await wait_for_calls(found, scenario.repeats(200, 1_000))
+    turns = [Counter(each.process for each in usage_intervals(gpu, by_batch=True)) for gpu in cluster.gpu_folders()]
+    overlap = cluster.note("turns on a pool of two GPUs", found, turns=[each.total() for each in turns])
+    assert overlap == 0
+    assert [len(each) for each in turns] == [3, 3]
 
 
 @pytest.mark.long

@@ -19,14 +19,16 @@ class UsageRecorder(VectorizedFunction):
     """Returns its inputs after the time of a batch, and records a tick every few milliseconds meanwhile.
 
     Args:
-        folder: where each process writes its ticks, each into a separate file.
+        folder: where each process writes its ticks, each into a separate file; with a GPU, in a folder of its number.
         batch_s: duration of a batch.
         load_s: time that the constructor takes.
     """
 
     def __init__(self, folder: str, batch_s: float = 0.03, load_s: float = 0.0) -> None:
         time.sleep(load_s)
-        self._file = (Path(folder) / f"{os.getpid()}.ticks").open("a", buffering=1)
+        gpu = Path(folder) / os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        gpu.mkdir(exist_ok=True)
+        self._file = (gpu / f"{os.getpid()}.ticks").open("a", buffering=1)
         self._batch_s = batch_s
 
     def transform(self, values: Sequence[Any]) -> Sequence[Any]:

@@ -300,7 +300,7 @@ def run_redbatch(url: str, *arguments: str) -> tuple[int, str]:
 def test_the_command_line_as_ops(users: Server) -> None:
     """As ops, read-only commands work, even before any gateway has started; others fail with one line."""
     ops = as_user(users.url, "ops")
-    for arguments in (["queue"], ["dead", "list"], ["jobs", "list"], ["keys", "list"]):
+    for arguments in (["queue"], ["leases"], ["dead", "list"], ["jobs", "list"], ["keys", "list"]):
         assert run_redbatch(ops, *arguments) == (0, "")
     for arguments in (["keys", "create"], ["dead", "purge", "1-1", "--yes"]):
         code, line = run_redbatch(ops, *arguments)

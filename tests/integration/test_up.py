@@ -27,6 +27,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 START_S = 30.0
+ROOT = Path(__file__).parents[2]
 TITLES = ("redbatch gateway", "redbatch worker")
 
 
@@ -290,3 +291,50 @@ async def test_every_setting_is_a_flag(start: Start) -> None:
     async with plain_http.client() as client:
         answer = await client.post(f"{up.fact('API').split()[0]}/embed", json={"text": "four"})
     assert answer.status_code == 413
+
+
+FAKE_DRIVER = """
+class NVMLError(Exception):
+    pass
+def nvmlInit(): pass
+nvmlShutdown = nvmlInit
+def nvmlSystemGetDriverVersion(): return "570.1"
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetUUID(index): return f"GPU-{index}"
+def nvmlDeviceGetName(index): return "NVIDIA H100"
+class nvmlDeviceGetMemoryInfo:
+    def __init__(self, index): self.total = 80 * 2**30
+"""
+"""The module `pynvml` on a host with two GPUs."""
+
+
+SHOWS_GPU = """
+import os, time
+from gpuworker.functions import VectorizedFunction
+class ShowsGpu(VectorizedFunction):
+    def transform(self, values):
+        time.sleep(0.05)
+        return [os.environ["CUDA_VISIBLE_DEVICES"] for _ in values]
+"""
+"""A function that returns which GPUs its process sees."""
+
+
+async def test_two_workers_use_two_gpus(start: Start, tmp_path: Path) -> None:
+    """Each sees one GPU, by the UUID that the driver reports."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "pynvml.py").write_text(FAKE_DRIVER)
+    (tmp_path / "path" / "shows_gpu.py").write_text(SHOWS_GPU)
+    arguments = ("--workers", "2", "--model", "shows_gpu:ShowsGpu", "--max-batch-size", "1")
+    up = await start(*arguments, PYTHONPATH=f"{tmp_path / 'path'}:{ROOT}").wait_until_ready()
+    url = f"{up.fact('API').split()[0]}/predict"
+    seen: set[str] = set()
+
+    async def both_seen() -> bool:
+        async with plain_http.client() as client:
+            answers = await asyncio.gather(*(client.post(url, json={"input": number}) for number in range(8)))
+        seen.update(answer.json()["output"] for answer in answers)
+        return len(seen) == 2
+
+    await wait_until(both_seen, "both workers have answered", timeout_s=START_S)
+    assert seen == {"GPU-0", "GPU-1"}

@@ -77,7 +77,7 @@ def test_groups_have_the_values_of_the_flat_settings() -> None:
         renew_ms=100,
         max_attempts=2,
     )
-    assert settings.lease == LeaseSettings("batch", "pool", 1, 1, 15.0, 2.0, "/locks")
+    assert settings.lease == LeaseSettings("batch", "pool", 1, 1, 15.0, 2.0, 5.0, "/locks")
     assert settings.batching == BatchSettings(64, None, 0.25, 0.2)
     assert settings.bulk == BulkSettings(0.1, 1.5, 1.1)
     assert settings.heartbeat == HeartbeatSettings(1.0, 5.0)

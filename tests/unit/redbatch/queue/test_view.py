@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from redbatch.queue.command import show_queue
-from redbatch.queue.view import as_json, as_text, stats_printer
+from redbatch.queue.view import as_json, as_text
+from redbatch.state_printer import state_printer
 from redbatch.up.run_file import RunFile, write_run_file
 from shared.messages import Heartbeat
 from shared.producer import QueueStats
@@ -79,7 +81,7 @@ def test_an_empty_queue_without_workers_says_so() -> None:
 @pytest.mark.parametrize("in_json", [True, False])
 def test_without_a_terminal_states_follow_each_other(in_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal, each state is printed below the previous one."""
-    with stats_printer(Console(), "minilm", in_json=in_json) as show:
+    with state_printer(Console(), partial(as_text, "minilm"), partial(as_json, "minilm"), in_json=in_json) as show:
         show(EMPTY)
         show(BUSY)
     output = capsys.readouterr().out

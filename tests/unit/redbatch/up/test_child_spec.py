@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from redbatch.up.child_spec import gateway_specs, with_up_defaults, worker_specs
+import pytest
+
+from gpuworker.gpu.devices import Gpu
+from gpuworker.settings import WorkerSettings
+from redbatch.up.child_spec import assign_gpus, gateway_specs, with_up_defaults, worker_specs
 from redbatch.variables import CHECKED
+
+TWO_GPUS = [Gpu(f"GPU-{letter}", "NVIDIA H100", 80 * 2**30, "570.1") for letter in "ab"]
 
 
 def test_an_embedded_cluster_needs_no_fixed_ports_and_no_delay() -> None:
@@ -45,3 +51,32 @@ def test_workers_of_one_name_are_numbered() -> None:
     settings = with_up_defaults({"worker_id": "here"})
     assert [spec.environment["REDBATCH_WORKER_ID"] for spec in worker_specs(2, settings, {})] == ["here-1", "here-2"]
     assert [spec.environment["REDBATCH_WORKER_ID"] for spec in worker_specs(1, settings, {})] == ["here"]
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "gpus", "assigned"),
+    [
+        (2, {}, TWO_GPUS, ["GPU-a", "GPU-b"]),
+        (3, {}, TWO_GPUS, ["GPU-a", "GPU-b", "GPU-a"]),
+        (1, {}, TWO_GPUS, []),
+        (2, {}, TWO_GPUS[:1], []),
+        (2, {}, [], []),
+        (2, {"device": "cuda:1"}, TWO_GPUS, []),
+        (2, {"device": "cpu"}, TWO_GPUS, []),
+        (2, {"devices": "all"}, TWO_GPUS, []),
+        (2, {"gpu_lease": "batch"}, TWO_GPUS, []),
+    ],
+)
+def test_workers_are_spread_over_the_gpus(
+    count: int, settings: dict[str, str], gpus: list[Gpu], assigned: list[str]
+) -> None:
+    """In turn, unless the user has chosen devices or leases, or there is nothing to spread over."""
+    assert assign_gpus(count, WorkerSettings(**settings), gpus) == assigned  # type: ignore[arg-type]
+
+
+def test_a_worker_sees_only_its_gpu() -> None:
+    """If GPUs are assigned; otherwise the user's variable stays."""
+    settings, environment = with_up_defaults({}), {"CUDA_VISIBLE_DEVICES": "0,1"}
+    spread = worker_specs(2, settings, environment, gpu_uuids=["GPU-a", "GPU-b"])
+    assert [spec.environment["CUDA_VISIBLE_DEVICES"] for spec in spread] == ["GPU-a", "GPU-b"]
+    assert [spec.environment["CUDA_VISIBLE_DEVICES"] for spec in worker_specs(2, settings, environment)] == ["0,1"] * 2

@@ -1,0 +1,49 @@
+"""Implementation of `redbatch leases`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+
+from rich.console import Console
+
+from redbatch.leases import view
+from redbatch.leases.view import PoolMember, PoolView
+from redbatch.queue_target import QueueTarget, run_on_queue
+from redbatch.state_printer import print_states, state_printer
+from shared.connection import RedisConnection
+from shared.gpu_leases import pool_state
+from shared.keys import Keys, PoolKeys
+from shared.producer import list_queues, queue_stats
+
+
+def show_leases(redis_url: str | None, pool: str | None, *, in_json: bool, watch: bool) -> int:
+    """Prints the leases of all pools or of one, once or every second until Ctrl-C.
+
+    Returns the exit code: 1 if they cannot be read.
+    """
+
+    async def show(connection: RedisConnection, _: Keys) -> int:
+        as_text = partial(view.as_text, name=pool)
+        with state_printer(Console(highlight=False), as_text, view.as_json, in_json=in_json) as show_pools:
+            await print_states(partial(read_pools, connection, pool), show_pools, watch=watch)
+        return 0
+
+    return run_on_queue(QueueTarget(redis_url), "leases", show, on_interrupt=0)
+
+
+async def read_pools(connection: RedisConnection, name: str | None) -> list[PoolView]:
+    """Returns the pools that live workers of any queue use, by name; only one of them if it is named."""
+    members: dict[str, list[PoolMember]] = defaultdict(list)
+    for queue in await list_queues(connection):
+        for beat in (await queue_stats(connection, Keys(queue))).workers:
+            if beat.gpu_pool and name in (None, beat.gpu_pool):
+                members[beat.gpu_pool].append(PoolMember(queue, beat))
+    return [
+        PoolView(
+            pool,
+            await pool_state(connection, PoolKeys(pool), {member.beat.gpu_slots for member in members[pool]}),
+            tuple(members[pool]),
+        )
+        for pool in sorted(members)
+    ]
