@@ -157,4 +157,5 @@ class HeartbeatSender:
             gpu_uuid=gpu.uuid,
             gpu_memory_bytes=gpu.memory_bytes,
             driver=gpu.driver,
+            max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
         )
