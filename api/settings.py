@@ -34,7 +34,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Bounds of the whole queue, waiting and running: `max_tokens` are estimated, `max_bytes` are those of functions."""
+    """Bounds of the whole queue, waiting and running: `max_tokens` are estimated, `max_bytes` those of functions."""
 
     max_inputs: int
     max_tokens: int

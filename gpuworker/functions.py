@@ -58,5 +58,5 @@ class VectorizedFunction(Protocol):
         raise NotImplementedError
 
     def postprocess(self, result: Any) -> Any:  # noqa: ANN401 - see above
-        """Converts one result to an output: JSON, `bytes`, or an array of numpy or torch, which becomes nested lists."""
+        """Converts one result to an output: JSON, `bytes`, or an array of numpy or torch, which is sent as lists."""
         return result

@@ -1,4 +1,4 @@
-"""The dialect for user-defined functions: POST /predict with `input` or `inputs`, each any JSON value or binary. Pure."""
+"""The dialect for user-defined functions: POST /predict with `input` or `inputs`: any JSON values, or binary. Pure."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PredictBody(RequestOptions):
 
     input: Any = Field(
         default=None,
-        description="One input: any JSON value, also null. {\"base64\": \"...\"}, without other keys, is bytes, and "
-        "{\"npy\": \"...\"} an array in .npy format, in base64 too.",
+        description='One input: any JSON value, also null. {"base64": "..."}, without other keys, is bytes, and '
+        '{"npy": "..."} an array in .npy format, in base64 too.',
         examples=[7],
     )
     inputs: list[Any] | None = Field(default=None, description="Several inputs.", json_schema_extra={"minItems": 1})
@@ -124,6 +124,7 @@ def _encode_inputs(
     inputs: list[Input] = []
     errors: dict[int, RequestError] = {}
     for index, value in enumerate(values):
+        error: RequestError | None
         try:
             inputs.append(_encode_input(value, name.format(index)))
             error = _size_error(index, inputs[-1], limits)

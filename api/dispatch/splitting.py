@@ -136,7 +136,7 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     return new_entries, failures
 
 
-def _parts(inputs: Sequence[Input], max_inputs: int, *, by_bytes: bool) -> Iterator[tuple[int, Sequence[Input]]]:
+def _parts(inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool) -> Iterator[tuple[int, tuple[Input, ...]]]:
     """Yields the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
     if not by_bytes:
         yield from ((start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs))

@@ -122,7 +122,9 @@ async def _read(request: Request, limits: BodyLimits, pieces: list[bytes]) -> No
             raise _too_large(limits)
         if size + len(piece) > SMALL_BYTES and not limits.budget.grow(size, len(piece)):
             full = TooManyBodiesError(
-                "Too many large bodies are being received: try again soon.", retry_after_s=BUDGET_RETRY_S
+                "Too many large bodies are being received: try again soon, or raise the setting max_bodies_bytes of "
+                "the gateway.",
+                retry_after_s=BUDGET_RETRY_S,
             )
             raise BodyUnreadError(full)
         size += len(piece)

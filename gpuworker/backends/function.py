@@ -70,7 +70,7 @@ class FunctionBackend:
         """Returns what a value counts towards `max_batch_tokens`. Raises ValueError: the class says no such number."""
         if not callable(self._cost):
             return 1
-        cost = math.ceil(self._cost(value))
+        cost: int = math.ceil(self._cost(value))
         if not 1 <= cost <= MAX_COST:
             raise ValueError(f"cost is not from 1 to {MAX_COST}")
         return cost

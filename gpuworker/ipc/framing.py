@@ -1,8 +1,8 @@
 """Frames between the worker and its engine: two lengths, a message, and a payload of raw bytes. Nothing is pickled.
 
 The payload of BatchCompleted holds, for each of its `results` in order, vectors as float32 or packed values; the other
-messages have none. A frame of MIN_SHARED_BYTES or more goes through shared memory, if there is room, and a SharedMessage
-on the socket says where.
+messages have none. A frame of MIN_SHARED_BYTES or more goes through shared memory, if there is room, and then a
+SharedMessage on the socket says where.
 """
 
 from __future__ import annotations

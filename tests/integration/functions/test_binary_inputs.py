@@ -18,8 +18,8 @@ import pytest
 import redis.asyncio
 
 from tests import plain_http
-from tests.integration.functions.test_functions import MODELS, cluster, error_of, predict, start
-from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, metric
+from tests.integration.functions.test_functions import MODELS, cluster, predict, start
+from tests.integration.gateway.gateway_cluster import GatewayCluster, GatewayProcess, error_of, metric
 from tests.integration.worker.test_large_inputs import mapped_memory, named_memory
 from tests.waiting import wait_until
 
@@ -55,14 +55,20 @@ def post(gateway: GatewayProcess, body: bytes, media_type: str, **headers: str) 
     return plain_http.post(f"{gateway.url}/predict", content=body, headers={"content-type": media_type, **headers})
 
 
-async def test_a_photo_reaches_the_class_in_both_forms(cluster: GatewayCluster) -> None:  # noqa: F811
+async def test_a_photo_reaches_the_class_in_both_forms(cluster: GatewayCluster) -> None:
     """With the default settings, 4 MB arrive as the same bytes in base64, beside other inputs, and as a body."""
     gateway = await start(cluster, f"{MODELS}:Describe")
     one = predict(gateway, {"input": {"base64": as_base64(PHOTO)}})
     assert (one.status_code, one.json()) == (200, {"output": described(PHOTO)})
     raw = post(gateway, PHOTO, OCTETS)
     assert (raw.status_code, raw.json()) == (200, {"output": described(PHOTO)})
-    values = [{"base64": as_base64(PHOTO[:-1])}, 7, {"base64": ""}, {"base64": as_base64(PHOTO[1:])}, {"base64": "", "a": 1}]
+    values = [
+        {"base64": as_base64(PHOTO[:-1])},
+        7,
+        {"base64": ""},
+        {"base64": as_base64(PHOTO[1:])},
+        {"base64": "", "a": 1},
+    ]
     mixed = predict(gateway, {"inputs": values}).json()["outputs"]
     assert mixed == [
         *(described(PHOTO[:-1]), ["int", 7], described(b""), described(PHOTO[1:])),
@@ -71,7 +77,7 @@ async def test_a_photo_reaches_the_class_in_both_forms(cluster: GatewayCluster) 
     assert post(gateway, b"", OCTETS).json() == {"output": described(b"")}
 
 
-async def test_arrays_reach_the_class_as_arrays(cluster: GatewayCluster) -> None:  # noqa: F811
+async def test_arrays_reach_the_class_as_arrays(cluster: GatewayCluster) -> None:
     """Dtype, shape and content of a .npy file arrive unchanged, as a field and as a body."""
     gateway = await start(cluster, f"{MODELS}:Describe")
     array = np.random.default_rng(1).standard_normal((512, 512, 3)).astype(np.float32)
@@ -80,8 +86,8 @@ async def test_arrays_reach_the_class_as_arrays(cluster: GatewayCluster) -> None
     assert post(gateway, npy(array), NPY).json() == {"output": expected}
 
 
-async def test_malformed_binary_inputs_are_400_with_words(cluster: GatewayCluster) -> None:  # noqa: F811
-    """Bad base64, no .npy file, and an array of Python objects are refused; a partial request keeps its other inputs."""
+async def test_malformed_binary_inputs_are_400_with_words(cluster: GatewayCluster) -> None:
+    """Bad base64, no .npy file, and an array of objects are refused; a partial request keeps its other inputs."""
     gateway = await start(cluster, f"{MODELS}:Describe")
     pickled = io.BytesIO()
     np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
@@ -98,12 +104,15 @@ async def test_malformed_binary_inputs_are_400_with_words(cluster: GatewayCluste
     inputs = [{"base64": "YQ"}, {"base64": "YQ=="}, {"npy": "YQ=="}]
     partial = predict(gateway, {"inputs": inputs, "on_error": "null"}).json()
     assert partial["outputs"] == [None, described(b"a"), None]
-    assert [(each["index"], each["code"]) for each in partial["errors"]] == [(0, "invalid_request"), (2, "invalid_request")]
+    assert [(each["index"], each["code"]) for each in partial["errors"]] == [
+        (0, "invalid_request"),
+        (2, "invalid_request"),
+    ]
     assert post(gateway, b"x", "image/jpeg").status_code == 415
     assert plain_http.post(f"{gateway.url}/embed", content=b"x", headers={"content-type": OCTETS}).status_code == 415
 
 
-async def test_errors_name_the_setting_to_raise(cluster: GatewayCluster) -> None:  # noqa: F811
+async def test_errors_name_the_setting_to_raise(cluster: GatewayCluster) -> None:
     """An input, a body, and a request over their limits are 413, each with the setting; workers announce their own."""
     gateway, _ = await asyncio.gather(
         cluster.start_gateway(max_input_bytes=50_000, max_predict_body_bytes=100_000, max_queue_bytes=70_000),
@@ -123,16 +132,18 @@ async def test_errors_name_the_setting_to_raise(cluster: GatewayCluster) -> None
         assert (refused.status_code, setting in error_of(refused)["message"]) == (413, True), setting
 
 
-async def post_all(gateway: GatewayProcess, payloads: Sequence[bytes], sent: list[asyncio.Task[httpx.Response]]) -> None:
+async def post_all(
+    gateway: GatewayProcess, payloads: Sequence[bytes], sent: list[asyncio.Task[httpx.Response]]
+) -> None:
     """Sends each payload as a body, all at once; returns when all are answered. Adds the tasks to `sent`."""
     headers = {"content-type": OCTETS, "x-timeout-ms": "150000"}
     async with plain_http.client(timeout=170, limits=httpx.Limits(max_connections=None)) as client:
-        for each in payloads:
-            sent.append(asyncio.create_task(client.post(f"{gateway.url}/predict", content=each, headers=headers)))
+        calls = (client.post(f"{gateway.url}/predict", content=each, headers=headers) for each in payloads)
+        sent.extend(map(asyncio.create_task, calls))
         await asyncio.gather(*sent)
 
 
-async def test_a_hundred_photos_fit_into_the_queue(cluster: GatewayCluster, redis_url: str) -> None:  # noqa: F811
+async def test_a_hundred_photos_fit_into_the_queue(cluster: GatewayCluster, redis_url: str) -> None:
     """With the default bounds of the queue, 100 photos of 4 MB wait in it: 100 tokens, and their bytes once.
 
     When their cost was counted in characters, 65 photos filled the queue.
@@ -165,7 +176,7 @@ async def test_a_hundred_photos_fit_into_the_queue(cluster: GatewayCluster, redi
     assert 100 * len(PHOTO) <= backlog["bytes"] < 100.1 * len(PHOTO)
 
 
-async def test_the_bound_in_bytes_refuses_what_does_not_fit(cluster: GatewayCluster) -> None:  # noqa: F811
+async def test_the_bound_in_bytes_refuses_what_does_not_fit(cluster: GatewayCluster) -> None:
     """Of ten photos at once, as many are accepted as fit into max_queue_bytes; the others get 429 and may retry."""
     gateway, worker = await asyncio.gather(
         cluster.start_gateway(max_queue_bytes=3 * len(PHOTO) + 1_000), cluster.start_worker(f"{MODELS}:Describe")
@@ -186,8 +197,8 @@ async def test_the_bound_in_bytes_refuses_what_does_not_fit(cluster: GatewayClus
     assert post(gateway, PHOTO, OCTETS).status_code == 200
 
 
-async def test_a_class_says_what_its_inputs_cost(cluster: GatewayCluster) -> None:  # noqa: F811
-    """Batches hold at most max_batch_tokens by `cost`; a costlier input runs alone; an impossible cost fails its input."""
+async def test_a_class_says_what_its_inputs_cost(cluster: GatewayCluster) -> None:
+    """Batches hold up to max_batch_tokens by `cost`; a costlier input runs alone; a cost below 1 fails its input."""
     gateway = await start(cluster, f"{MODELS}:Weighed", max_batch_tokens=100)
     outputs = predict(gateway, {"inputs": [1, *[30.5] * 12, 250]}).json()["outputs"]
     assert outputs[-1] == 250
@@ -201,7 +212,7 @@ def filled(sizes: Sequence[int]) -> list[str]:
     return [as_base64(bytes([size % 251]) * size) for size in sizes]
 
 
-async def test_bytes_come_back_in_base64(cluster: GatewayCluster) -> None:  # noqa: F811
+async def test_bytes_come_back_in_base64(cluster: GatewayCluster) -> None:
     """A short output, an empty one, and one of 20 MB, which takes shared memory, have the bytes of the class."""
     gateway = await start(cluster, f"{MODELS}:Fill")
     sizes = [7, 0, 300]
@@ -209,7 +220,7 @@ async def test_bytes_come_back_in_base64(cluster: GatewayCluster) -> None:  # no
     assert predict(gateway, {"input": 20_000_000}).json() == {"output": {"base64": filled([20_000_000])[0]}}
 
 
-async def test_an_engine_that_dies_with_large_results_leaves_nothing(cluster: GatewayCluster) -> None:  # noqa: F811
+async def test_an_engine_that_dies_with_large_results_leaves_nothing(cluster: GatewayCluster) -> None:
     """If the engine is killed repeatedly while it returns megabytes, all requests are answered, and no memory leaks."""
     gateway, worker = await asyncio.gather(
         cluster.start_gateway(),

@@ -72,7 +72,7 @@ async def test_a_claim_is_bounded_in_bytes(gateway: Gateway, worker: Worker) -> 
 
 
 async def test_a_reclaim_is_bounded_in_bytes(gateway: Gateway, worker: Worker, other: Worker) -> None:
-    """What a dead worker held is taken over in several calls; a worker finds all of its own entries in one."""
+    """What a dead worker held is taken over in several calls; a worker finds all entries that it holds in one."""
     number = MAX_CLAIM_BYTES // (4 * MEBIBYTE)
     await gateway.add(*(sized(f"{i:032x}", 4 * MEBIBYTE) for i in range(2 * number)))
     for _ in range(2):

@@ -152,7 +152,7 @@ def test_the_size_of_a_text_is_that_of_its_utf_8(text: str) -> None:
 
 @given(st.lists(TEXTS, max_size=3), BINARY, st.lists(BINARY, max_size=3))
 def test_an_older_worker_hands_a_binary_input_back(texts: list[str], value: bytes, more: list[bytes]) -> None:
-    """By the rules of version 1 before binary inputs, the body is well formed and its op unknown, so nothing misreads it.
+    """By the rules before binary inputs, the body is well formed and its op unknown, so nothing misreads it.
 
     Those rules: an input is a text, or bytes whose length is a multiple of 4 and above 0.
     """
@@ -266,7 +266,10 @@ NO_INPUTS: list[Any] = [[], "a", [1], ["a", b"b"], [b""], [b"12345"], {"a": "b"}
 WRONG_BODIES: list[dict[str, Any]] = [
     *({**BODY, "inputs": value} for value in NO_INPUTS),
     *({**BODY, "op": value} for value in (1, b"embed", None)),
-    *({**BODY, "op": codec.PREDICT_BINARY, "inputs": [value]} for value in (b"", b"\0", b"\2\0ab", b"\0\4aaaaaa", b"\0\1")),
+    *(
+        {**BODY, "op": codec.PREDICT_BINARY, "inputs": [value]}
+        for value in (b"", b"\0", b"\2\0ab", b"\0\4aaaaaa", b"\0\1")
+    ),
     {**BODY, "op": PREDICT, "inputs": [b"1234"]},
     *({**BODY, "options": value} for value in NO_OPTIONS),
     *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),

@@ -83,7 +83,7 @@ def test_too_many_or_too_long_inputs_are_refused() -> None:
     """Inputs have the same limits as texts; their length is that of their JSON."""
     with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
         parse({"inputs": [0] * 9})
-    with pytest.raises(TooLargeError, match="52 bytes, over the limit of 50: .*max_input_bytes"):
+    with pytest.raises(TooLargeError, match=r"52 bytes, over the limit of 50: .*max_input_bytes"):
         parse({"input": "x" * 50})
     with pytest.raises(TooLargeError, match="52 bytes"):
         parse({"input": "é" * 25})
@@ -103,7 +103,9 @@ def test_an_object_with_a_binary_key_alone_is_binary(data: bytes, key_and_kind: 
 
 
 @pytest.mark.parametrize("key", ["base64", "npy"])
-@pytest.mark.parametrize("content", ["YQ", "Y", "YQ==\n", "_-==", "é", "YQ==YQ==", "data:;base64,YQ==", 5, None, ["YQ=="]])
+@pytest.mark.parametrize(
+    "content", ["YQ", "Y", "YQ==\n", "_-==", "é", "YQ==YQ==", "data:;base64,YQ==", 5, None, ["YQ=="]]
+)
 def test_other_content_of_a_binary_key_is_refused(key: str, content: object) -> None:
     """Only complete base64 of the standard alphabet is taken; the message names the field."""
     with pytest.raises(InvalidRequestError, match=rf"inputs\[1\].{key}: send a text in base64"):

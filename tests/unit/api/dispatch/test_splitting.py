@@ -120,7 +120,7 @@ def test_tokenizer_requests_are_bounded(op: str) -> None:
 @given(st.lists(st.integers(1, MAX_ENTRY_BYTES // 3), min_size=1, max_size=40), st.integers(1, 33))
 @settings(max_examples=20)
 def test_the_entries_of_a_function_are_bounded_in_bytes(sizes: list[int], per_entry: int) -> None:
-    """Each input is in one entry, in order; no entry has over MAX_ENTRY_BYTES or `per_entry` inputs, or is needlessly small.
+    """Each input is in one entry, in order; none has over MAX_ENTRY_BYTES or `per_entry` inputs; none is too short.
 
     The cost of an entry is its number of inputs, and its size is counted.
     """
@@ -154,7 +154,7 @@ def test_the_lowest_limit_that_workers_announce_bounds_an_input() -> None:
     small, wide, without = (replace(worker(0, 0), max_input_bytes=size) for size in (10, 11, 0))
     assert check_input_sizes(request, [wide, without]) == request
     assert check_input_sizes(request, []) == request
-    with pytest.raises(TooLargeError, match="Input 1 has 11 bytes, over the limit of 10: .*max_model_input_bytes"):
+    with pytest.raises(TooLargeError, match=r"Input 1 has 11 bytes, over the limit of 10: .*max_model_input_bytes"):
         check_input_sizes(request, [wide, small])
     partial = request._replace(partial=True, input_errors={0: InvalidRequestError("no")})
     assert list(check_input_sizes(partial, [small]).input_errors) == [0, 1]

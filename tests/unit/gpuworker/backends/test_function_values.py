@@ -46,7 +46,7 @@ def header_of(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
 
 
 @given(ARRAYS, st.booleans())
-def test_an_array_comes_back_as_it_was(array: Any, fortran: bool) -> None:  # noqa: ANN401, FBT001
+def test_an_array_comes_back_as_it_was(array: Any, fortran: bool) -> None:  # noqa: ANN401
     """Dtype, shape, order and every byte are those of numpy.save, and the class may write to it."""
     array = np.asfortranarray(array) if fortran else array
     loaded = decode_input(encode_binary(NPY, npy(array)))

@@ -44,13 +44,13 @@ def _no_end_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def ends() -> Iterator[tuple[Outbox, socket.socket]]:
+def ends(memory: SharedMemoryWriter | None = None) -> Iterator[tuple[Outbox, socket.socket]]:
     """An outbox with a running thread, and the worker's end of its socket, which accepts little at a time."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
         theirs.settimeout(LONG_S)
-        outbox = Outbox(ours)
+        outbox = Outbox(ours, memory)
         threading.Thread(target=outbox.run, daemon=True).start()
         yield outbox, theirs
 
@@ -111,9 +111,7 @@ def test_frames_over_a_mebibyte_go_through_shared_memory_while_it_has_room() -> 
     descriptor = create_shared_memory(3 * MIN_SHARED_BYTES)
     reader = SharedMemoryReader(os.dup(descriptor))
     payload = os.urandom(2 * MIN_SHARED_BYTES)
-    with ends() as (outbox, theirs):
-        outbox = Outbox(outbox._sock, SharedMemoryWriter(descriptor))
-        threading.Thread(target=outbox.run, daemon=True).start()
+    with ends(SharedMemoryWriter(descriptor)) as (outbox, theirs):
         for number in range(2):
             outbox.put(framing.encode(BatchCompleted(number), payload))
         (first, _), (second, second_payload) = read(theirs, 2)

@@ -83,9 +83,7 @@ def test_memory_returns_to_the_system_when_all_data_is_freed() -> None:
     assert at is not None
     assert os.fstat(descriptor).st_blocks * 512 >= 32 * 2**20
     writer.free(at)
-    assert (
-        os.fstat(descriptor).st_blocks * 512 <= mmap.PAGESIZE
-    )  # the page that holds until when the engine may run
+    assert os.fstat(descriptor).st_blocks * 512 <= mmap.PAGESIZE  # the page that holds until when the engine may run
     writer.close()
     os.close(descriptor)
 
@@ -107,7 +105,7 @@ def test_a_closed_memory_leaves_nothing_behind() -> None:
         )
         for sender, receiver in ((memory.writer, engine_reader), (engine_writer, memory.reader)):
             assert sender.put(b"x") == 0
-            assert receiver.read(0, 1) == b"x"
+            assert bytes(receiver.read(0, 1)) == b"x"
         memory.close()
         engine_reader.close()
         engine_writer.close()
