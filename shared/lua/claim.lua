@@ -12,7 +12,7 @@
 --   num_workers       live workers
 --   held              entries of the first lane that this worker holds
 --   bulk_held         entries of the other lanes that this worker holds
---   max_bytes         about the maximum bytes of the entries that have a field `size`; one entry may exceed it
+--   max_bytes         about the maximum bytes of the bodies; one entry may exceed it
 --
 -- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}, {entries left in lane 0, ...}}, each entry
 -- {id, {field, value, ...}}.
@@ -42,17 +42,16 @@ end
 
 local entries_left, tokens_left = tonumber(max_entries), tonumber(max_tokens)
 local bulk_entries_left, bulk_tokens_left = tonumber(max_bulk_entries), tonumber(max_bulk_tokens)
-
 local bytes_left = tonumber(max_bytes)
 
--- Returns the cost of an entry and its size.
+-- Returns the cost of an entry and the size of its body.
 local function measure(fields)
   local cost, size = 1, 0
   for f = 1, #fields, 2 do
     if fields[f] == 'cost' then
       cost = tonumber(fields[f + 1]) or 1
-    elseif fields[f] == 'size' then
-      size = tonumber(fields[f + 1]) or 0
+    elseif fields[f] == 'body' then
+      size = #fields[f + 1]
     end
   end
   return cost, size
