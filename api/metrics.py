@@ -33,6 +33,7 @@ QUEUE_ENTRIES = Gauge("redbatch_queue_entries", "Entries in the queue, waiting a
 QUEUE_PENDING = Gauge("redbatch_queue_pending_entries", "Entries that a worker has claimed", ["queue"])
 QUEUE_INPUTS = Gauge("redbatch_queue_inputs", "Inputs in the queue", ["queue"])
 QUEUE_TOKENS = Gauge("redbatch_queue_tokens", "Estimated tokens in the queue", ["queue"])
+QUEUE_BYTES = Gauge("redbatch_queue_bytes", "Bytes of the inputs of functions in the queue", ["queue"])
 QUEUE_AGE = Gauge("redbatch_queue_oldest_age_seconds", "Age of the oldest entry", ["queue", "lane"])
 DEAD_LETTERS = Gauge("redbatch_queue_dead_letters", "Dead letters in the queue", ["queue"])
 OPEN_JOBS = Gauge("redbatch_open_jobs", "Jobs that have not ended", ["queue"])
@@ -54,7 +55,7 @@ REDIS_ROUND_TRIP = Histogram(
 REDIS_UP = Gauge("redbatch_redis_up", "1 while Redis answers this gateway")
 
 QUEUE_GAUGES = (
-    *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_AGE),
+    *(QUEUE_ENTRIES, QUEUE_PENDING, QUEUE_INPUTS, QUEUE_TOKENS, QUEUE_BYTES, QUEUE_AGE),
     *(WORKERS, FLEET_RATE, DEAD_LETTERS, OPEN_JOBS, OWED_INPUTS),
 )
 REDIS_GAUGES = (REDIS_MEMORY, REDIS_MEMORY_BYTES, REDIS_PERSISTENCE_FAILED)

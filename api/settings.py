@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from shared.codec import MAX_INPUT_BYTES
 from shared.settings import DEFAULT_MODEL, QueueName, QueueSettings, queue_slug
 
 Durability = Literal["none", "aof", "replicas"]
@@ -16,12 +17,17 @@ Durability = Literal["none", "aof", "replicas"]
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Bounds of one request: inputs, characters of an input, bytes of a body, and its default time."""
+    """Bounds of one request: inputs, the length of an input, bytes of a body, and its default time.
+
+    A text is bounded in characters, an input of a function in bytes.
+    """
 
     max_inputs: int
     max_input_chars: int
+    max_input_bytes: int
     max_body_bytes: int
     max_v1_body_bytes: int
+    max_predict_body_bytes: int
     body_timeout_s: float
     timeout_ms: int
     timeout_per_input_ms: int
@@ -29,10 +35,11 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Bounds of the whole queue, waiting and running; `max_tokens` are estimated."""
+    """Bounds of the whole queue, waiting and running: `max_tokens` are estimated, `max_bytes` those of functions."""
 
     max_inputs: int
     max_tokens: int
+    max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,9 @@ class GatewaySettings(QueueSettings):
     max_v1_body_bytes: int = Field(
         default=32 * 2**20, ge=1, description="Maximum body size of a request to /v1/embeddings."
     )
+    max_predict_body_bytes: int = Field(
+        default=32 * 2**20, ge=1, description="Maximum body size of a request to /predict."
+    )
     max_bodies_bytes: int = Field(
         default=256 * 2**20,
         ge=1,
@@ -135,7 +145,13 @@ class GatewaySettings(QueueSettings):
     body_timeout_s: float = Field(
         default=30.0, gt=0, le=3600, description="Maximum time for a request's body to arrive."
     )
-    max_input_chars: int = Field(default=122_880, ge=1, description="Maximum length of an input, in characters.")
+    max_input_chars: int = Field(default=122_880, ge=1, description="Maximum length of a text, in characters.")
+    max_input_bytes: int = Field(
+        default=8 * 2**20,
+        ge=1,
+        le=MAX_INPUT_BYTES,
+        description="Maximum size of an input of a function: bytes of its JSON, or of its binary content.",
+    )
     inputs_per_entry: int = Field(
         default=32,
         ge=1,
@@ -148,7 +164,14 @@ class GatewaySettings(QueueSettings):
         description="Maximum number of inputs that wait or run in the whole queue; above it: 429.",
     )
     max_queue_tokens: int = Field(
-        default=2_000_000, ge=1, description="The same bound in tokens, estimated from the length of inputs."
+        default=2_000_000,
+        ge=1,
+        description="The same bound in tokens, estimated from the length of texts; an input of a function counts as 1.",
+    )
+    max_queue_bytes: int = Field(
+        default=512 * 2**20,
+        ge=1,
+        description="The same bound in bytes of the inputs of functions, which are in Redis until they are answered.",
     )
     reply_connections: int = Field(
         default=8,
@@ -259,8 +282,10 @@ class GatewaySettings(QueueSettings):
         return RequestLimits(
             max_inputs=self.max_inputs,
             max_input_chars=self.max_input_chars,
+            max_input_bytes=self.max_input_bytes,
             max_body_bytes=self.max_body_bytes,
             max_v1_body_bytes=self.max_v1_body_bytes,
+            max_predict_body_bytes=self.max_predict_body_bytes,
             body_timeout_s=self.body_timeout_s,
             timeout_ms=self.request_timeout_ms,
             timeout_per_input_ms=self.request_timeout_per_input_ms,
@@ -269,7 +294,7 @@ class GatewaySettings(QueueSettings):
     @cached_property
     def queue_limits(self) -> QueueLimits:
         """Bounds of the whole queue."""
-        return QueueLimits(self.max_queue_inputs, self.max_queue_tokens)
+        return QueueLimits(self.max_queue_inputs, self.max_queue_tokens, self.max_queue_bytes)
 
     @cached_property
     def tenants(self) -> TenantSettings:

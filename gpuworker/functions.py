@@ -28,12 +28,17 @@ class VectorizedFunction(Protocol):
     The engine process creates it, with the setting `model_args` as keyword arguments. A subclass may omit `preprocess`
     and `postprocess`; a class with the three methods need not be a subclass.
 
+    A class may have two more methods: `warmup()`, and `cost(value)`, which returns what a value of `preprocess` counts
+    towards `max_batch_tokens`, from 1. Without it each counts as 1.
+
     An input may be computed twice, if a worker dies while it runs, and equal inputs that wait at the same time are
     computed once: so outputs must depend only on the input.
     """
 
     def preprocess(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value, and any argument of `transform`
-        """Converts one input, as parsed from JSON, to the form that `transform` takes. Runs while a batch is computed.
+        """Converts one input to the form that `transform` takes: a JSON value, `bytes`, or a numpy array.
+
+        Runs while a batch is computed.
 
         Raises:
             InputRefusedError: the input is invalid. The client gets the message, with status 400.
@@ -53,5 +58,5 @@ class VectorizedFunction(Protocol):
         raise NotImplementedError
 
     def postprocess(self, result: Any) -> Any:  # noqa: ANN401 - see above
-        """Converts one result to an output: a JSON value, or an array of numpy or torch, which becomes nested lists."""
+        """Converts one result to an output: JSON, `bytes`, or an array of numpy or torch, which is sent as lists."""
         return result

@@ -175,6 +175,12 @@ class WorkerSettings(QueueSettings):
         description="While interactive inputs arrive, a batch that contains bulk takes at most this many times as long "
         "as one of interactive inputs alone. A higher value makes bulk faster and interactive answers slower.",
     )
+    max_model_input_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum size of an input of the function that this worker serves, if below the gateway's "
+        "max_input_bytes. Gateways learn it from the heartbeat.",
+    )
     claim_window: int = Field(
         default=256,
         ge=1,

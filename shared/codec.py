@@ -17,14 +17,37 @@ from typing import Any, TypeVar
 import msgpack
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from shared.messages import DEFAULT_OPTIONS, VERSION, Body, Entry, Failure, Options, Ref, Reply, Timing, Values, Vectors
+from shared.messages import (
+    BINARY_KINDS,
+    DEFAULT_OPTIONS,
+    PREDICT,
+    VERSION,
+    Body,
+    Entry,
+    Failure,
+    Input,
+    Options,
+    Ref,
+    Reply,
+    Timing,
+    Values,
+    Vectors,
+)
 
 MAX_BODY_BYTES = 32 * 2**20
+MAX_INPUT_BYTES = 32_000_000
+"""Maximum of the setting for the size of one input: with the rest of its body it is below MAX_BODY_BYTES."""
+
 MAX_REPLY_BYTES = 256 * 2**20
 MAX_INPUTS = 1_024
 MAX_DIM = 65_536
 
 MAX_PROMPT_NAME = 256
+
+PREDICT_BINARY = "predict_binary"
+"""The op, in the body of an entry, of PREDICT with a binary input: a worker that cannot read it hands it back."""
+
+_BINARY_HEAD_BYTES = 2
 
 T = TypeVar("T")
 _OPTIONS = TypeAdapter(Options, config=ConfigDict(strict=True))
@@ -88,7 +111,9 @@ def encode_body(body: Body) -> bytes:
         UnicodeEncodeError: an input holds a lone surrogate, which UTF-8 cannot encode.
     """
     options = {} if body.options == DEFAULT_OPTIONS else _non_default_options(body.options)
-    packed: bytes = msgpack.packb({"op": body.op, "inputs": body.inputs, "options": options})
+    is_binary = body.op == PREDICT and any(isinstance(each, bytes) for each in body.inputs)
+    op = PREDICT_BINARY if is_binary else body.op
+    packed: bytes = msgpack.packb({"op": op, "inputs": body.inputs, "options": options})
     return packed
 
 
@@ -100,6 +125,28 @@ def encode_ids(ids: Sequence[int]) -> bytes:
 def decode_ids(data: bytes) -> list[int]:
     """Returns the token ids of an input."""
     return list(struct.unpack(f"<{len(data) // 4}I", data))
+
+
+def encode_binary(kind: str, data: bytes) -> bytes:
+    """Returns a binary input: the index of its kind, the number of bytes of padding, the padding, and the data.
+
+    With the padding its length is a multiple of 4. An older worker, which takes it for token ids, so gets as far as the
+    op of the entry, and hands the entry back.
+    """
+    padding = -(_BINARY_HEAD_BYTES + len(data)) % 4
+    return b"".join((bytes((BINARY_KINDS.index(kind), padding)), bytes(padding), data))
+
+
+def decode_binary(value: bytes) -> tuple[str, bytes]:
+    """Returns the kind and the data of a binary input."""
+    return BINARY_KINDS[value[0]], value[_BINARY_HEAD_BYTES + value[1] :]
+
+
+def input_size(value: Input) -> int:
+    """Returns the bytes of an input of PREDICT: of its JSON, or of its data."""
+    if isinstance(value, bytes):
+        return len(value) - _BINARY_HEAD_BYTES - value[1]
+    return len(value) if value.isascii() else len(value.encode())
 
 
 def _non_default_options(options: Options) -> dict[str, object]:
@@ -114,14 +161,25 @@ def decode_body(data: bytes) -> Body:
         CodecError: the bytes are not a body.
     """
     value = _unpack(data, MAX_BODY_BYTES)
-    inputs = _field(value, "inputs", list)
-    if not inputs or not all(isinstance(each, str) or _is_token_ids(each) for each in inputs):
-        raise CodecError("field 'inputs' is not a list of one or more texts or token ids")
-    return Body(_field(value, "op", str), tuple(inputs), decode_options(_field(value, "options", dict)))
+    inputs, op = _field(value, "inputs", list), _field(value, "op", str)
+    is_valid = _is_binary if op == PREDICT_BINARY else _is_token_ids
+    if not inputs or not all(isinstance(each, str) or is_valid(each) for each in inputs):
+        raise CodecError("field 'inputs' is not a list of one or more texts, token ids, or binary inputs of predict")
+    if op == PREDICT and not all(isinstance(each, str) for each in inputs):
+        raise CodecError("an input of 'predict' is not text")
+    op = PREDICT if op == PREDICT_BINARY else op
+    return Body(op, tuple(inputs), decode_options(_field(value, "options", dict)))
 
 
 def _is_token_ids(value: object) -> bool:
     return isinstance(value, bytes) and len(value) > 0 and len(value) % 4 == 0
+
+
+def _is_binary(value: object) -> bool:
+    if not isinstance(value, bytes) or len(value) < _BINARY_HEAD_BYTES:
+        return False
+    kind, padding = value[0], value[1]
+    return kind < len(BINARY_KINDS) and padding < min(4, len(value) - 1)
 
 
 def decode_options(fields: dict[str, Any]) -> Options:
@@ -219,8 +277,9 @@ def parse_entry(lane: int, raw: tuple[bytes, list[bytes]], attempts: int = 0) ->
     entry_id, flat = raw
     fields = dict(zip(flat[::2], flat[1::2], strict=False))
     try:
-        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])))
-        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS:
+        size = max(0, int(fields.get(b"size", 0)))
+        ref = Ref(lane, entry_id, max(1, int(fields[b"n"])), max(1, int(fields[b"cost"])), size)
+        if ref.n > MAX_INPUTS or ref.cost > _MAX_TOKENS or size > MAX_BODY_BYTES:
             return Ref(lane, entry_id, 0, 0)  # no gateway wrote this: the counters do not include it
         request_id = fields[b"id"].decode("ascii")
         position, deadline_ms = int(fields[b"pos"]), int(fields[b"deadline_ms"])

@@ -12,7 +12,7 @@ from shared.codec import parse_entry
 from shared.connection import BLOCK_MARGIN_S, BLOCK_S, Argument, RedisConnection
 from shared.jobs import MAX_RESULTS
 from shared.keys import GROUP, LANES, QUEUES, RELEASED, Keys
-from shared.messages import STANDBY, Entry, Heartbeat, Ref
+from shared.messages import MAX_TOKENS, STANDBY, Entry, Heartbeat, Ref
 from shared.script_arguments import (
     ClaimArguments,
     CommitArguments,
@@ -32,6 +32,9 @@ RELEASED_IDLE_MS = 86_400_000
 MAX_RECLAIM_DELAY_MS = 500
 MAX_DEAD_BODY_BYTES = 64 * 2**10
 """A longer body is not kept in a dead letter, which shows this: dead letters are for inspection, not to fill Redis."""
+
+MAX_CLAIM_BYTES = 32 * 2**20
+"""About the maximum of what one call delivers: Redis disconnects a client whose replies fill its memory."""
 
 _UNBOUNDED = 2**31
 
@@ -147,6 +150,7 @@ async def claim(connection: RedisConnection, keys: Keys, worker: str, budget: Cl
         num_workers=budget.workers,
         held=budget.held,
         bulk_held=budget.bulk_held,
+        max_bytes=MAX_CLAIM_BYTES,
     )
     now_ms, lanes, remaining = await connection.run(scripts.CLAIM, keys.lanes, args)
     parsed = [parse_entry(lane, raw) for lane, raws in enumerate(lanes) for raw in raws]
@@ -266,6 +270,8 @@ async def reclaim(
         restarted=int(query.restarted),
         revision=query.revision,
         released_consumer=RELEASED,
+        # A worker's search for its own entries returns first those that it holds: with a bound it would end there.
+        max_bytes=MAX_TOKENS if query.owner else MAX_CLAIM_BYTES,
     )
     now_ms, *rest = await connection.run(scripts.RECLAIM, keys.lanes, args)
     if not rest:

@@ -187,7 +187,7 @@ KEY_DOCS = (
         "hash",
         "both",
         "reset when the lanes are empty",
-        "`inputs` and `tokens` in the lanes, `bulk_tokens` in bulk",
+        "`inputs`, `tokens` and `bytes` in the lanes, `bulk_tokens` in bulk",
     ),
     KeyDoc((f"{_Q}:epoch",), "string", "both", "permanent; a new value means that data was lost"),
     KeyDoc((f"{_Q}:submitted:<gateway>",), "string", "gateways", "6 min after the gateway's last submit"),

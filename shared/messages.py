@@ -25,7 +25,11 @@ TOKENIZER_OPS = (TOKENIZE, DECODE)
 """Operations that need only the tokenizer, while the device does other work."""
 
 Input = str | bytes
-"""A text, which for PREDICT is JSON; or token ids of the model's own tokenizer, as little-endian uint32."""
+"""A text, which for PREDICT is JSON; or bytes: token ids of the model's own tokenizer, as little-endian uint32, and for
+PREDICT a binary input (shared.codec.encode_binary)."""
+
+BYTES, NPY = BINARY_KINDS = ("bytes", "npy")
+"""The kinds of binary inputs: plain bytes, and an array in .npy format."""
 
 
 class Options(NamedTuple):
@@ -59,21 +63,23 @@ class Body:
 
 
 class NewEntry(NamedTuple):
-    """An entry before it is in the stream."""
+    """An entry before it is in the stream. `size` has the bytes that count against the queue's bound in bytes."""
 
     position: int
     n: int
     cost: int
     body: bytes
+    size: int = 0
 
 
 class Ref(NamedTuple):
-    """Location of an entry: its lane (index into `keys.LANES`) and its stream id; with its inputs and cost."""
+    """Location of an entry: its lane (index into `keys.LANES`) and its stream id; with its inputs, cost and size."""
 
     lane: int
     entry_id: bytes
     n: int
     cost: int
+    size: int = 0
 
 
 class Entry(NamedTuple):
@@ -163,7 +169,8 @@ class Heartbeat:
     token vectors, and the maximum tokens of an input; with the bounds of a batch; its `revision`, which changes if its
     vectors may change; and the `commit` of a model that comes from the hub. These are 0 or empty while the model loads.
     `gpu` is the driver's name of the GPU, if it reports one, with its memory and the driver's version. A worker that
-    shares GPUs by leases names their pool, and the slots of it that it accepts.
+    shares GPUs by leases names their pool, and the slots of it that it accepts. `max_input_bytes` is the limit of an
+    input of its function; 0 if it sets none.
     """
 
     worker: str
@@ -191,3 +198,4 @@ class Heartbeat:
     driver: str = ""
     gpu_pool: str = ""
     gpu_slots: tuple[str, ...] = ()
+    max_input_bytes: int = 0

@@ -49,6 +49,7 @@ class QueueBound:
 
     inputs: int
     tokens: int = MAX_TOKENS
+    bytes: int = MAX_TOKENS
 
 
 class Submission(NamedTuple):
@@ -128,7 +129,7 @@ class ReconcileResult:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """The state of a queue: inputs, tokens and entries, waiting or in flight; `pending` entries are claimed.
+    """The state of a queue: inputs, tokens, bytes and entries, waiting or in flight; `pending` entries are claimed.
 
     `by_lane` counts the entries of each lane, in the order of keys.LANES, and `oldest_by_lane` is the time when the
     oldest was added (ms). `memory_ratio` is the share of its maxmemory that Redis uses; 0 without a maxmemory.
@@ -152,6 +153,7 @@ class QueueStats:
     open_jobs: int = 0
     owed_inputs: int = 0
     persists: bool = True
+    bytes: int = 0
 
     @property
     def entries(self) -> int:
@@ -189,7 +191,7 @@ async def submit(
     """
     num = len(submissions)
     args: list[Argument] = [
-        *SubmitArguments(sequence, bound.inputs, bound.tokens, MAX_BULK_SHARE, SUBMITTED_TTL_MS, num)
+        *SubmitArguments(sequence, bound.inputs, bound.tokens, bound.bytes, MAX_BULK_SHARE, SUBMITTED_TTL_MS, num)
     ]
     for each in submissions:
         limits = encode_limits(each.limits)
@@ -219,7 +221,7 @@ def _submit_outcome(submission: Submission, result: list[bytes]) -> SubmitOutcom
     if status in {b"ok", b"behind"}:
         lane = BULK if status == b"behind" else submission.lane
         pairs = zip(submission.new_entries, values, strict=False)
-        refs = tuple([Ref(lane, entry_id, new_entry.n, new_entry.cost) for new_entry, entry_id in pairs])
+        refs = tuple([Ref(lane, entry_id, each.n, each.cost, each.size) for each, entry_id in pairs])
         return SubmitOutcome(status.decode(), refs, lane)
     if status == b"full":
         return SubmitOutcome("full", (), int(values[0]))
@@ -282,7 +284,7 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
     now_ms, epoch, inputs, tokens, by_lane, pending, oldest, last, beats, used, limit, *more = await connection.run(
         scripts.QUEUE_STATS, names, [GROUP, keys.worker(""), TENANT_ACTIVE_MS]
     )
-    weights, named, dead, jobs, owed, failed = more
+    weights, named, dead, jobs, owed, failed, num_bytes = more
     return QueueStats(
         *(now_ms, epoch, inputs, tokens, tuple(by_lane), pending, tuple(map(_added_ms, oldest)), last),
         workers=tuple(beat for beat in map(_heartbeat, beats) if beat is not None),
@@ -293,6 +295,7 @@ async def queue_stats(connection: RedisConnection, keys: Keys) -> QueueStats:
         open_jobs=jobs,
         owed_inputs=owed,
         persists=not failed,
+        bytes=num_bytes,
     )
 
 

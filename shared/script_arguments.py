@@ -17,6 +17,7 @@ class SubmitArguments(NamedTuple):
     sequence_number: int
     max_queue_inputs: int
     max_queue_tokens: int
+    max_queue_bytes: int
     bulk_share: float
     record_ttl_ms: int
     num_requests: int
@@ -81,6 +82,7 @@ class ClaimArguments(NamedTuple):
     num_workers: int
     held: int
     bulk_held: int
+    max_bytes: int
 
 
 class CommitArguments(NamedTuple):
@@ -106,6 +108,7 @@ class CommitRow(NamedTuple):
     entry_id: bytes
     n: int
     cost: int
+    size: int = 0
     deadline_ms: int = 0
     request_id: str = ""
     reply_key: int = 0
@@ -158,6 +161,7 @@ class ReclaimArguments(NamedTuple):
     restarted: int
     revision: str
     released_consumer: str
+    max_bytes: int
 
 
 class HeartbeatArguments(NamedTuple):

@@ -27,9 +27,13 @@ class BaseDialect(ABC):
 
     Attributes:
         route: the path that clients call; also the label of these requests in metrics.
+        body_setting: the setting that bounds the size of a body.
+        binary_types: the media types of bodies that are not JSON.
     """
 
     route: str
+    body_setting = "max_body_bytes"
+    binary_types: frozenset[str] = frozenset()
 
     def __init__(self, route: str | None = None) -> None:
         if route is not None:
@@ -40,8 +44,8 @@ class BaseDialect(ABC):
         return self
 
     def max_bytes(self, limits: RequestLimits) -> int:
-        """Returns the maximum size of a body."""
-        return limits.max_body_bytes
+        """Returns the maximum size of a body, which `body_setting` sets."""
+        return int(getattr(limits, self.body_setting))
 
     @abstractmethod
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 MAX_DIGITS = 10
 
 
+def media_type_of(headers: Mapping[str, str]) -> str:
+    """Returns the media type of a body, in lower case and without parameters; JSON's if the headers name none."""
+    return headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+
+
 def parse_lane(priority: str | None, default: int = INTERACTIVE) -> int:
     """Returns the lane that a priority names, or the default for None. Raises InvalidRequestError: no such lane."""
     if priority is None:

@@ -62,10 +62,7 @@ class OpenAI(BaseDialect):
     """The dialect of POST /v1/embeddings."""
 
     route = "/v1/embeddings"
-
-    def max_bytes(self, limits: RequestLimits) -> int:
-        """Returns the maximum size of a body."""
-        return limits.max_v1_body_bytes
+    body_setting = "max_v1_body_bytes"
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from api.dialects.native import BatchBody, EmbedBody
 from api.dialects.openai import EmbeddingsBody
-from api.dialects.predict import PredictBody
+from api.dialects.predict import BINARY_TYPES, PredictBody
 from api.dialects.request import MAX_TIMEOUT_MS
 from api.dialects.response_models import (
     EmbedAnswer,
@@ -70,7 +70,7 @@ ERROR_DESCRIPTIONS = {
     404: "No worker serves this model",
     408: "The body did not arrive in time",
     413: "Body, number of inputs or length of an input over the limit",
-    415: "The body is not JSON",
+    415: "The body is not JSON, nor of another type that the route takes",
     422: "Malformed JSON, a wrong type, or the number or length of inputs over the limit",
     424: "The model failed on an input",
     429: "Queue full, rate limited, or Redis low on memory; `Retry-After` says when to retry",
@@ -135,6 +135,13 @@ def request_of(schema: Schema, headers: Sequence[Schema] = (*_HEADERS, MODEL_PAR
     return {"requestBody": {"required": True, **content(schema)}, "parameters": list(headers)}
 
 
+def _with_binary_bodies(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the description of a request whose body may also be one binary input."""
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    request["requestBody"]["content"] |= dict.fromkeys(BINARY_TYPES, binary)
+    return request
+
+
 def body_schema(model: type[BaseModel], required: list[str] | None = None) -> Schema:
     """Returns a reference to the schema of a body, which is added to BODY_SCHEMAS.
 
@@ -176,7 +183,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "/predict": Operation(
         "Call a user-defined function",
-        request_of(body_schema(PredictBody)),
+        _with_binary_bodies(request_of(body_schema(PredictBody))),
         _answers(PredictAnswer | PredictManyAnswer, "Outputs in the order of the inputs"),
     ),
     "/v1/embeddings": _OPENAI,

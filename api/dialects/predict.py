@@ -1,7 +1,8 @@
-"""The dialect for user-defined functions: POST /predict with `input` or `inputs`, each any JSON value. Pure."""
+"""The dialect for user-defined functions: POST /predict with `input` or `inputs`: any JSON values, or binary. Pure."""
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,14 @@ import orjson
 from pydantic import Field, ValidationError
 
 from api.dialects.base import BaseDialect
-from api.dialects.headers import parse_lane, resolve_timeout_ms
+from api.dialects.headers import media_type_of, parse_lane, resolve_timeout_ms
 from api.dialects.native import RequestOptions
-from api.dialects.parsing import check_inputs, invalid_body_error, parse_object, too_many_inputs_error
+from api.dialects.parsing import invalid_body_error, parse_object, too_many_inputs_error
 from api.dialects.request import MODEL_HEADER, PRIORITY_HEADER, InferenceRequest
 from api.dialects.vectors import dump_json, encode_failures
-from shared.errors import InvalidRequestError
-from shared.messages import PREDICT, Values
+from shared.codec import encode_binary, input_size
+from shared.errors import InvalidRequestError, RequestError, TooLargeError
+from shared.messages import BYTES, NPY, PREDICT, Input, Values
 
 if TYPE_CHECKING:
     from api.dialects.request import InferenceResult
@@ -23,11 +25,22 @@ if TYPE_CHECKING:
 
 NULL = orjson.Fragment(b"null")
 
+BINARY_KEYS = {"base64": BYTES, "npy": NPY}
+"""An object with one of these keys and no other is a binary input, in base64; by the kind of the input."""
+
+BINARY_TYPES = {"application/octet-stream": BYTES, "application/x-npy": NPY}
+"""A body of one of these media types is one binary input."""
+
 
 class PredictBody(RequestOptions):
     """Body of POST /predict: `input` for one output, or `inputs` for several."""
 
-    input: Any = Field(default=None, description="One input: any JSON value, also null.", examples=[7])
+    input: Any = Field(
+        default=None,
+        description='One input: any JSON value, also null. {"base64": "..."}, without other keys, is bytes, and '
+        '{"npy": "..."} an array in .npy format, in base64 too.',
+        examples=[7],
+    )
     inputs: list[Any] | None = Field(default=None, description="Several inputs.", json_schema_extra={"minItems": 1})
 
 
@@ -35,9 +48,14 @@ class Predict(BaseDialect):
     """The dialect of POST /predict: times and errors are reported as on /embed."""
 
     route = "/predict"
+    body_setting = "max_predict_body_bytes"
+    binary_types = frozenset(BINARY_TYPES)
 
     def parse(self, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
         """Returns the request in a body; raises as `BaseDialect.parse` does."""
+        kind = BINARY_TYPES.get(media_type_of(headers))
+        if kind is not None:
+            return _parse_binary(kind, body, headers, limits)
         fields = parse_object(body)
         single = "input" in fields
         values = _pop_inputs(fields, limits)
@@ -45,15 +63,15 @@ class Predict(BaseDialect):
             options = RequestOptions.model_validate(fields)
         except ValidationError as error:
             raise invalid_body_error(error) from None
-        inputs = tuple(_encode_input(value) for value in values)
         partial = options.on_error == "null"
+        inputs, errors = _encode_inputs(values, limits, "input" if single else "inputs[{}]", partial=partial)
         return InferenceRequest(
             inputs,
             resolve_timeout_ms(options.timeout_ms, headers, len(inputs), limits),
             parse_lane(options.priority or headers.get(PRIORITY_HEADER)),
             op=PREDICT,
             partial=partial,
-            input_errors=check_inputs(inputs, limits, "input" if single else "inputs[{}]", partial=partial),
+            input_errors=errors,
             single=single,
             model=options.model or headers.get(MODEL_HEADER),
         )
@@ -81,9 +99,76 @@ def _pop_inputs(fields: dict[str, Any], limits: RequestLimits) -> list[Any]:
     return values
 
 
-def _encode_input(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def _parse_binary(kind: str, body: bytes, headers: Mapping[str, str], limits: RequestLimits) -> InferenceRequest:
+    """Returns the request whose one input is the body. Raises as `BaseDialect.parse` does."""
+    value = encode_binary(kind, body)
+    if (error := _size_error(0, value, limits)) is not None:
+        raise error
+    return InferenceRequest(
+        (value,),
+        resolve_timeout_ms(None, headers, 1, limits),
+        parse_lane(headers.get(PRIORITY_HEADER)),
+        op=PREDICT,
+        single=True,
+        model=headers.get(MODEL_HEADER),
+    )
+
+
+def _encode_inputs(
+    values: list[Any], limits: RequestLimits, name: str, *, partial: bool
+) -> tuple[tuple[Input, ...], dict[int, RequestError]]:
+    """Returns the inputs in the form that the engine takes, and the errors of invalid ones by index, if `partial`.
+
+    `name` is that of the field, with {} for the index. Raises RequestError: an input is invalid, and not `partial`.
+    """
+    inputs: list[Input] = []
+    errors: dict[int, RequestError] = {}
+    for index, value in enumerate(values):
+        error: RequestError | None
+        try:
+            inputs.append(_encode_input(value, name.format(index)))
+            error = _size_error(index, inputs[-1], limits)
+        except InvalidRequestError as invalid:
+            inputs.append("null")  # it keeps the place of the input
+            error = invalid
+        if error is not None:
+            if not partial:
+                raise error
+            errors[index] = error
+    return tuple(inputs), errors
+
+
+def _encode_input(value: Any, name: str) -> Input:  # noqa: ANN401 - any JSON value
     """Returns an input in the form that the engine takes. Raises InvalidRequestError."""
+    if type(value) is dict and len(value) == 1:
+        key, content = next(iter(value.items()))
+        if key in BINARY_KEYS:
+            return encode_binary(BINARY_KEYS[key], _decode_base64(content, f"{name}.{key}"))
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # the parser allows deeper nesting than the encoder, and lone surrogates
         raise InvalidRequestError("An input is nested too deeply, or holds a lone surrogate.") from None
+
+
+def _decode_base64(content: object, name: str) -> bytes:
+    """Returns the bytes that a field `name` holds in base64. Raises InvalidRequestError."""
+    if isinstance(content, str):
+        try:
+            return binascii.a2b_base64(content, strict_mode=True)
+        except ValueError:  # binascii.Error is one; so is the error for a character that is not ASCII
+            pass
+    raise InvalidRequestError(
+        f"{name}: send a text in base64, with the characters A-Z a-z 0-9 + /, padded with =, without line breaks.",
+        param=name,
+    )
+
+
+def _size_error(index: int, value: Input, limits: RequestLimits) -> TooLargeError | None:
+    """Returns the error for an input that is too long, or None."""
+    size = input_size(value)
+    if size <= limits.max_input_bytes:
+        return None
+    return TooLargeError(
+        f"Input {index} has {size} bytes, over the limit of {limits.max_input_bytes}: send less, or raise the setting "
+        "max_input_bytes of the gateway."
+    )

@@ -19,7 +19,7 @@ from api.dispatch.inflight import InFlight
 from api.dispatch.monitor import Monitor, MonitorCallbacks
 from api.dispatch.reconciler import Reconciler
 from api.dispatch.replies import Replies
-from api.dispatch.splitting import check_output_size, split
+from api.dispatch.splitting import check_input_sizes, check_output_size, split
 from api.dispatch.submitter import PendingSubmit, SubmitCallbacks, Submitter
 from api.settings import GatewaySettings
 from shared.connection import QueueConnections
@@ -84,7 +84,7 @@ class Dispatcher:
             self.queue.connection("submit"),
             keys,
             self.gateway,
-            QueueBound(self._limits.max_inputs, self._limits.max_tokens),
+            QueueBound(self._limits.max_inputs, self._limits.max_tokens, self._limits.max_bytes),
             SubmitCallbacks(
                 on_submitted=self._start_waiting if spans is None else partial(self._start_waiting_traced, spans),
                 on_epoch=self.monitor.observe_epoch,
@@ -148,6 +148,7 @@ class Dispatcher:
             raise refusal
         loop = asyncio.get_running_loop()
         if request.op != EMBED:
+            request = check_input_sizes(request, self.monitor.workers())
             check_output_size(request, self.monitor.workers())
         new_entries, failures = split(request, self._inputs_per_entry)
         if not new_entries:
@@ -175,13 +176,24 @@ class Dispatcher:
         if inputs > max_inputs or tokens > max_tokens:
             raise TooLargeError(
                 f"{inputs} inputs with about {tokens} tokens exceed the maximum of this lane "
-                f"({max_inputs:.0f} and {max_tokens:.0f}): send less at once."
+                f"({max_inputs:.0f} and {max_tokens:.0f}): send less at once, or raise the settings max_queue_inputs "
+                "and max_queue_tokens of the gateways."
+            )
+        size = sum([entry.size for entry in new_entries])
+        if size > self._limits.max_bytes * share:
+            raise TooLargeError(
+                f"{size} bytes exceed the maximum of this lane ({self._limits.max_bytes * share:.0f}): send less at "
+                "once, or raise the setting max_queue_bytes of the gateways."
             )
 
     def _backlog_full(self) -> bool:
         """Whether the gateway holds as much as the queue may, because Redis is slow or out of reach."""
-        inputs, tokens = self._submitter.waiting_inputs, self._submitter.waiting_tokens
-        return inputs >= self._limits.max_inputs or tokens >= self._limits.max_tokens
+        submitter, limits = self._submitter, self._limits
+        return (
+            submitter.waiting_inputs >= limits.max_inputs
+            or submitter.waiting_tokens >= limits.max_tokens
+            or submitter.waiting_bytes >= limits.max_bytes
+        )
 
     def _cluster_state(self) -> ClusterState:
         """Returns the present state. Redis also counts as out of reach while it answers reads but refuses writes."""

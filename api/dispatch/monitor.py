@@ -244,6 +244,7 @@ def _publish(queue: str, stats: QueueStats) -> None:
     metrics.QUEUE_PENDING.labels(queue).set(stats.pending)
     metrics.QUEUE_INPUTS.labels(queue).set(stats.inputs)
     metrics.QUEUE_TOKENS.labels(queue).set(stats.tokens)
+    metrics.QUEUE_BYTES.labels(queue).set(stats.bytes)
     metrics.DEAD_LETTERS.labels(queue).set(stats.dead_letters)
     metrics.OPEN_JOBS.labels(queue).set(stats.open_jobs)
     metrics.OWED_INPUTS.labels(queue).set(stats.owed_inputs)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from api.dialects.request import InferenceRequest
-from shared.codec import encode_body
+from shared.codec import encode_body, input_size
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.messages import DECODE, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Body, Failure, Heartbeat, Input, NewEntry
 
@@ -23,6 +23,9 @@ As JSON they are three times as large, which takes the gateway half a second to 
 SHORT_OUTPUT_OPS = (EMBED, PREDICT)
 """Operations whose outputs, as far as is known, fit into the reply to an entry of several inputs."""
 
+MAX_ENTRY_BYTES = 4 * 2**20
+"""Maximum size of the inputs of a function in one entry, unless it has only one: workers divide entries, not inputs."""
+
 MAX_OUTPUT_TOKENS = 500_000
 """Maximum number of tokens in an answer: each takes about 60 bytes of JSON."""
 
@@ -32,6 +35,43 @@ def estimate_tokens(value: Input) -> int:
     if isinstance(value, bytes):
         return len(value) // BYTES_PER_ID
     return len(value) // CHARS_PER_TOKEN + SPECIAL_TOKENS
+
+
+def _cost_of(request: InferenceRequest, part: Sequence[Input]) -> int:
+    """Returns the cost of an entry: the estimated tokens of texts, or the number of inputs of a function.
+
+    What an input costs a function only its class can say, and the gateway runs no code of users.
+    """
+    return len(part) if request.op == PREDICT else sum(map(estimate_tokens, part))
+
+
+def check_input_sizes(request: InferenceRequest, workers: Sequence[Heartbeat]) -> InferenceRequest:
+    """Checks the inputs of a function against the limit that its workers announce.
+
+    Args:
+        request: the client's request, which is within the gateway's own limit.
+        workers: those that may run it. The lowest limit counts.
+
+    Returns:
+        The request; if it is `partial`, with an error for each input that is too large.
+
+    Raises:
+        TooLargeError: an input is too large, and the request is not `partial`.
+    """
+    limit = min((each.max_input_bytes for each in workers if each.max_input_bytes), default=0)
+    if request.op != PREDICT or not limit:
+        return request
+    errors: dict[int, RequestError] = {
+        index: TooLargeError(
+            f"Input {index} has {size} bytes, over the limit of {limit}: send less, or raise the setting "
+            "max_model_input_bytes of the workers."
+        )
+        for index, each in enumerate(request.inputs)
+        if (size := input_size(each)) > limit
+    }
+    if errors and not request.partial:
+        raise next(iter(errors.values()))
+    return request._replace(input_errors={**request.input_errors, **errors}) if errors else request
 
 
 def check_output_size(request: InferenceRequest, workers: Sequence[Heartbeat]) -> None:
@@ -65,7 +105,8 @@ def _max_input_tokens(value: Input) -> int:
 def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], list[Failure]]:
     """Splits a request into entries of up to `per_entry` inputs.
 
-    The entries of a `partial` request have one input each, and so have those whose outputs may be long.
+    The entries of a `partial` request have one input each, and so have those whose outputs may be long. An entry for a
+    function has at most MAX_ENTRY_BYTES.
 
     Returns:
         The entries, and a failure for each input that cannot have one.
@@ -78,18 +119,33 @@ def split(request: InferenceRequest, per_entry: int) -> tuple[list[NewEntry], li
     failures: list[Failure] = []
     inputs = request.inputs
     size = per_entry if request.op in SHORT_OUTPUT_OPS and not request.partial else 1
-    for start in range(0, len(inputs), size):
+    for start, part in _parts(inputs, size, by_bytes=request.op == PREDICT):
         error: RequestError | None = request.input_errors.get(start)
         if error is None:
-            part = inputs[start : start + size]
             try:
                 body = encode_body(Body(request.op, part, request.options))
             except UnicodeEncodeError:
                 error = InvalidRequestError("An input holds a lone surrogate, which is not a character.")
             else:
-                new_entries.append(NewEntry(start, len(part), sum(map(estimate_tokens, part)), body))
+                counted_bytes = len(body) if request.op == PREDICT else 0
+                new_entries.append(NewEntry(start, len(part), _cost_of(request, part), body, counted_bytes))
                 continue
         if not request.partial:
             raise error
         failures.append(Failure("", start, 1, error.code, error.message))
     return new_entries, failures
+
+
+def _parts(inputs: tuple[Input, ...], max_inputs: int, *, by_bytes: bool) -> Iterator[tuple[int, tuple[Input, ...]]]:
+    """Yields the inputs in parts with the index of the first; `by_bytes`: of up to MAX_ENTRY_BYTES, or one input."""
+    if not by_bytes:
+        yield from ((start, inputs[start : start + max_inputs]) for start in range(0, len(inputs), max_inputs))
+        return
+    start = total = 0
+    for index, each in enumerate(inputs):
+        size = len(each)
+        if index > start and (index - start >= max_inputs or total + size > MAX_ENTRY_BYTES):
+            yield start, inputs[start:index]
+            start, total = index, 0
+        total += size
+    yield start, inputs[start:]

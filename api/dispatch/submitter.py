@@ -44,6 +44,7 @@ class PendingSubmit:
         revision: the request's revision when this was created.
         inputs, tokens: number of inputs, and their estimated tokens.
         size: bytes of all bodies.
+        counted_bytes: those that count against the queue's bound in bytes.
     """
 
     request: InFlight
@@ -53,12 +54,14 @@ class PendingSubmit:
     inputs: int = field(init=False)
     tokens: int = field(init=False)
     size: int = field(init=False)
+    counted_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.revision = self.request.revision
         self.inputs = sum([entry.n for entry in self.new_entries])
         self.tokens = sum([entry.cost for entry in self.new_entries])
         self.size = sum([len(entry.body) for entry in self.new_entries])
+        self.counted_bytes = sum([entry.size for entry in self.new_entries])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Submitter:
 
     Attributes:
         retrying_since: when Redis first did not answer the submit that is under way (event loop's clock), or None.
-        waiting_inputs, waiting_tokens: inputs and tokens of the requests whose submit has not started.
+        waiting_inputs, waiting_tokens, waiting_bytes: those of the requests whose submit has not started.
     """
 
     def __init__(
@@ -107,13 +110,14 @@ class Submitter:
         self._wake = asyncio.Event()
         self._sequence = 0
         self.retrying_since: float | None = None
-        self.waiting_inputs = self.waiting_tokens = 0
+        self.waiting_inputs = self.waiting_tokens = self.waiting_bytes = 0
 
     def add(self, pending: PendingSubmit) -> None:
         """Adds entries with the next submit."""
         self._pending.append(pending)
         self.waiting_inputs += pending.inputs
         self.waiting_tokens += pending.tokens
+        self.waiting_bytes += pending.counted_bytes
         self._wake.set()
 
     def cancel(self, refs: Iterable[Ref], waiter: str | None = None) -> None:
@@ -147,6 +151,7 @@ class Submitter:
         batch, self._pending = self._pending[:count], self._pending[count:]
         self.waiting_inputs -= sum(pending.inputs for pending in batch)
         self.waiting_tokens -= sum(pending.tokens for pending in batch)
+        self.waiting_bytes -= sum(pending.counted_bytes for pending in batch)
         return [pending for pending in batch if not pending.request.done]
 
     async def _submit(self, batch: Sequence[PendingSubmit]) -> None:

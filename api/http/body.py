@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import ClientDisconnect
 
+from api.dialects.headers import media_type_of
 from api.http.protocol import BODY_COMPLETE
 from shared.errors import (
     BodyTimeoutError,
@@ -58,11 +59,16 @@ class BodyBudget:
 
 
 class BodyLimits(NamedTuple):
-    """The limits of one body: its size, the time for it to arrive, and the budget that it shares."""
+    """The limits of one body: its size, the time for it to arrive, and the budget that it shares.
+
+    `setting` names the setting of its size. `binary_types` are the media types that it may have beside JSON.
+    """
 
     max_bytes: int
     timeout_s: float
     budget: BodyBudget
+    setting: str
+    binary_types: frozenset[str] = frozenset()
 
 
 async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLimits) -> list[bytes]:
@@ -72,22 +78,21 @@ async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLi
 
     Raises:
         BodyUnreadError: the body is too large (BodyTooLargeError), did not arrive in time (BodyTimeoutError), has a
-            type other than JSON (UnsupportedMediaTypeError), or exceeds the budget (TooManyBodiesError).
+            type other than JSON and `binary_types` (UnsupportedMediaTypeError), or exceeds the budget
+            (TooManyBodiesError).
     """
-    max_bytes, timeout_s, budget = limits
-    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
-        raise BodyUnreadError(UnsupportedMediaTypeError("Send JSON, with the header Content-Type: application/json."))
+    _check_media_type(headers, limits.binary_types)
+    timeout_s, budget = limits.timeout_s, limits.budget
     content_length = headers.get("content-length", "0")
-    if content_length.isdigit() and int(content_length) > max_bytes:
-        raise _too_large(max_bytes)
+    if content_length.isdigit() and int(content_length) > limits.max_bytes:
+        raise _too_large(limits)
     pieces: list[bytes] = []
     try:
         if request.scope["state"].get(BODY_COMPLETE):  # the usual case: a timer would cost more than all the rest here
-            await _read(request, max_bytes, budget, pieces)
+            await _read(request, limits, pieces)
         else:
             async with asyncio.timeout(timeout_s):
-                await _read(request, max_bytes, budget, pieces)
+                await _read(request, limits, pieces)
     except BaseException as error:
         budget.release(sum(map(len, pieces)))
         if not isinstance(error, TimeoutError):
@@ -97,24 +102,38 @@ async def read_body(request: Request, headers: Mapping[str, str], limits: BodyLi
     return pieces
 
 
-async def _read(request: Request, max_bytes: int, budget: BodyBudget, pieces: list[bytes]) -> None:
+def _check_media_type(headers: Mapping[str, str], binary_types: frozenset[str]) -> None:
+    media_type = media_type_of(headers)
+    if media_type != "application/json" and not media_type.endswith("+json") and media_type not in binary_types:
+        others = "".join(f", or {each}" for each in sorted(binary_types))
+        raise BodyUnreadError(
+            UnsupportedMediaTypeError(f"Send JSON, with the header Content-Type: application/json{others}.")
+        )
+
+
+async def _read(request: Request, limits: BodyLimits, pieces: list[bytes]) -> None:
     size, more = 0, True
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         piece, more = message.get("body", b""), message.get("more_body", False)
-        if size + len(piece) > max_bytes:
-            raise _too_large(max_bytes)
-        if size + len(piece) > SMALL_BYTES and not budget.grow(size, len(piece)):
+        if size + len(piece) > limits.max_bytes:
+            raise _too_large(limits)
+        if size + len(piece) > SMALL_BYTES and not limits.budget.grow(size, len(piece)):
             full = TooManyBodiesError(
-                "Too many large bodies are being received: try again soon.", retry_after_s=BUDGET_RETRY_S
+                "Too many large bodies are being received: try again soon, or raise the setting max_bodies_bytes of "
+                "the gateway.",
+                retry_after_s=BUDGET_RETRY_S,
             )
             raise BodyUnreadError(full)
         size += len(piece)
         pieces.append(piece)
 
 
-def _too_large(max_bytes: int) -> BodyUnreadError:
-    error = BodyTooLargeError(f"The body is over the limit of {max_bytes} bytes: send fewer texts at once.")
+def _too_large(limits: BodyLimits) -> BodyUnreadError:
+    error = BodyTooLargeError(
+        f"The body is over the limit of {limits.max_bytes} bytes: send fewer inputs at once, or raise the setting "
+        f"{limits.setting} of the gateway."
+    )
     return BodyUnreadError(error)

@@ -141,7 +141,14 @@ async def _answer(exchange: Exchange) -> Response:
 async def _read_request(exchange: Exchange, client: ClientConnection) -> InferenceRequest:
     """Returns the request in the body. Raises BodyUnreadError, or RequestError."""
     state = exchange.state
-    limits = BodyLimits(exchange.dialect.max_bytes(state.limits), state.limits.body_timeout_s, state.body_budget)
+    dialect = exchange.dialect
+    limits = BodyLimits(
+        dialect.max_bytes(state.limits),
+        state.limits.body_timeout_s,
+        state.body_budget,
+        dialect.body_setting,
+        dialect.binary_types,
+    )
     pieces = await read_body(exchange.request, exchange.headers, limits)
     size = sum(map(len, pieces))
     try:

@@ -124,7 +124,9 @@ def _queue_of(request: Request, state: State, model: str | None) -> ServedQueue:
 
 
 async def _parse_body(request: Request, state: State, headers: Mapping[str, str]) -> JobBody:
-    limits = BodyLimits(state.limits.max_v1_body_bytes, state.limits.body_timeout_s, state.body_budget)
+    limits = BodyLimits(
+        state.limits.max_v1_body_bytes, state.limits.body_timeout_s, state.body_budget, "max_v1_body_bytes"
+    )
     pieces = await read_body(request, headers, limits)
     size = sum(map(len, pieces))
     try:

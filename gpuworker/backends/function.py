@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -12,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import orjson
-
 from gpuworker.backends.base import InputRefusedError, Token
+from gpuworker.backends.function_values import decode_input, encode_output
 from gpuworker.model_spec import Model, ModelLoadError
 from shared.messages import DEFAULT_OPTIONS, PREDICT, Input, Options
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 METHODS = ("preprocess", "transform", "postprocess")
 MAX_BATCH_TOKENS = 16_384
 _DIGITS = 16
-_ARRAYS = orjson.OPT_SERIALIZE_NUMPY
+MAX_COST = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class PreprocessedInput:
-    """An input as `preprocess` returned it; each counts as one token."""
+    """An input as `preprocess` returned it; it counts as one token unless the class has a method `cost`."""
 
     value: Any
     tokens: int = 1
@@ -46,6 +46,7 @@ class FunctionBackend:
     def __init__(self, model: Model, options: EngineOptions) -> None:
         _show_gpu(options.device)
         self._function = _create(model, options.model_args)
+        self._cost = getattr(self._function, "cost", None)
         self.ops = frozenset((PREDICT,))
         self.dim = 0
         self.device = options.device if options.device.startswith("cuda:") else "cpu"
@@ -61,8 +62,18 @@ class FunctionBackend:
         self.prepares_ahead = False  # collating takes no time: inputs that arrive while a batch runs join the next one
 
     def tokenize(self, inputs: Sequence[Input], options: Options = DEFAULT_OPTIONS) -> list[PreprocessedInput]:  # noqa: ARG002 - it has none
-        """Preprocesses each input. Raises any error of the class."""
-        return [PreprocessedInput(self._function.preprocess(orjson.loads(each))) for each in inputs]
+        """Preprocesses each input. Raises any error of the class, and InputRefusedError: an array is malformed."""
+        values = [self._function.preprocess(decode_input(each)) for each in inputs]
+        return [PreprocessedInput(each, self._cost_of(each)) for each in values]
+
+    def _cost_of(self, value: Any) -> int:  # noqa: ANN401 - as preprocess returned it
+        """Returns what a value counts towards `max_batch_tokens`. Raises ValueError: the class says no such number."""
+        if not callable(self._cost):
+            return 1
+        cost: int = math.ceil(self._cost(value))
+        if not 1 <= cost <= MAX_COST:
+            raise ValueError(f"cost is not from 1 to {MAX_COST}")
+        return cost
 
     def collate(self, inputs: Sequence[PreprocessedInput]) -> list[Any]:
         """Returns the values."""
@@ -78,7 +89,7 @@ class FunctionBackend:
         results = self._function.transform(batch)
         if len(results) != len(batch):
             raise ValueError(f"transform gave {len(results)} results for {len(batch)} values")
-        return [orjson.dumps(self._function.postprocess(each), _encode_array, _ARRAYS) for each in results]
+        return [encode_output(self._function.postprocess(each)) for each in results]
 
     def show_tokens(self, inputs: Sequence[Input], options: Options) -> list[list[Token]]:  # noqa: ARG002 - refused
         """Raises InputRefusedError."""
@@ -148,11 +159,3 @@ def _revision(model: Model, model_args: str) -> str:
     if source is not None:
         digest.update(Path(source).read_bytes())
     return digest.hexdigest()[:_DIGITS]
-
-
-def _encode_array(value: object) -> object:
-    """Returns a tensor, or any value with a `tolist` method, as lists. Raises TypeError: it has no such method."""
-    tolist = getattr(value, "tolist", None)
-    if not callable(tolist):
-        raise TypeError(type(value).__name__)
-    return tolist()

@@ -269,6 +269,8 @@ class Claimer:
             )
             return None
         in_flight_entry.inputs, in_flight_entry.options, in_flight_entry.op = body.inputs, body.options, body.op
+        if entry.ref.size:
+            in_flight_entry.entry = entry._replace(body=b"")  # its inputs may be long: keep them once
         return in_flight_entry
 
     def send_to_engine(self, in_flight_entries: Iterable[InFlightEntry]) -> None:

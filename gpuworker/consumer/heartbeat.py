@@ -166,6 +166,7 @@ class HeartbeatSender:
             driver=gpu.driver,
             gpu_pool=self._gpu_pool,
             gpu_slots=self._gpu_slots,
+            max_input_bytes=worker_state.settings.max_model_input_bytes or 0,
         )
 
 

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.pipeline import Pipeline
 from gpuworker.engine.work import EntryTask
+from gpuworker.ipc import framing
 from gpuworker.ipc.messages import (
     AddEntries,
     Drain,
@@ -18,7 +19,6 @@ from gpuworker.ipc.messages import (
     Message,
     SharedMessage,
     SharedMessageRead,
-    decode_message,
 )
 from gpuworker.ipc.shared_memory import SharedMemoryReader
 from shared.messages import DEFAULT_OPTIONS
@@ -42,9 +42,11 @@ class Inbox:
         """Handles a message. Returns when the entries that came with it are tokenized."""
         match message:
             case SharedMessage() if self._shared_memory is not None:
-                long_message = decode_message(self._shared_memory.read(message.at, message.size))
+                long_message, _ = framing.decode(self._shared_memory.read(message.at, message.size))
                 self._outbox.send(SharedMessageRead(message.at))
                 self.handle(long_message)
+            case SharedMessageRead():
+                self._outbox.free(message.at)
             case AddEntries():
                 self._pipeline.add(map(_create_task, message.entries))
             case DropEntries():

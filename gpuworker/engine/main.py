@@ -22,7 +22,7 @@ from gpuworker.engine.work import BatchResult, PipelineCallbacks
 from gpuworker.ipc import framing
 from gpuworker.ipc.engine_options import EngineOptions
 from gpuworker.ipc.messages import EntriesStarted, FrameError, LoadFailed, Ready, StartEngine
-from gpuworker.ipc.shared_memory import SharedMemoryReader
+from gpuworker.ipc.shared_memory import SharedMemoryReader, SharedMemoryWriter
 from gpuworker.model_spec import ModelLoadError, parse_model
 from gpuworker.policy.limits import Limits
 
@@ -31,8 +31,13 @@ SWITCH_INTERVAL_S = 0.0005
 would delay the thread whose batch has ended."""
 
 
-def serve(sock: socket.socket, options: EngineOptions, shared_memory: SharedMemoryReader | None) -> None:
-    """Loads the model and serves until the worker closes the socket. Long messages are in shared memory.
+def serve(
+    sock: socket.socket,
+    options: EngineOptions,
+    shared_memory: SharedMemoryReader | None,
+    result_memory: SharedMemoryWriter | None,
+) -> None:
+    """Loads the model and serves until the worker closes the socket. Long messages and results are in shared memory.
 
     Raises:
         FrameError: the worker sent something that is no frame, or a first message other than StartEngine.
@@ -40,7 +45,7 @@ def serve(sock: socket.socket, options: EngineOptions, shared_memory: SharedMemo
     setproctitle(f"redbatch engine {options.model}")
     threading.excepthook = _die
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    outbox, received = Outbox(sock), framing.receive(sock)
+    outbox, received = Outbox(sock, result_memory), framing.receive(sock)
     start, _ = next(received, (None, b""))
     if start is None:
         return

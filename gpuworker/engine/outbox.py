@@ -8,7 +8,8 @@ import socket
 import threading
 
 from gpuworker.ipc import framing
-from gpuworker.ipc.messages import Message
+from gpuworker.ipc.messages import Message, SharedMessage
+from gpuworker.ipc.shared_memory import MIN_SHARED_BYTES, SharedMemoryWriter
 
 _MAX_QUEUED_FRAMES = 64
 """Maximum frames that wait to be sent. If the worker does not read, the engine waits rather than fill its memory."""
@@ -22,10 +23,16 @@ class Outbox:
 
     If the worker reads late, runners wait all the same: for a short frame until the long frame on its way is through,
     for a long frame while 64 of them wait. Short frames may overtake long ones.
+
+    Args:
+        sock: to the worker.
+        memory: for frames of MIN_SHARED_BYTES or more, while it has room; None if the system has no shared memory.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, memory: SharedMemoryWriter | None = None) -> None:
         self._sock = sock
+        self._memory = memory
+        self._memory_lock = threading.Lock()  # one thread writes, and another frees
         self._write_lock = threading.Lock()
         self._frames: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_FRAMES)
 
@@ -47,8 +54,22 @@ class Outbox:
     def run(self) -> None:
         """Sends the frames that were put, for ever."""
         while True:
-            self._write(self._frames.get())
+            self._write(self._share(self._frames.get()))
             self._frames.task_done()
+
+    def free(self, at: int) -> None:
+        """Frees the memory of the frame at an offset, which the worker has read."""
+        if self._memory is not None:
+            with self._memory_lock:
+                self._memory.free(at)
+
+    def _share(self, frame: bytes) -> bytes:
+        """Returns a frame to send in place of this one: if it is long, and there is room for it in shared memory."""
+        if self._memory is None or len(frame) < MIN_SHARED_BYTES:
+            return frame
+        with self._memory_lock:
+            at = self._memory.put(frame)
+        return frame if at is None else framing.encode(SharedMessage(at, len(frame)))
 
     def _write(self, frame: bytes) -> None:
         try:

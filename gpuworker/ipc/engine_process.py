@@ -26,9 +26,8 @@ from gpuworker.ipc.messages import (
     SharedMessage,
     SharedMessageRead,
     StartEngine,
-    encode_message,
 )
-from gpuworker.ipc.shared_memory import MIN_SHARED_BYTES, SharedMemoryWriter
+from gpuworker.ipc.shared_memory import MIN_SHARED_BYTES, WorkerMemory
 from shared.process.tasks import cancel_and_wait
 
 log = structlog.get_logger()
@@ -75,7 +74,7 @@ class EngineProcess:
         options: of the engine.
         wait_until_granted: waits until an engine may start, and returns where.
         on_message: called with each message of a living engine and its payload; not with those that are handled here
-            (Ready, LoadFailed, SharedMessageRead).
+            (Ready, LoadFailed, SharedMessage, SharedMessageRead).
         on_ready: called when an engine is ready for work, with its message.
         on_death: called when an engine has died, with the number of deaths since one was last ready. Another engine
             starts after the call.
@@ -97,7 +96,7 @@ class EngineProcess:
         self._server: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._protocol: FrameProtocol | None = None
-        self._shared_memory: SharedMemoryWriter | None = None
+        self._shared_memory: WorkerMemory | None = None
         self._lease_end = 0.0
         self._was_ready = False
         self.last_message_at = 0.0
@@ -128,20 +127,20 @@ class EngineProcess:
         """Sends a message to a ready engine. Without one, drops it: the next engine gets the entries in flight."""
         if self._protocol is None or not self.ready:
             return
-        packed = encode_message(message)
+        frame = framing.encode(message)
         if (
-            len(packed) >= MIN_SHARED_BYTES
+            len(frame) >= MIN_SHARED_BYTES
             and self._shared_memory is not None
-            and (at := self._shared_memory.put(packed)) is not None
+            and (at := self._shared_memory.writer.put(frame)) is not None
         ):
-            packed = encode_message(SharedMessage(at, len(packed)))
-        self._protocol.write(framing.encode_packed(packed))
+            frame = framing.encode(SharedMessage(at, len(frame)))
+        self._protocol.write(frame)
 
     def grant(self, until: float) -> None:
         """Allows this engine, and the next ones, to use the GPU until then (monotonic clock)."""
         self._lease_end = until
         if self._shared_memory is not None:
-            self._shared_memory.grant(until)
+            self._shared_memory.writer.grant(until)
 
     def kill(self) -> None:
         """Has the fork server kill the engine; the next one starts as after any death."""
@@ -202,7 +201,7 @@ class EngineProcess:
             ours, theirs = socket.socketpair()
             with theirs:
                 try:
-                    memory = [] if self._shared_memory is None else [self._shared_memory.descriptor]
+                    memory = [] if self._shared_memory is None else self._shared_memory.descriptors
                     socket.send_fds(control, [framing.FORK], [theirs.fileno(), *memory])
                 except OSError:  # the fork server has just died: the next round starts another
                     ours.close()
@@ -216,9 +215,14 @@ class EngineProcess:
         match message:
             case LoadFailed():
                 raise EngineFailedError(message.message)
+            case SharedMessage() if self._shared_memory is not None:
+                with self._shared_memory.reader.read(message.at, message.size) as data:
+                    long_message, long_payload = framing.decode(data)
+                self.send(SharedMessageRead(message.at))
+                self._handle(long_message, long_payload)
             case SharedMessageRead():
                 if self._shared_memory is not None:
-                    self._shared_memory.free(message.at)
+                    self._shared_memory.writer.free(message.at)
             case Ready():
                 self.ready = self._was_ready = True
                 self._on_ready(message)
@@ -248,10 +252,10 @@ class EngineProcess:
         return ours
 
 
-def _create_shared_memory() -> SharedMemoryWriter | None:
+def _create_shared_memory() -> WorkerMemory | None:
     """Returns memory to share with an engine; None if the system has none: then all messages go through the socket."""
     try:
-        return SharedMemoryWriter()
+        return WorkerMemory()
     except OSError as error:
         log.debug("no shared memory", reason=str(error))
         return None

@@ -1,8 +1,8 @@
 """Frames between the worker and its engine: two lengths, a message, and a payload of raw bytes. Nothing is pickled.
 
 The payload of BatchCompleted holds, for each of its `results` in order, vectors as float32 or packed values; the other
-messages have none. A message from the worker of MIN_SHARED_BYTES or more goes through shared memory, if there is room,
-and its frame says where.
+messages have none. A frame of MIN_SHARED_BYTES or more goes through shared memory, if there is room, and then a
+SharedMessage on the socket says where.
 """
 
 from __future__ import annotations
@@ -38,12 +38,18 @@ def unpack_values(data: bytes) -> tuple[bytes, ...]:
 
 def encode(message: Message, payload: bytes = b"") -> bytes:
     """Returns a frame."""
-    return encode_packed(encode_message(message), payload)
-
-
-def encode_packed(packed: bytes, payload: bytes = b"") -> bytes:
-    """Returns a frame with a message that is encoded already."""
+    packed = encode_message(message)
     return b"".join((_HEAD.pack(len(packed), len(payload)), packed, payload))
+
+
+def decode(data: memoryview) -> Frame:
+    """Returns the frame that was encoded. Raises FrameError: the bytes are not exactly one frame."""
+    if len(data) >= _HEAD.size:
+        message_size, payload_size = _HEAD.unpack_from(data)
+        middle = _HEAD.size + message_size
+        if len(data) == middle + payload_size:
+            return decode_message(data[_HEAD.size : middle]), bytes(data[middle:])
+    raise FrameError("the data in shared memory is no frame")
 
 
 class FrameReader:

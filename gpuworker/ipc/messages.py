@@ -4,7 +4,8 @@ A message is the header of a frame. On the wire it is a msgpack array: the name 
 order of the class. Nothing is pickled. The values of which a message has many, one for each entry, are named tuples:
 these are made in a third of the time of a frozen dataclass, and pack as arrays.
 
-The worker sends StartEngine, GrantTurn, SharedMessage, AddEntries, DropEntries and Drain; the engine sends the rest.
+The worker sends StartEngine, GrantTurn, AddEntries, DropEntries and Drain; both send SharedMessage and
+SharedMessageRead; the engine sends the rest.
 Times are seconds of the monotonic clock, which the processes of one host share.
 """
 
@@ -85,7 +86,7 @@ class GrantTurn:
 
 @dataclass(frozen=True, slots=True)
 class SharedMessage:
-    """A packed message of `size` bytes is in shared memory at offset `at`, until SharedMessageRead."""
+    """A frame of `size` bytes is in the sender's shared memory at offset `at`, until SharedMessageRead."""
 
     at: int
     size: int
@@ -163,7 +164,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class SharedMessageRead:
-    """The engine has read the message in shared memory at offset `at`: the worker may use the memory again."""
+    """The frame in shared memory at offset `at` has been read: its sender may use the memory again."""
 
     at: int
 

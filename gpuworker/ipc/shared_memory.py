@@ -1,9 +1,10 @@
-"""Memory that a worker shares with its engine: a long message is written there once, and the socket only says where.
+"""Memory that a worker shares with its engine: a long frame is written there once, and the socket only says where.
 
-The memory also holds until when the engine may use its GPU, so that it can see that at any time, even while it loads a
+There is one memory for each direction, and each process reads what the other writes. The memory for frames to the
+engine also holds until when the engine may use its GPU, so that it can see that at any time, even while it loads a
 model.
 
-A socket would copy a message twice, a few hundred KiB at a time, and wake both processes for each part. The memory has
+A socket would copy a frame twice, a few hundred KiB at a time, and wake both processes for each part. The memory has
 no name (memfd_create(2)): it is freed with the last of the two processes, however they end.
 """
 
@@ -22,30 +23,42 @@ _HEAD = mmap.PAGESIZE
 _UNTIL = struct.Struct("d")
 
 MIN_SHARED_BYTES = 2**20
-"""A shorter message goes through the socket."""
+"""A shorter frame goes through the socket."""
 
 
-class SharedMemoryWriter:
-    """The worker's side: writes data where there is room; the room is free again when the engine has read it.
-
-    Attributes:
-        descriptor: the memory's file descriptor, for the engine.
+def create_shared_memory(size: int = SIZE_BYTES) -> int:
+    """Returns the descriptor of new memory for this many bytes.
 
     Raises:
         OSError: this system has no memfd_create(2), or cannot provide the memory.
     """
+    if sys.platform != "linux":
+        raise OSError("memfd_create(2) is Linux's")
+    descriptor = os.memfd_create("redbatch", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, _HEAD + size)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
-    def __init__(self, size: int = SIZE_BYTES) -> None:
-        if sys.platform != "linux":
-            raise OSError("memfd_create(2) is Linux's")
-        self._size = size
-        self.descriptor = os.memfd_create("redbatch", os.MFD_CLOEXEC)
+
+class SharedMemoryWriter:
+    """The side that writes: data goes where there is room, which is free again when the other side has read it.
+
+    Args:
+        descriptor: the memory's file descriptor, which is closed here.
+
+    Raises:
+        OSError: the memory cannot be mapped.
+    """
+
+    def __init__(self, descriptor: int) -> None:
         try:
-            os.ftruncate(self.descriptor, _HEAD + size)
-            self._map = mmap.mmap(self.descriptor, _HEAD + size)
-        except OSError:
-            os.close(self.descriptor)
-            raise
+            self._size = os.fstat(descriptor).st_size - _HEAD
+            self._map = mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
         self._taken: list[tuple[int, int]] = []
         self._high_water = 0
 
@@ -69,7 +82,7 @@ class SharedMemoryWriter:
         return at
 
     def free(self, at: int) -> None:
-        """Frees the data at an offset, which the engine has read."""
+        """Frees the data at an offset, which has been read."""
         self._taken = [each for each in self._taken if each[0] != at]
         if not self._taken and self._high_water:
             pages = -(-self._high_water // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -77,13 +90,12 @@ class SharedMemoryWriter:
             self._high_water = 0
 
     def close(self) -> None:
-        """Closes the memory. It is freed when the engine has ended, too."""
+        """Closes the memory. It is freed when the other process has ended, too."""
         self._map.close()
-        os.close(self.descriptor)
 
 
 class SharedMemoryReader:
-    """The engine's side.
+    """The side that reads.
 
     Args:
         descriptor: the memory's file descriptor, which is closed here.
@@ -101,3 +113,42 @@ class SharedMemoryReader:
     def read(self, at: int, size: int) -> memoryview:
         """Returns the data at an offset, without a copy: use it before SharedMessageRead is sent."""
         return memoryview(self._map)[_HEAD + at : _HEAD + at + size]
+
+    def close(self) -> None:
+        """Closes the memory; nothing that `read` returned may be in use."""
+        self._map.close()
+
+
+class WorkerMemory:
+    """The worker's side of the memory that it shares with one engine.
+
+    Attributes:
+        writer: for frames to the engine.
+        reader: for frames from the engine.
+        descriptors: of both, for the engine, in this order.
+
+    Raises:
+        OSError: this system has no memfd_create(2), or cannot provide the memory.
+    """
+
+    def __init__(self, size: int = SIZE_BYTES) -> None:
+        self.descriptors: list[int] = []
+        try:
+            self.descriptors.append(create_shared_memory(size))
+            self.descriptors.append(create_shared_memory(size))
+            self.writer = SharedMemoryWriter(os.dup(self.descriptors[0]))
+            self.reader = SharedMemoryReader(os.dup(self.descriptors[1]))
+        except OSError:
+            self._close_descriptors()
+            raise
+
+    def close(self) -> None:
+        """Closes both. They are freed when the engine has ended, too."""
+        self.writer.close()
+        self.reader.close()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        for each in self.descriptors:
+            os.close(each)
+        self.descriptors.clear()

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from redbatch.tables import labelled_line, plain_table
 from redbatch.times import format_timestamp
-from shared.codec import CodecError, decode_body, decode_ids
+from shared.codec import CodecError, decode_binary, decode_body, decode_ids
 from shared.dead_letters import DeadLetter
-from shared.messages import DEFAULT_OPTIONS
+from shared.messages import DEFAULT_OPTIONS, PREDICT
 
 DIGEST_DIGITS = 16
 LABEL_WIDTH = 10
@@ -33,7 +33,11 @@ def as_dict(letter: DeadLetter, *, with_text: bool = False) -> dict[str, Any]:
         "worker": letter.worker,
         "error": letter.error,
     }
-    return result | {"options": options_of(letter), "texts": inputs_of(letter)} if with_text else result
+    if not with_text:
+        return result
+    inputs = inputs_of(letter)
+    texts = inputs and [_describe_binary(each) if isinstance(each, bytes) else each for each in inputs]
+    return result | {"options": options_of(letter), "texts": texts}
 
 
 def as_table(queue: str, letters: Sequence[DeadLetter], total: int) -> Group:
@@ -74,15 +78,21 @@ def as_text(letter: DeadLetter, *, with_text: bool) -> Group:
     return Group(*lines)
 
 
-def inputs_of(letter: DeadLetter) -> list[str | list[int]] | None:
-    """Returns the inputs, texts or token ids; None if they were not kept or are unreadable."""
+def inputs_of(letter: DeadLetter) -> list[str | list[int] | bytes] | None:
+    """Returns the inputs: texts, token ids or binary; None if they were not kept or are unreadable."""
     if letter.body is None:
         return None
     try:
-        inputs = decode_body(letter.body).inputs
+        body = decode_body(letter.body)
     except CodecError:
         return None
-    return [decode_ids(each) if isinstance(each, bytes) else each for each in inputs]
+    is_binary = body.op == PREDICT
+    return [decode_ids(each) if isinstance(each, bytes) and not is_binary else each for each in body.inputs]
+
+
+def _describe_binary(value: bytes) -> str:
+    kind, data = decode_binary(value)
+    return f"{kind}, {len(data):,} bytes, SHA-256 {hashlib.sha256(data).hexdigest()[:DIGEST_DIGITS]}…"
 
 
 def options_of(letter: DeadLetter) -> dict[str, object]:
@@ -94,7 +104,9 @@ def options_of(letter: DeadLetter) -> dict[str, object]:
     return {name: value for name, value in options._asdict().items() if value != getattr(DEFAULT_OPTIONS, name)}
 
 
-def _format_input(value: str | list[int], *, with_text: bool) -> str:
+def _format_input(value: str | list[int] | bytes, *, with_text: bool) -> str:
+    if isinstance(value, bytes):
+        return _describe_binary(value)
     if isinstance(value, list):
         return f"token ids {value}" if with_text else f"{len(value):,} token ids"
     return _printable(value) if with_text else f"{len(value):,} characters, SHA-256 {_digest(value)}…"

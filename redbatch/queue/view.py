@@ -15,7 +15,7 @@ from shared.producer import QueueStats
 
 
 def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
-    """Returns the state for JSON. Entries are stream messages; inputs and tokens are sums over all entries."""
+    """Returns the state for JSON. Entries are stream messages; inputs, tokens and bytes are sums over all entries."""
     return {
         "queue": queue_name,
         "waiting_entries": stats.waiting,
@@ -23,6 +23,7 @@ def as_dict(queue_name: str, stats: QueueStats) -> dict[str, Any]:
         "entries_by_lane": dict(zip(LANES, stats.by_lane, strict=True)),
         "inputs": stats.inputs,
         "tokens": stats.tokens,
+        "bytes": stats.bytes,
         "oldest_age_ms": stats.oldest_age_ms,
         "workers": [
             {
@@ -50,11 +51,12 @@ def as_json(queue_name: str, stats: QueueStats) -> str:
 
 def as_text(queue_name: str, stats: QueueStats) -> Group:
     """Returns the state as text, with a table of the workers."""
+    in_bytes = f", {stats.bytes:,} bytes for functions" if stats.bytes else ""
     numbers = [
         ("waiting", f"{stats.waiting:,} entries"),
         ("in flight", f"{stats.pending:,} entries"),
         ("by lane", ", ".join(f"{n:,} {lane}" for lane, n in zip(LANES, stats.by_lane, strict=True))),
-        ("total", f"{stats.inputs:,} inputs, about {stats.tokens:,} tokens"),
+        ("total", f"{stats.inputs:,} inputs, about {stats.tokens:,} tokens{in_bytes}"),
         ("oldest", f"{stats.oldest_age_ms / 1000:.1f} s" if stats.entries else "no entries"),
     ]
     head = Text(f"Queue {queue_name}", style="bold")

@@ -12,6 +12,7 @@
 --   num_workers       live workers
 --   held              entries of the first lane that this worker holds
 --   bulk_held         entries of the other lanes that this worker holds
+--   max_bytes         about the maximum bytes of the bodies; one entry may exceed it
 --
 -- Returns {now_ms, {entries of lane 0, entries of lane 1, ...}, {entries left in lane 0, ...}}, each entry
 -- {id, {field, value, ...}}.
@@ -19,7 +20,7 @@
 -- A worker that holds nothing may always take one. COUNT of XREADGROUP applies to each stream, so one call over two
 -- lanes would return double and without priority.
 local group, consumer, max_entries, max_tokens, max_bulk_entries, max_bulk_tokens, bulk_owed, num_workers, held,
-      bulk_held = unpack(ARGV, 1, 10)
+      bulk_held, max_bytes = unpack(ARGV, 1, 11)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -41,20 +42,25 @@ end
 
 local entries_left, tokens_left = tonumber(max_entries), tonumber(max_tokens)
 local bulk_entries_left, bulk_tokens_left = tonumber(max_bulk_entries), tonumber(max_bulk_tokens)
+local bytes_left = tonumber(max_bytes)
 
-local function cost_of(fields)
+-- Returns the cost of an entry and the size of its body.
+local function measure(fields)
+  local cost, size = 1, 0
   for f = 1, #fields, 2 do
     if fields[f] == 'cost' then
-      return tonumber(fields[f + 1]) or 1
+      cost = tonumber(fields[f + 1]) or 1
+    elseif fields[f] == 'body' then
+      size = #fields[f + 1]
     end
   end
-  return 1
+  return cost, size
 end
 
--- Reads entries of a lane: first one, if any tokens are left for it, then as many of the same cost as the tokens allow.
+-- Reads entries of a lane: first one, if any tokens and bytes are left for it, then as many like it as these allow.
 local function take(i, tokens)
   local count = 1
-  while tokens > 0 and left[i] > 0 do
+  while tokens > 0 and bytes_left > 0 and left[i] > 0 do
     count = math.min(count, entries_left, share[i], 32)
     if i > 1 then
       count = math.min(count, bulk_entries_left)
@@ -71,9 +77,10 @@ local function take(i, tokens)
       lanes[i][#lanes[i] + 1] = entry
       left[i], share[i] = left[i] - 1, share[i] - 1
       entries_left, bulk_entries_left = entries_left - 1, bulk_entries_left - 1
-      local cost = cost_of(entry[2])
+      local cost, size = measure(entry[2])
       tokens, tokens_left, bulk_tokens_left = tokens - cost, tokens_left - cost, bulk_tokens_left - cost
-      count = math.max(1, math.floor(tokens / cost))
+      bytes_left = bytes_left - size
+      count = math.max(1, math.floor(math.min(tokens / cost, bytes_left / math.max(1, size))))
     end
   end
 end

@@ -20,6 +20,7 @@
 --   entry_id             stream id of the entry
 --   n                    inputs
 --   cost                 estimated tokens
+--   size                 bytes that count against the bound of the queue
 --   deadline_ms          deadline of the request (Redis' clock)
 --   request_id           id of the request
 --   reply_key            index of the reply key in KEYS; 0: there is no request to answer
@@ -38,7 +39,7 @@
 -- the push too; one XACK for all entries of a lane takes a third of the time of one for each.
 local group, num_lanes, grace_ms, bell_ttl_ms, worker, max_dead_letters, max_dead_body_bytes, job_prefix, max_results,
       revision, num_entries = unpack(ARGV, 1, 11)
-local FIRST_LANE, FIRST_ROW, ROW_SIZE = 6, 12, 13
+local FIRST_LANE, FIRST_ROW, ROW_SIZE = 6, 12, 14
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local jobs = {open = KEYS[3], owed = KEYS[4], results = KEYS[5], prefix = job_prefix, max_results = max_results,
@@ -77,8 +78,8 @@ end
 
 for e = 1, tonumber(num_entries) do
   local at = FIRST_ROW + ROW_SIZE * (e - 1)
-  local lane, entry_id, n, cost, deadline_ms, request_id, reply_key, bell_key, reply, attempts, died_of, job_position,
-        num_failed = unpack(ARGV, at, at + 12)
+  local lane, entry_id, n, cost, size, deadline_ms, request_id, reply_key, bell_key, reply, attempts, died_of,
+        job_position, num_failed = unpack(ARGV, at, at + 13)
   local lane_key = KEYS[FIRST_LANE + lane]
   local won = 0
   local letter = died_of ~= '' and dead_letter(lane_key, entry_id, attempts, died_of)
@@ -87,7 +88,7 @@ for e = 1, tonumber(num_entries) do
     if letter then
       redis.call('XADD', KEYS[2], 'MAXLEN', max_dead_letters, '*', unpack(letter))
     end
-    count_entry(lane, n, cost)
+    count_entry(lane, n, cost, size)
     if job_position ~= '' then
       pcall(store_reply, jobs, request_id, entry_id, job_position, tonumber(n), cost, tonumber(num_failed), reply, now)
     elseif reply_key ~= '0' then

@@ -15,6 +15,7 @@
 --   revision           revision of the model that it serves, or "" to take entries for any revision. An entry whose field
 --                      `revision` names another is left to other workers until its deadline has passed
 --   released_consumer  consumer that holds entries that were handed back
+--   max_bytes          about the maximum bytes of the bodies; one entry may exceed it
 -- Also reads the begun entries and the heartbeat of each consumer that it finds, keys of the same slot.
 --
 -- Returns {now_ms, {{{id, {field, value, ...}}, retry count, 1 if it was handed back}, ... } for each lane}, or {now_ms}
@@ -22,7 +23,7 @@
 -- stall must not get them.
 -- Needs no cursor: entries that are taken are no longer idle, and records without an entry are acknowledged away.
 local group, consumer, min_idle_ms, max_entries, owner, issued_ms, max_delay_ms, begun_prefix, worker_prefix, restarted,
-      revision, released_consumer = unpack(ARGV, 1, 12)
+      revision, released_consumer, max_bytes = unpack(ARGV, 1, 13)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now - issued_ms > tonumber(max_delay_ms) then
@@ -53,8 +54,17 @@ local function is_for_others(fields)
   return wanted ~= '' and revision ~= '' and wanted ~= revision and now < deadline_ms
 end
 
+local function body_size(fields)
+  for f = 1, #fields, 2 do
+    if fields[f] == 'body' then
+      return #fields[f + 1]
+    end
+  end
+  return 0
+end
+
 -- Returns a page of the pending records of a lane, from an id on.
-local num_left = tonumber(max_entries)
+local num_left, bytes_left = tonumber(max_entries), tonumber(max_bytes)
 local PAGE, MAX_PAGES = num_left + 256, 8
 local function pending_from(lane, start)
   local query = {lane, group, 'IDLE', min_idle_ms, start, '+', PAGE}
@@ -78,7 +88,7 @@ for i, lane in ipairs(KEYS) do
   local taken, rows, num_pages = {}, pending[i], 1
   while rows do
     for _, row in ipairs(rows) do
-      if #taken >= num_left then
+      if #taken >= num_left or bytes_left <= 0 then
         break
       end
       local id, holder, count = row[1], row[2], row[4]
@@ -91,10 +101,11 @@ for i, lane in ipairs(KEYS) do
         end
         redis.call('XCLAIM', lane, group, consumer, 0, id, 'RETRYCOUNT', count, 'JUSTID')
         taken[#taken + 1] = {found[1], count, holder == released_consumer and 1 or 0}
+        bytes_left = bytes_left - body_size(found[1][2])
       end
     end
     num_pages = num_pages + 1
-    if #rows == PAGE and #taken < num_left and num_pages <= MAX_PAGES then  -- the rest was for other revisions
+    if #rows == PAGE and #taken < num_left and bytes_left > 0 and num_pages <= MAX_PAGES then  -- the rest was for other revisions
       rows = pending_from(lane, '(' .. rows[#rows][1])
     else
       rows = nil

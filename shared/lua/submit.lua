@@ -6,6 +6,7 @@
 --   sequence_number   number of this submit; grows with each submit of a gateway
 --   max_queue_inputs  bound of the queue, in inputs
 --   max_queue_tokens  bound of the queue, in tokens
+--   max_queue_bytes   bound of the queue, in bytes of the entries that count these
 --   bulk_share        share of these bounds up to which the lanes behind the first may fill the queue
 --   record_ttl_ms     lifetime of the record
 --   num_requests      number of requests that follow
@@ -26,6 +27,7 @@
 --   n                 inputs
 --   cost              estimated tokens
 --   body              the encoded body
+--   size              bytes that count against the bound; 0: none
 --
 -- Returns {now_ms, epoch, {{status, ...}, ...}}: {"ok", entry id, ...}; {"behind", entry id, ...} if the request was
 -- added to the second lane instead of the first, because its tenant has used its share of the first; {"late"}; {"full",
@@ -33,9 +35,9 @@
 -- {"limited", ms} if the tenant may send the request after that time. A request with nothing queued ahead is never slow.
 -- The caller derives max_lane_tokens from the lane's throughput beside the other lanes; the script only compares.
 -- A submit that is repeated (its reply was lost) returns the first result again, and adds nothing.
-local sequence_number, max_queue_inputs, max_queue_tokens, bulk_share, record_ttl_ms,
-      num_requests = unpack(ARGV, 1, 6)
-local REQUEST_SIZE, ENTRY_SIZE = 11, 4
+local sequence_number, max_queue_inputs, max_queue_tokens, max_queue_bytes, bulk_share, record_ttl_ms,
+      num_requests = unpack(ARGV, 1, 7)
+local REQUEST_SIZE, ENTRY_SIZE = 11, 5
 local record = redis.call('GET', KEYS[3])
 if record then
   local saved = cmsgpack.unpack(record)
@@ -59,13 +61,14 @@ local depth = 0
 for i = 5, #KEYS do
   depth = depth + redis.call('XLEN', KEYS[i])
 end
-local inputs, tokens, bulk_tokens = 0, 0, 0
+local inputs, tokens, bulk_tokens, bytes = 0, 0, 0, 0
 if depth > 0 then
-  local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens', 'bulk_tokens')
+  local load = redis.call('HMGET', KEYS[1], 'inputs', 'tokens', 'bulk_tokens', 'bytes')
   inputs, tokens, bulk_tokens = tonumber(load[1] or 0), tonumber(load[2] or 0), tonumber(load[3] or 0)
+  bytes = tonumber(load[4] or 0)
 end
 local results = {}
-local at = 7
+local at = 8
 
 for r = 1, tonumber(num_requests) do
   local lane, request_id, budget_ms, exempt, max_lane_tokens, bell, tenant, limits, traceparent, revision,
@@ -73,11 +76,12 @@ for r = 1, tonumber(num_requests) do
   local first_entry = at + REQUEST_SIZE
   at = first_entry + ENTRY_SIZE * num_entries
   local index, budget, max_tokens = tonumber(lane), tonumber(budget_ms), tonumber(max_lane_tokens)
-  local request_inputs, request_tokens = 0, 0
+  local request_inputs, request_tokens, request_bytes = 0, 0, 0
   for e = first_entry, at - 1, ENTRY_SIZE do
     local _, n, cost = unpack(ARGV, e, e + 2)
     request_inputs = request_inputs + n
     request_tokens = request_tokens + cost
+    request_bytes = request_bytes + ARGV[e + 4]
   end
   local status, wait_ms, account, parsed = 'ok', 0, nil, nil
   if limits ~= '' and exempt ~= '1' then
@@ -97,7 +101,9 @@ for r = 1, tonumber(num_requests) do
   elseif wait_ms > 0 then
     results[r] = {'limited', wait_ms}
   elseif exempt ~= '1' and (inputs + counted.inputs + request_inputs > share * max_queue_inputs
-                            or tokens + counted.tokens + request_tokens > share * max_queue_tokens) then
+                            or tokens + counted.tokens + request_tokens > share * max_queue_tokens
+                            or request_bytes > 0
+                               and bytes + counted.bytes + request_bytes > share * max_queue_bytes) then
     results[r] = {'full', index}
   elseif exempt ~= '1' and not is_idle and ahead + request_tokens > max_tokens then
     results[r] = {'slow', index, ahead}
@@ -105,7 +111,7 @@ for r = 1, tonumber(num_requests) do
     local result = {status}
     local deadline_ms = string.format('%d', now + budget)
     for e = first_entry, at - 1, ENTRY_SIZE do
-      local position, n, cost, body = unpack(ARGV, e, e + 3)
+      local position, n, cost, body, size = unpack(ARGV, e, e + 4)
       local fields = {'id', request_id, 'v', '1', 'n', n, 'pos', position, 'cost', cost, 'deadline_ms', deadline_ms}
       if tenant ~= '' then
         fields[#fields + 1] = 'tenant'
@@ -123,11 +129,15 @@ for r = 1, tonumber(num_requests) do
         fields[#fields + 1] = 'bell'
         fields[#fields + 1] = bell
       end
+      if size ~= '0' then
+        fields[#fields + 1] = 'size'
+        fields[#fields + 1] = size
+      end
       fields[#fields + 1] = 'body'
       fields[#fields + 1] = body
       result[#result + 1] = add_entry(KEYS[5 + index], time, request_id, fields)
     end
-    count_entry(index, request_inputs, request_tokens)
+    count_entry(index, request_inputs, request_tokens, request_bytes)
     if account then
       charge(account, parsed, request_tokens, index == 0)
     end

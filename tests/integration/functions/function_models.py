@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -88,6 +89,58 @@ class Forking(VectorizedFunction):
     def transform(self, values: Sequence[Any]) -> list[list[int]]:
         """Computes the squares in the pool."""
         return [[result, os.getpid()] for result in self._pool.map(square, values)]
+
+
+class Describe(VectorizedFunction):
+    """Describes each input: its type, and its digest if it is binary.
+
+    Args:
+        batch_s: duration of a batch.
+    """
+
+    def __init__(self, batch_s: float = 0.0) -> None:
+        self._batch_s = batch_s
+
+    def transform(self, values: Sequence[Any]) -> list[Any]:
+        """Describes all values."""
+        time.sleep(self._batch_s)
+        return [self._describe(each) for each in values]
+
+    def _describe(self, value: Any) -> list[Any]:  # noqa: ANN401
+        if isinstance(value, bytes):
+            return ["bytes", hashlib.sha256(value).hexdigest()]
+        if isinstance(value, np.ndarray):
+            return [str(value.dtype), list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
+        return [type(value).__name__, value]
+
+
+class Fill(VectorizedFunction):
+    """Returns as many bytes as an input says, all of the same value: the input modulo 251.
+
+    Args:
+        batch_s: duration of a batch.
+    """
+
+    def __init__(self, batch_s: float = 0.0) -> None:
+        self._batch_s = batch_s
+
+    def transform(self, values: Sequence[Any]) -> list[bytes]:
+        """Makes the bytes."""
+        time.sleep(self._batch_s)
+        return [bytes([each % 251]) * each for each in values]
+
+
+class Weighed(VectorizedFunction):
+    """Each value costs itself; the output is the sum of the costs in its batch."""
+
+    def cost(self, value: Any) -> Any:  # noqa: ANN401
+        """Returns the value."""
+        return value
+
+    def transform(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the cost of the batch for each value."""
+        time.sleep(0.05)
+        return [sum(values)] * len(values)
 
 
 def square(value: int) -> int:

@@ -12,8 +12,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared import codec
-from shared.codec import CodecError, decode_body, decode_ids, decode_reply, encode_body, encode_ids, encode_reply
-from shared.messages import DEFAULT_OPTIONS, EMBED, Body, Failure, Options, Timing, Values, Vectors
+from shared.codec import (
+    CodecError,
+    decode_binary,
+    decode_body,
+    decode_ids,
+    decode_reply,
+    encode_binary,
+    encode_body,
+    encode_ids,
+    encode_reply,
+    input_size,
+)
+from shared.messages import (
+    BINARY_KINDS,
+    BYTES,
+    DEFAULT_OPTIONS,
+    EMBED,
+    OPS,
+    PREDICT,
+    Body,
+    Failure,
+    Options,
+    Timing,
+    Values,
+    Vectors,
+)
 
 TEXTS = st.text()  # every code point but surrogates
 TOKEN_IDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8)
@@ -30,6 +54,10 @@ BODIES = st.builds(
     op=st.text(min_size=1),
     inputs=st.lists(TEXTS | TOKEN_IDS.map(encode_ids), min_size=1, max_size=32).map(tuple),
     options=st.just(DEFAULT_OPTIONS) | OPTIONS,
+)
+BINARY = st.builds(encode_binary, st.sampled_from(BINARY_KINDS), st.binary())
+PREDICT_BODIES = st.builds(
+    Body, op=st.just(PREDICT), inputs=st.lists(TEXTS | BINARY, min_size=1, max_size=32).map(tuple), options=OPTIONS
 )
 IDS = st.text("0123456789abcdef", min_size=1, max_size=32)
 POSITIONS = st.integers(0, 2**31)
@@ -89,9 +117,9 @@ FAILURE: dict[str, Any] = {"v": 1, "id": "abc", "pos": 0, "n": 2, "code": "inter
 BODY: dict[str, Any] = {"op": EMBED, "inputs": ["a"], "options": {}}
 
 
-@given(BODIES)
+@given(BODIES | PREDICT_BODIES)
 def test_a_body_comes_back_as_it_went_in(body: Body) -> None:
-    """A body with any op, texts without surrogates, token ids and options is decoded to itself."""
+    """A body with any op, texts without surrogates, token ids, binary inputs and options is decoded to itself."""
     assert decode_body(encode_body(body)) == body
 
 
@@ -106,6 +134,43 @@ def test_token_ids_come_back_as_they_went_in(ids: list[int]) -> None:
     """Token ids are decoded to themselves, and have four bytes each."""
     assert decode_ids(encode_ids(ids)) == ids
     assert len(encode_ids(ids)) == 4 * len(ids)
+
+
+@given(st.sampled_from(BINARY_KINDS), st.binary())
+def test_a_binary_input_comes_back_as_it_went_in(kind: str, data: bytes) -> None:
+    """Kind and data are decoded to themselves, also for no data, and its size is that of the data."""
+    value = encode_binary(kind, data)
+    assert decode_binary(value) == (kind, data)
+    assert input_size(value) == len(data)
+
+
+@given(TEXTS)
+def test_the_size_of_a_text_is_that_of_its_utf_8(text: str) -> None:
+    """Characters beyond ASCII count with all of their bytes."""
+    assert input_size(text) == len(text.encode())
+
+
+@given(st.lists(TEXTS, max_size=3), BINARY, st.lists(BINARY, max_size=3))
+def test_an_older_worker_hands_a_binary_input_back(texts: list[str], value: bytes, more: list[bytes]) -> None:
+    """By the rules before binary inputs, the body is well formed and its op unknown, so nothing misreads it.
+
+    Those rules: an input is a text, or bytes whose length is a multiple of 4 and above 0.
+    """
+    fields = msgpack.unpackb(encode_body(Body(PREDICT, (*texts, value, *more))))
+    assert all(isinstance(each, str) or (each and len(each) % 4 == 0) for each in fields["inputs"])
+    assert fields["op"] not in OPS
+    assert fields["options"] == {}
+
+
+def test_a_body_without_binary_inputs_is_as_before() -> None:
+    """Older workers run functions with JSON inputs."""
+    assert msgpack.unpackb(encode_body(Body(PREDICT, ("1",)))) == {"op": PREDICT, "inputs": ["1"], "options": {}}
+
+
+def test_binary_inputs_are_not_inflated() -> None:
+    """In Redis a megabyte takes a megabyte."""
+    data = bytes(range(256)) * 4096
+    assert len(encode_body(Body(PREDICT, (encode_binary(BYTES, data),)))) < len(data) + 100
 
 
 def test_a_lone_surrogate_cannot_be_encoded() -> None:
@@ -201,6 +266,11 @@ NO_INPUTS: list[Any] = [[], "a", [1], ["a", b"b"], [b""], [b"12345"], {"a": "b"}
 WRONG_BODIES: list[dict[str, Any]] = [
     *({**BODY, "inputs": value} for value in NO_INPUTS),
     *({**BODY, "op": value} for value in (1, b"embed", None)),
+    *(
+        {**BODY, "op": codec.PREDICT_BINARY, "inputs": [value]}
+        for value in (b"", b"\0", b"\2\0ab", b"\0\4aaaaaa", b"\0\1")
+    ),
+    {**BODY, "op": PREDICT, "inputs": [b"1234"]},
     *({**BODY, "options": value} for value in NO_OPTIONS),
     *({key: value for key, value in BODY.items() if key != missing} for missing in BODY),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import orjson
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from api.dialects.predict import Predict
 from api.dialects.request import InferenceRequest, InferenceResult
 from api.settings import GatewaySettings, RequestLimits
+from shared.codec import encode_binary
 from shared.errors import InvalidRequestError, RequestError, TooLargeError
 from shared.keys import BULK
-from shared.messages import PREDICT, Failure, Reply, Values
+from shared.messages import BYTES, NPY, PREDICT, Failure, Reply, Values
 
-LIMITS = GatewaySettings(max_inputs=8, max_input_chars=50).requests
+LIMITS = GatewaySettings(max_inputs=8, max_input_bytes=50).requests
 WIDE = GatewaySettings().requests
 DEEPEST = 1_000
 
@@ -81,10 +83,58 @@ def test_too_many_or_too_long_inputs_are_refused() -> None:
     """Inputs have the same limits as texts; their length is that of their JSON."""
     with pytest.raises(TooLargeError, match="9 inputs are over the limit of 8"):
         parse({"inputs": [0] * 9})
-    with pytest.raises(TooLargeError, match="characters, over the limit of 50"):
+    with pytest.raises(TooLargeError, match=r"52 bytes, over the limit of 50: .*max_input_bytes"):
         parse({"input": "x" * 50})
+    with pytest.raises(TooLargeError, match="52 bytes"):
+        parse({"input": "é" * 25})
     request = parse({"inputs": [1, "x" * 50], "on_error": "null"})
     assert list(request.input_errors) == [1]
+
+
+@given(st.binary(max_size=200), st.sampled_from([("base64", BYTES), ("npy", NPY)]))
+def test_an_object_with_a_binary_key_alone_is_binary(data: bytes, key_and_kind: tuple[str, str]) -> None:
+    """It holds the bytes of its base64, alone and beside JSON inputs; with another key beside it, it is JSON."""
+    key, kind = key_and_kind
+    value = {key: base64.b64encode(data).decode()}
+    assert parse({"input": value}, WIDE).inputs == (encode_binary(kind, data),)
+    assert parse({"inputs": [1, value]}, WIDE).inputs == ("1", encode_binary(kind, data))
+    for json_value in ({**value, "name": 1}, [value], {"image": value}, {key.upper(): value[key]}):
+        assert [json.loads(each) for each in parse({"input": json_value}, WIDE).inputs] == [json_value]
+
+
+@pytest.mark.parametrize("key", ["base64", "npy"])
+@pytest.mark.parametrize(
+    "content", ["YQ", "Y", "YQ==\n", "_-==", "é", "YQ==YQ==", "data:;base64,YQ==", 5, None, ["YQ=="]]
+)
+def test_other_content_of_a_binary_key_is_refused(key: str, content: object) -> None:
+    """Only complete base64 of the standard alphabet is taken; the message names the field."""
+    with pytest.raises(InvalidRequestError, match=rf"inputs\[1\].{key}: send a text in base64"):
+        parse({"inputs": [1, {key: content}]})
+    request = parse({"inputs": [1, {key: content}, 2], "on_error": "null"})
+    assert (list(request.input_errors), request.inputs[0], request.inputs[2]) == ([1], "1", "2")
+
+
+def test_binary_inputs_are_bounded_by_their_content() -> None:
+    """50 bytes are within a limit of 50, although their base64 is longer."""
+    encoded = [base64.b64encode(bytes(size)).decode() for size in (50, 51)]
+    assert parse({"input": {"base64": encoded[0]}}).inputs == (encode_binary(BYTES, bytes(50)),)
+    with pytest.raises(TooLargeError, match="51 bytes, over the limit of 50"):
+        parse({"input": {"base64": encoded[1]}})
+
+
+@pytest.mark.parametrize(
+    ("media_type", "kind"),
+    [("application/octet-stream", BYTES), ("Application/Octet-Stream; x=y", BYTES), ("application/x-npy", NPY)],
+)
+def test_a_binary_body_is_one_input(media_type: str, kind: str) -> None:
+    """Its bytes are the input, whatever they are; lane, time and model come from headers."""
+    headers = {"content-type": media_type, "x-priority": "bulk", "x-timeout-ms": "70", "x-model": "other"}
+    for body in (b"", b'{"input": 1}', bytes(50)):
+        request = Predict().parse(body, headers, LIMITS)
+        assert (request.inputs, request.op, request.single) == ((encode_binary(kind, body),), PREDICT, True)
+        assert (request.lane, request.timeout_ms, request.model) == (BULK, 70, "other")
+    with pytest.raises(TooLargeError, match="51 bytes, over the limit of 50"):
+        Predict().parse(bytes(51), headers, LIMITS)
 
 
 def test_nesting_is_bounded() -> None:

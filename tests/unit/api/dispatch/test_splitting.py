@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.dialects.request import InferenceRequest
-from api.dispatch.splitting import MAX_OUTPUT_TOKENS, SPECIAL_TOKENS, check_output_size, estimate_tokens, split
-from shared.codec import decode_body, encode_ids
+from api.dispatch.splitting import (
+    MAX_ENTRY_BYTES,
+    MAX_OUTPUT_TOKENS,
+    SPECIAL_TOKENS,
+    check_input_sizes,
+    check_output_size,
+    estimate_tokens,
+    split,
+)
+from shared.codec import decode_body, encode_binary, encode_ids
 from shared.errors import InvalidRequestError, TooLargeError
-from shared.messages import DECODE, EMBED, EMBED_ALL, TOKENIZE, Heartbeat, Options
+from shared.messages import BYTES, DECODE, EMBED, EMBED_ALL, PREDICT, TOKENIZE, Heartbeat, Options
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), min_size=1, max_size=70)
 
@@ -104,3 +115,47 @@ def test_tokenizer_requests_are_bounded(op: str) -> None:
     check_output_size(InferenceRequest((value,) * 5, 1_000, op=op), [])
     with pytest.raises(TooLargeError, match="500000 tokens"):
         check_output_size(InferenceRequest((value,) * 6, 1_000, op=op), [])
+
+
+@given(st.lists(st.integers(1, MAX_ENTRY_BYTES // 3), min_size=1, max_size=40), st.integers(1, 33))
+@settings(max_examples=20)
+def test_the_entries_of_a_function_are_bounded_in_bytes(sizes: list[int], per_entry: int) -> None:
+    """Each input is in one entry, in order; none has over MAX_ENTRY_BYTES or `per_entry` inputs; none is too short.
+
+    The cost of an entry is its number of inputs, and its size is counted.
+    """
+    inputs = tuple(encode_binary(BYTES, bytes(size)) for size in sizes)
+    new_entries, _ = split(InferenceRequest(inputs, 1_000, op=PREDICT), per_entry)
+    parts = [decode_body(entry.body).inputs for entry in new_entries]
+    assert tuple(each for part in parts for each in part) == inputs
+    assert [entry.position for entry in new_entries] == [sum(map(len, parts[:i])) for i in range(len(parts))]
+    assert [entry.cost for entry in new_entries] == [entry.n for entry in new_entries] == list(map(len, parts))
+    assert [entry.size for entry in new_entries] == [len(entry.body) for entry in new_entries]
+    assert all(sum(map(len, part)) <= MAX_ENTRY_BYTES and len(part) <= per_entry for part in parts)
+    for part, following in pairwise(parts):
+        assert len(part) == per_entry or sum(map(len, part)) + len(following[0]) > MAX_ENTRY_BYTES
+
+
+def test_an_input_over_the_bound_of_an_entry_has_its_own() -> None:
+    """It is not refused here: the limit of one input is another."""
+    large, small = encode_binary(BYTES, bytes(2 * MAX_ENTRY_BYTES)), "1"
+    new_entries, _ = split(InferenceRequest((small, large, small, small), 1_000, op=PREDICT), 32)
+    assert [(entry.position, entry.n) for entry in new_entries] == [(0, 1), (1, 1), (2, 2)]
+
+
+def test_texts_count_no_bytes() -> None:
+    """Their tokens bound them."""
+    assert {entry.size for entry in split(make_request(["a", "b"]), 1)[0]} == {0}
+
+
+def test_the_lowest_limit_that_workers_announce_bounds_an_input() -> None:
+    """It refuses the request, or the input of a partial one; without a limit nothing is refused."""
+    request = InferenceRequest(("1", encode_binary(BYTES, bytes(11)), '"é"'), 1_000, op=PREDICT)
+    small, wide, without = (replace(worker(0, 0), max_input_bytes=size) for size in (10, 11, 0))
+    assert check_input_sizes(request, [wide, without]) == request
+    assert check_input_sizes(request, []) == request
+    with pytest.raises(TooLargeError, match=r"Input 1 has 11 bytes, over the limit of 10: .*max_model_input_bytes"):
+        check_input_sizes(request, [wide, small])
+    partial = request._replace(partial=True, input_errors={0: InvalidRequestError("no")})
+    assert list(check_input_sizes(partial, [small]).input_errors) == [0, 1]
+    assert check_input_sizes(request._replace(op=EMBED, inputs=("x" * 99,)), [small]).input_errors == {}

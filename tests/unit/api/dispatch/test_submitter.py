@@ -19,7 +19,7 @@ from shared.messages import MAX_TOKENS, NewEntry, Ref
 from shared.producer import QueueBound
 
 ID = "a" * 32
-TRACEPARENT_AT, REVISION_AT = 14, 15
+TRACEPARENT_AT, REVISION_AT = 15, 16
 """Index of a request's traceparent, and of its revision, among the arguments of its submit, when it is the first."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -18,7 +19,13 @@ from gpuworker.engine.outbox import Outbox
 from gpuworker.engine.result_frames import encode_result
 from gpuworker.engine.work import BatchResult, EntryTask
 from gpuworker.ipc import framing
-from gpuworker.ipc.messages import BatchCompleted, EntriesStarted, EntryFailure, EntryResult
+from gpuworker.ipc.messages import BatchCompleted, EntriesStarted, EntryFailure, EntryResult, SharedMessage
+from gpuworker.ipc.shared_memory import (
+    MIN_SHARED_BYTES,
+    SharedMemoryReader,
+    SharedMemoryWriter,
+    create_shared_memory,
+)
 from tests.waiting import wait_until
 
 SENDERS = 4
@@ -37,13 +44,13 @@ def _no_end_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def ends() -> Iterator[tuple[Outbox, socket.socket]]:
+def ends(memory: SharedMemoryWriter | None = None) -> Iterator[tuple[Outbox, socket.socket]]:
     """An outbox with a running thread, and the worker's end of its socket, which accepts little at a time."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
         theirs.settimeout(LONG_S)
-        outbox = Outbox(ours)
+        outbox = Outbox(ours, memory)
         threading.Thread(target=outbox.run, daemon=True).start()
         yield outbox, theirs
 
@@ -97,6 +104,25 @@ async def test_long_frames_hold_a_runner_up_when_the_outbox_is_full() -> None:
         blocked.join(LONG_S)
     assert [ran.batch for ran, _ in completed(found)] == list(range(2 + OUTBOX_FRAMES))
     assert all(payload == LONG for _, payload in found)
+
+
+def test_frames_over_a_mebibyte_go_through_shared_memory_while_it_has_room() -> None:
+    """The socket says where; a frame for which there is no room goes through the socket, until one has been read."""
+    descriptor = create_shared_memory(3 * MIN_SHARED_BYTES)
+    reader = SharedMemoryReader(os.dup(descriptor))
+    payload = os.urandom(2 * MIN_SHARED_BYTES)
+    with ends(SharedMemoryWriter(descriptor)) as (outbox, theirs):
+        for number in range(2):
+            outbox.put(framing.encode(BatchCompleted(number), payload))
+        (first, _), (second, second_payload) = read(theirs, 2)
+        assert isinstance(first, SharedMessage)
+        assert framing.decode(reader.read(first.at, first.size)) == (BatchCompleted(0), payload)
+        assert (second, second_payload) == (BatchCompleted(1), payload)
+        outbox.free(first.at)
+        outbox.put(framing.encode(BatchCompleted(2), payload))
+        [(third, _)] = read(theirs, 1)
+        assert isinstance(third, SharedMessage)
+        assert framing.decode(reader.read(third.at, third.size)) == (BatchCompleted(2), payload)
 
 
 def test_a_message_has_been_sent_when_send_returns() -> None:

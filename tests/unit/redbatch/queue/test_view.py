@@ -20,7 +20,7 @@ from shared.producer import QueueStats
 from tests.users import as_user
 
 BEAT = Heartbeat("gpu-1", "host-1", 7, "cuda:0", "minilm", 384, "ready", 21_000.0, 256, 64, 40_000)
-BUSY = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500), 99_900, (BEAT,))
+BUSY = QueueStats(100_000, b"1", 5_000, 90_000, (290, 10), 256, (99_000, 98_500), 99_900, (BEAT,), bytes=12_345_678)
 EMPTY = QueueStats(100_000, b"1", 0, 0, (0, 0), 0, (None, None), 0, ())
 
 
@@ -44,6 +44,7 @@ def test_json_has_all_values_with_units() -> None:
         "entries_by_lane": {"interactive": 290, "bulk": 10},
         "inputs": 5_000,
         "tokens": 90_000,
+        "bytes": 12_345_678,
         "oldest_age_ms": 1_500,
     }
     assert (worker["worker"], worker["holds_entries"], worker["begun_entries"], worker["up_s"]) == (
@@ -62,6 +63,7 @@ def test_text_shows_numbers_and_workers() -> None:
         "256 entries",
         "290 interactive, 10 bulk",
         "5,000 inputs",
+        "12,345,678 bytes",
         "1.5 s",
         "gpu-1",
         "cuda:0",
