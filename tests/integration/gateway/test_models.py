@@ -21,6 +21,7 @@ from tests.integration.gateway.gateway_cluster import (
     vector_bytes,
 )
 from tests.processes import Program
+from tests.servers import Server
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.leaves_anything, pytest.mark.timeout(90)]
@@ -142,6 +143,24 @@ async def test_the_only_model_serves_requests_that_name_none(isolated_cluster: G
         await wait_until(lambda gateway=gateway: gateway.embed({"text": "a"}).status_code == 200, "one is left")  # type: ignore[misc]
         vector = gateway.embed({"text": "a"}).json()["embedding"]
         assert vector_bytes(vector) == revision_vector("other", "a")
+
+
+async def test_a_gateway_that_starts_before_redis_finds_the_only_model(
+    isolated_cluster: GatewayCluster, own_redis: Server
+) -> None:
+    """Until it does, requests without a model are 503: they can be repeated. They are never said to be ambiguous."""
+    own_redis.stop()
+    gateway = await isolated_cluster.start_gateway(queue=None, all_queues=True)
+    statuses = {gateway.embed({"text": "a"}).status_code}
+    own_redis.start()
+    await isolated_cluster.start_worker(queue="any-name")
+
+    def is_served() -> bool:
+        statuses.add(gateway.embed({"text": "a"}).status_code)
+        return 200 in statuses
+
+    await wait_until(is_served, "the only model serves")
+    assert statuses == {200, 503}
 
 
 async def test_models_appear_and_disappear(isolated_cluster: GatewayCluster, client: httpx.AsyncClient) -> None:

@@ -85,10 +85,9 @@ async def test_gateways_behind_the_documented_nginx(cluster: GatewayCluster, tmp
 
     A body of 1.5 MB is over nginx's own default limit, and one of 3 MB gets the gateway's error.
     """
-    *gateways, _ = await asyncio.gather(
-        *(cluster.start_gateway(root_path="/redbatch", trusted_proxies="127.0.0.1") for _ in range(2)),
-        cluster.start_worker(),
-    )
+    settings = {"root_path": "/redbatch", "trusted_proxies": "127.0.0.1"}
+    gateways = await asyncio.gather(*(cluster.start_gateway(**settings) for _ in range(2)))
+    await cluster.start_worker()
     for gateway in gateways:
         await wait_until(lambda gateway=gateway: gateway.missing() == [], "a worker is ready")  # type: ignore[misc]
     async with running_nginx(tmp_path, [each.port for each in gateways], proxy_pass) as url:

@@ -50,3 +50,15 @@ async def test_a_change_of_the_epoch_is_a_loss(epochs: list[bytes], losses: int)
             await asyncio.sleep(0)
     running.cancel()
     assert losses_seen == losses
+
+
+async def test_before_the_first_answer_of_redis_no_worker_is_known() -> None:
+    """Otherwise an unused queue would count as a model, and requests that name none would be refused as ambiguous."""
+
+    async def on_loss() -> None:
+        """Does nothing."""
+
+    monitor = Monitor(cast("Any", UnreachableRedis()), Keys("q"), 60.0, MonitorCallbacks(on_loss, lambda: None))
+    assert monitor.worker_unseen_s() is None
+    await monitor.poll()
+    assert monitor.worker_unseen_s() is None
